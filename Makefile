@@ -1,0 +1,50 @@
+# The one list of tasks. Each target makes what it needs: Python >= 3.11, make and a network are enough;
+# e2e, bench and control-plane also need Go >= 1.26 (they build a Kubernetes control plane from Go modules).
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+KUBERNETES ?= 1.36
+ARGS ?=
+
+help:  ## list the tasks
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+run: $(READY)  ## the main job: show a cluster with queues and gangs (ARGS="..." passes arguments on)
+	@$(BIN)/muster run $(ARGS)
+
+test: $(READY)  ## the fast tests: no cluster, no network
+	$(BIN)/pytest $(ARGS)
+
+lint: $(READY)  ## ruff, mypy (strict) and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl (needs Go)
+	@$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES)
+
+e2e: $(READY)  ## the promises, on a real control plane (needs Go)
+	$(BIN)/pytest tests/e2e -o addopts="--strict-markers --strict-config -ra" $(ARGS)
+
+bench: $(READY)  ## ratios against the stock scheduler on a real control plane (needs Go)
+	$(BIN)/python -m tests.bench $(ARGS)
+
+conformance: $(READY)  ## the field's cases, as data
+	$(BIN)/pytest tests/conformance $(ARGS)
+
+image: ## build the container image (needs docker or another builder: make image BUILDER=podman)
+	$${BUILDER:-docker} build --tag kube-muster:dev .
+
+clean:  ## remove what the other tasks made in this tree
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+.PHONY: help run test lint control-plane e2e bench conformance image clean

@@ -1,0 +1,265 @@
+"""The objects that Muster watches, reduced to the fields that it needs.
+
+Unknown fields are skipped while decoding, so a pod costs microseconds. All Structs are frozen and free of
+reference cycles (`gc=False`): a full garbage collection over 100,000 of them stays in the milliseconds.
+"""
+
+from typing import Any
+
+import msgspec
+
+from extender.api.quantities import Quantity
+
+Quantities = dict[str, Quantity]
+Labels = dict[str, str]
+
+
+class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Base of all objects: camelCase on the wire, defaults left out."""
+
+
+class Meta(Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: Labels | None = None
+    annotations: Labels | None = None
+
+
+class Condition(Wire, frozen=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+# ---- selectors
+
+
+class Requirement(Wire, frozen=True):
+    """One expression of a label selector or a node selector term."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class LabelSelector(Wire, frozen=True):
+    match_labels: Labels | None = None
+    match_expressions: list[Requirement] | None = None
+
+
+class NodeSelectorTerm(Wire, frozen=True):
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+
+class NodeSelector(Wire, frozen=True):
+    node_selector_terms: list[NodeSelectorTerm]
+
+
+class NodeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class PodAffinityTerm(Wire, frozen=True):
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class PodAffinity(Wire, frozen=True):
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(Wire, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Wire, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+# ---- pods
+
+
+class ResourceRequirements(Wire, frozen=True):
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class Port(Wire, frozen=True):
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = ""
+
+
+class Container(Wire, frozen=True):
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: list[Port] | None = None
+    restart_policy: str = ""
+
+
+class Gate(Wire, frozen=True):
+    name: str
+
+
+class SchedulingGroup(Wire, frozen=True):
+    pod_group_name: str = ""
+
+
+class PodSpec(Wire, frozen=True):
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    overhead: Quantities | None = None
+    resources: ResourceRequirements | None = None
+    node_name: str = ""
+    scheduler_name: str = ""
+    host_network: bool = False
+    node_selector: Labels | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    scheduling_gates: list[Gate] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    priority: int | None = None
+
+
+class Terminated(Wire, frozen=True):
+    started_at: str | None = None
+
+
+class ContainerState(Wire, frozen=True):
+    running: Any = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Wire, frozen=True):
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+
+class PodStatus(Wire, frozen=True):
+    phase: str = ""
+    conditions: list[Condition] | None = None
+    nominated_node_name: str = ""
+    init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(Wire, frozen=True):
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# ---- nodes
+
+
+class Taint(Wire, frozen=True):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(Wire, frozen=True):
+    taints: list[Taint] | None = None
+    unschedulable: bool = False
+
+
+class NodeStatus(Wire, frozen=True):
+    allocatable: Quantities | None = None
+
+
+class Node(Wire, frozen=True):
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# ---- queues and groups
+
+
+class Guarantee(Wire, frozen=True):
+    resource: Quantities | None = None
+
+
+class QueueSpec(Wire, frozen=True):
+    weight: int = 1
+    capability: Quantities | None = None
+    deserved: Quantities | None = None
+    guarantee: Guarantee | None = None
+    reclaimable: bool | None = None
+    parent: str = ""
+    priority: int = 0
+    dequeue_strategy: str = ""
+    state: str = ""
+
+
+class QueueStatus(Wire, frozen=True):
+    state: str = ""
+
+
+class Queue(Wire, frozen=True):
+    metadata: Meta
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()
+
+
+class PodGroupSpec(Wire, frozen=True):
+    min_member: int = 0
+    min_task_member: dict[str, int] | None = None
+    queue: str = ""
+    priority_class_name: str = ""
+    min_resources: Quantities | None = None
+
+
+class PodGroupStatus(Wire, frozen=True):
+    phase: str = ""
+    stood_whole: bool = False
+    conditions: list[Condition] | None = None
+
+
+class PodGroup(Wire, frozen=True):
+    metadata: Meta
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+# ---- the rest
+
+
+class PriorityClass(Wire, frozen=True):
+    metadata: Meta
+    value: int = 0
+    global_default: bool = False
+
+
+class Namespace(Wire, frozen=True):
+    metadata: Meta
+
+
+class LeaseSpec(Wire, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: str | None = None
+
+
+class Lease(Wire, frozen=True):
+    metadata: Meta
+    spec: LeaseSpec = LeaseSpec()

@@ -1,0 +1,112 @@
+"""The extender protocol, kube-scheduler/extender/v1, exactly as Go writes it.
+
+The Go types carry no JSON tags: keys are CapitalCase field names and absent pointers are `null`. Go reads keys
+of any capitalisation and skips those that it does not know, and so do we; we always write the canonical one.
+Node names stay undecoded (`msgspec.Raw`) until somebody needs them: pods that are not ours pass through without
+that cost.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from extender.api.objects import Pod, Wire
+
+
+class Message(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """Base of all requests and answers: CapitalCase keys, nulls written."""
+
+
+class ExtenderArgs(Message, frozen=True, forbid_unknown_fields=True):
+    """Request of filter and prioritize. With nodeCacheCapable the candidates are NodeNames, else Nodes."""
+
+    pod: Pod
+    nodes: msgspec.Raw = msgspec.Raw(b"null")
+    node_names: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class FilterResult(Message, frozen=True):
+    nodes: msgspec.Raw | None = None
+    node_names: list[str] | msgspec.Raw | None = None
+    failed_nodes: dict[str, str] | None = None
+    failed_and_unresolvable_nodes: dict[str, str] | None = None
+    error: str = ""
+
+
+class HostPriority(Message, frozen=True):
+    """One element of prioritize's answer, a bare array. `score` is 0 … 10."""
+
+    host: str
+    score: int
+
+
+class BindingArgs(Message, frozen=True, forbid_unknown_fields=True):
+    pod_name: str
+    pod_namespace: str
+    pod_uid: str = msgspec.field(name="PodUID")
+    node: str
+
+
+class BindingResult(Message, frozen=True):
+    error: str = ""
+
+
+class Victim(Message, frozen=True):
+    uid: str = msgspec.field(name="UID")
+
+
+class MetaVictims(Message, frozen=True):
+    pods: list[Victim] | None = None
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class FullVictims(Message, frozen=True):
+    pods: list[Pod] | None = None
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class PreemptionArgs(Message, frozen=True, forbid_unknown_fields=True):
+    pod: Pod
+    node_name_to_victims: dict[str, FullVictims] | None = None
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+
+class PreemptionResult(Message, frozen=True):
+    node_name_to_meta_victims: dict[str, MetaVictims]
+
+
+class NodeNamesOfList(Wire, frozen=True):
+    """Just the names of a NodeList, for schedulers configured without nodeCacheCapable."""
+
+    items: list[msgspec.Raw]
+
+
+class MalformedRequest(ValueError):
+    """A body that is not the protocol's; the message names the path of the fault."""
+
+
+T = TypeVar("T", bound=Message)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Read a request of `kind`. Raises MalformedRequest with the path of the fault."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError:
+        return _decode_respelled(body, kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise MalformedRequest(str(fault)) from fault
+
+
+def _decode_respelled(body: bytes, kind: type[T]) -> T:
+    """Read `body` with its top-level keys spelled as Go spells them, and without those Go does not know."""
+    spelling = {name.lower(): name for name in kind.__struct_encode_fields__}
+    try:
+        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        known = {spelling[key.lower()]: value for key, value in given.items() if key.lower() in spelling}
+        return msgspec.json.decode(msgspec.json.encode(known), type=kind)
+    except msgspec.ValidationError as fault:
+        raise MalformedRequest(str(fault)) from fault
+
+
+encode = msgspec.json.Encoder().encode
