@@ -1,9 +1,9 @@
 """The extender protocol, kube-scheduler/extender/v1, exactly as Go writes it.
 
-The Go types carry no JSON tags: keys are CapitalCase field names and absent pointers are `null`. Go reads keys
-of any capitalisation and skips those that it does not know, and so do we; we always write the canonical one.
-Node names stay undecoded (`msgspec.Raw`) until somebody needs them: pods that are not ours pass through without
-that cost.
+The Go types carry no JSON tags: keys are CapitalCase field names and absent pointers are `null`. Go reads
+keys of any capitalisation and skips those that it does not know, and so do we; we always write the canonical
+one. Node names stay undecoded (`msgspec.Raw`) until somebody needs them: pods that are not ours pass through
+without that cost.
 """
 
 from typing import TypeVar
