@@ -1,0 +1,170 @@
+"""Builds the control plane that the e2e tests and benchmarks run, from Go modules alone.
+
+`controlplane/<minor>/go.mod` pins one Kubernetes release and the etcd beside it; a further release is a further
+folder. The binaries are kept outside the tree, under a name that says what they were made from, so a second
+run starts at once. Beside them lies a certificate for 127.0.0.1 that every server of the tests shows.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MODULES = Path(__file__).parent / "controlplane"
+DEFAULT = "1.36"
+PROGRAMS = (
+    "go.etcd.io/etcd/server/v3",
+    "k8s.io/kubernetes/cmd/kube-apiserver",
+    "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "k8s.io/kubernetes/cmd/kube-scheduler",
+    "k8s.io/kubernetes/cmd/kubectl",
+)
+CERTIFICATE = ("--host=127.0.0.1,localhost", "--ca", "--rsa-bits=2048", "--duration=87600h")
+
+
+class BuildError(Exception):
+    """What stands in the way of a build, in words for the person who asked for it."""
+
+
+def supported() -> list[str]:
+    """The minor versions that have a module here."""
+    return sorted(path.parent.name for path in MODULES.glob("*/go.mod"))
+
+
+def folder(kubernetes: str = DEFAULT) -> Path:
+    """The folder with the binaries of one minor version, built first when it is not there."""
+    module = _module(kubernetes)
+    target = _cache() / f"{_release(module)}-{_checksum(module)}"
+    if not target.is_dir():
+        go = _go(module)
+        with _one_builder_at_a_time():
+            if not target.is_dir():
+                _build(go, module, target)
+    return target
+
+
+def _module(kubernetes: str) -> Path:
+    if kubernetes not in supported():
+        raise BuildError(f"--kubernetes {kubernetes}: not supported, allowed: {', '.join(supported())}")
+    return MODULES / kubernetes
+
+
+def _release(module: Path) -> str:
+    """The exact release that the module pins, such as v1.36.3."""
+    return _pinned(module, r"^\s*k8s\.io/kubernetes (v\S+)")
+
+
+def _pinned(module: Path, pattern: str) -> str:
+    found = re.search(pattern, (module / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{module / 'go.mod'}: nothing matches {pattern}")
+    return found.group(1)
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "kube-muster" / "control-plane"
+
+
+def _checksum(module: Path) -> str:
+    parts = [(module / name).read_bytes() for name in ("go.mod", "go.sum")]
+    parts.append(repr((_flags(module), PROGRAMS, CERTIFICATE)).encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
+
+
+def _flags(module: Path) -> list[str]:
+    """Without the version flags the API server says v0.0.0, and clients that look at it are confused."""
+    release = _release(module)
+    major, minor = release.removeprefix("v").split(".")[:2]
+    stamp = {"gitVersion": release, "gitMajor": major, "gitMinor": minor}
+    linker = ["-s", "-w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())]
+    return ["-trimpath", "-mod=readonly", "-ldflags", " ".join(linker)]
+
+
+def _go(module: Path) -> str:
+    wanted = _pinned(module, r"^go (\S+)")
+    go = shutil.which("go")
+    if go is None:
+        raise BuildError(f"go: not found on PATH, allowed: Go {wanted} or newer (https://go.dev/dl/)")
+    found = _output([go, "env", "GOVERSION"]).removeprefix("go")
+    if _numbers(found) < _numbers(wanted):
+        raise BuildError(f"go {found} ({go}): too old, allowed: Go {wanted} or newer (https://go.dev/dl/)")
+    return go
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@contextmanager
+def _one_builder_at_a_time() -> Iterator[None]:
+    """Two test runs that start together build once: the second waits for the first."""
+    _cache().mkdir(parents=True, exist_ok=True)
+    with (_cache() / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(go: str, module: Path, target: Path) -> None:
+    """Made aside and renamed when whole, so that an interrupted build leaves nothing that looks finished."""
+    say(f"building the control plane {_release(module)} (about 5 minutes on 2 cores the first time)")
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as name:
+        made = Path(name) / "made"
+        made.mkdir()
+        _compile(go, module, made)
+        (made / "server").rename(made / "etcd")
+        say("  a certificate for 127.0.0.1")
+        _run([go, "run", _certificate_maker(go), *CERTIFICATE], made)
+        made.rename(target)
+    say(f"built {target}")
+
+
+def _compile(go: str, module: Path, into: Path) -> None:
+    """One program after the other: the packages that they share are compiled once, by the first that needs them."""
+    for place, program in enumerate(PROGRAMS, start=1):
+        say(f"  {place}/{len(PROGRAMS)} {program}")
+        _run([go, "build", *_flags(module), "-o", f"{into}/", program], module)
+
+
+def _certificate_maker(go: str) -> str:
+    """Go carries a small program for self-signed certificates; it leaves cert.pem and key.pem where it runs."""
+    return str(Path(_output([go, "env", "GOROOT"])) / "src" / "crypto" / "tls" / "generate_cert.go")
+
+
+def _run(command: list[str], where: Path) -> None:
+    polite = ["nice", "-n", "10"] if shutil.which("nice") else []
+    done = subprocess.run([*polite, *command], cwd=where, stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise BuildError(f"{' '.join(command[:2])} ended with {done.returncode}, its words are above")
+
+
+def say(line: str) -> None:
+    """Progress goes to stderr: stdout belongs to the folder."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.build", description="Build the test control plane.")
+    parser.add_argument("--kubernetes", default=DEFAULT, help=f"minor version, one of {', '.join(supported())}")
+    try:
+        print(folder(parser.parse_args().kubernetes))  # noqa: T201
+    except BuildError as error:
+        say(f"error: {error}")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

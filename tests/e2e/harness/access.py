@@ -1,0 +1,57 @@
+"""Who may come to the API server: the token file, and a kubeconfig for each user."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.e2e.harness.client import Access
+
+
+@dataclass(frozen=True)
+class User:
+    """A line of the token file. What the user may do is for RBAC to say."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+    @property
+    def token(self) -> str:
+        return f"token-of-{self.name}"
+
+    def line(self, number: int) -> str:
+        return f'{self.token},{self.name},{number},"{",".join(self.groups)}"'
+
+
+def service_account(namespace: str, name: str) -> User:
+    """The user that a pod with this service account is, so that bindings to the account hold for it."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    return User(f"system:serviceaccount:{namespace}:{name}", groups)
+
+
+ADMIN = User("admin", ("system:masters",))
+SCHEDULER = User("system:kube-scheduler")
+CONTROLLER_MANAGER = User("system:kube-controller-manager", ("system:masters",))
+NOBODY = User("nobody")
+
+
+def write_tokens(path: Path, users: list[User]) -> None:
+    path.write_text("\n".join(user.line(number) for number, user in enumerate(users, start=1)) + "\n")
+    path.chmod(0o600)
+
+
+def write_kubeconfig(path: Path, user: User, access: Access) -> Path:
+    """JSON is YAML enough for every reader of kubeconfig files."""
+    cluster = {"server": access.server}
+    if access.server.startswith("https"):
+        cluster["certificate-authority"] = str(access.authority)
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "e2e", "cluster": cluster}],
+        "users": [{"name": user.name, "user": {"token": access.token}}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user.name}}],
+        "current-context": "e2e",
+    }
+    path.write_text(json.dumps(config, indent=1))
+    path.chmod(0o600)
+    return path

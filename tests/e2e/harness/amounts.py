@@ -1,0 +1,65 @@
+"""What a pod asks for and what a node has, counted by the observer's own rules and not by Muster's."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+Json = dict[str, Any]
+Amounts = Counter[str]
+SUFFIXES = {
+    "n": Decimal(10) ** -9,
+    "u": Decimal(10) ** -6,
+    "m": Decimal(10) ** -3,
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", start=1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", start=1)},
+}
+MILLI = 1000
+OUR_MARKS = "kube-muster.io/"
+
+
+def quantity(text: str | int | float) -> int:
+    """A Kubernetes quantity in thousandths, rounded up."""
+    written = str(text)
+    number = written.rstrip("".join({*"numkMGTPEi"}))
+    scale = SUFFIXES[written[len(number) :]] if number != written else Decimal(1)
+    return int((Decimal(number) * scale * MILLI).to_integral_value(rounding="ROUND_CEILING"))
+
+
+def amounts(written: Mapping[str, Any] | None) -> Amounts:
+    """The marks of the default-scheduler variant are no resource of any node, so they are left out."""
+    given = (written or {}).items()
+    return Counter({name: quantity(value) for name, value in given if not name.startswith(OUR_MARKS)})
+
+
+def requests(pod: Json) -> Amounts:
+    """Containers and sidecars add up, each init container runs beside the sidecars started before it."""
+    spec = pod["spec"]
+    running = _sum(map(_asked, spec.get("containers", [])))
+    sidecars, peak = Amounts(), Amounts()
+    for container in spec.get("initContainers", []):
+        if container.get("restartPolicy") == "Always":
+            sidecars += _asked(container)
+            peak |= sidecars
+        else:
+            peak |= sidecars + _asked(container)
+    total = (running + sidecars) | peak
+    total.update(_pod_level(spec, total))
+    return total + amounts(spec.get("overhead")) + Amounts({"pods": MILLI})
+
+
+def _asked(container: Json) -> Amounts:
+    return amounts(container.get("resources", {}).get("requests"))
+
+
+def _pod_level(spec: Json, total: Amounts) -> dict[str, int]:
+    """What the pod as a whole states replaces the sum of its containers; told as the difference to it."""
+    stated = amounts(spec.get("resources", {}).get("requests"))
+    return {name: value - total[name] for name, value in stated.items()}
+
+
+def _sum(parts: Iterable[Amounts]) -> Amounts:
+    total = Amounts()
+    for part in parts:
+        total += part
+    return total

@@ -1,0 +1,133 @@
+"""A thin client of the API server: JSON in, dicts out, kept-alive connections, and watches.
+
+It shares no code with Muster's own client, so that a fault in one cannot hide in the other.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+from tests.e2e.harness.resources import PODS, Resource
+from tests.e2e.harness.watch import ApiError, Json, Watch, error_message
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+CONNECTIONS = 16
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a client needs to reach the API server as somebody."""
+
+    server: str
+    token: str
+    authority: Path
+
+
+class Client:
+    """All verbs of the API for one user."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._headers = {"Authorization": f"Bearer {access.token}", "Accept": "application/json"}
+        self._pool = self._connections(CONNECTIONS)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def request(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
+        answer = self._pool.request(method, path, body=_encoded(body), headers=self._with(content))
+        if answer.status >= 300:
+            raise ApiError(answer.status, error_message(answer.data))
+        return json.loads(answer.data) if answer.data.startswith(b"{") else answer.data.decode()
+
+    def create(self, resource: Resource, body: Json) -> Json:
+        return self._json("POST", resource.path(_namespace(body)), body)
+
+    def create_many(self, resource: Resource, bodies: Iterable[Json], parallel: int = 8) -> list[Json]:
+        """In parallel, over as many kept-alive connections; the answers come in the order of the bodies."""
+        with ThreadPoolExecutor(parallel) as pool:
+            return list(pool.map(lambda body: self.create(resource, body), bodies))
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
+        return self._json("GET", resource.path(namespace, name))
+
+    def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
+        """The object, or None when there is none."""
+        try:
+            return self.get(resource, name, namespace)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def listing(self, resource: Resource, namespace: str = "", **query: str) -> Json:
+        """The list object itself, for its resourceVersion; `items` has the items alone."""
+        return self._json("GET", _asking(resource.path(namespace), query))
+
+    def items(self, resource: Resource, namespace: str = "", **query: str) -> Sequence[Json]:
+        found: Sequence[Json] = self.listing(resource, namespace, **query)["items"]
+        return found
+
+    def replace(self, resource: Resource, body: Json, sub: str = "") -> Json:
+        return self._json("PUT", resource.path(_namespace(body), body["metadata"]["name"], sub), body)
+
+    def patch(
+        self, resource: Resource, name: str, body: Any, namespace: str = "", sub: str = "", content: str = MERGE
+    ) -> Json:
+        return self._json("PATCH", resource.path(namespace, name, sub), body, content)
+
+    def delete(self, resource: Resource, name: str, namespace: str = "", grace: int | None = None) -> None:
+        options = {} if grace is None else {"gracePeriodSeconds": grace}
+        self.request("DELETE", resource.path(namespace, name), options)
+
+    def delete_all(self, resource: Resource, namespace: str = "", grace: int | None = 0) -> None:
+        self.request("DELETE", resource.path(namespace), {} if grace is None else {"gracePeriodSeconds": grace})
+
+    def bind(self, namespace: str, name: str, node: str) -> None:
+        """What a scheduler does, by hand."""
+        body = {"metadata": {"name": name, "namespace": namespace}, "target": {"kind": "Node", "name": node}}
+        self.request("POST", PODS.path(namespace, name, "binding"), body)
+
+    def watch(self, resource: Resource, version: str, namespace: str = "", seconds: int = 300) -> Watch:
+        query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "1", "timeoutSeconds": str(seconds)}
+        return Watch(self._connections(1), _asking(resource.path(namespace), query), self._with("application/json"))
+
+    def _json(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Json:
+        answer: Json = self.request(method, path, body, content)
+        return answer
+
+    def _with(self, content: str) -> dict[str, str]:
+        return {**self._headers, "Content-Type": content}
+
+    def _connections(self, count: int) -> urllib3.HTTPConnectionPool:
+        """Without retries: a test that does not see a failure cannot judge it."""
+        options: Json = {"ca_certs": str(self._access.authority)} if self._access.server.startswith("https") else {}
+        return urllib3.connection_from_url(
+            self._access.server, maxsize=count, block=True, retries=False, timeout=urllib3.Timeout(10, 60), **options
+        )
+
+
+def _encoded(body: Any) -> bytes | None:
+    return None if body is None else json.dumps(body).encode()
+
+
+def _namespace(body: Json) -> str:
+    return str(body["metadata"].get("namespace", ""))
+
+
+def _asking(path: str, query: dict[str, str]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path

@@ -1,0 +1,117 @@
+"""etcd, kube-apiserver and, where asked, kube-controller-manager as plain processes on loopback."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import urllib3
+
+from tests.e2e import build
+from tests.e2e.harness import flags
+from tests.e2e.harness.access import ADMIN, CONTROLLER_MANAGER, NOBODY, SCHEDULER, User, write_kubeconfig, write_tokens
+from tests.e2e.harness.client import Access, Client
+from tests.e2e.harness.process import Process, free_ports
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+
+USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NOBODY)
+CONTROLLERS = ("job-controller", "garbage-collector-controller", "namespace-controller", "ttl-after-finished-controller")
+
+
+class ControlPlane:
+    """A cluster without nodes: `with ControlPlane() as cluster: cluster.admin.create(...)`."""
+
+    def __init__(
+        self, *, kubernetes: str = build.DEFAULT, users: Sequence[User] = (), keep_logs: bool = False
+    ) -> None:
+        self.binaries = build.folder(kubernetes)
+        self.folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
+        self.keep_logs = keep_logs
+        self._users = [*USERS, *users]
+        client_port, peer_port, self._port = free_ports(3)
+        self.etcd = self.process("etcd", flags.etcd(self.folder, client_port, peer_port))
+        self.apiserver = self.process("kube-apiserver", self._apiserver_flags(client_port))
+        self.admin = Client(self.access(ADMIN))
+        self._others: list[Process] = []
+
+    def __enter__(self) -> "ControlPlane":
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        write_tokens(self.folder / "tokens.csv", self._users)
+        self.etcd.start()
+        self.apiserver.start()
+        self.wait_ready()
+
+    def close(self) -> None:
+        """The API server first: it would spend its last seconds looking for etcd."""
+        self.admin.close()
+        for process in (*self._others, self.apiserver, self.etcd):
+            if process.alive():
+                process.kill()
+        if not self.keep_logs:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def certificate(self) -> Path:
+        """A certificate for 127.0.0.1 that is its own authority, shown by every server of the tests."""
+        return self.binaries / "cert.pem"
+
+    @property
+    def key(self) -> Path:
+        return self.binaries / "key.pem"
+
+    def access(self, user: User, server: str | None = None) -> Access:
+        return Access(server or self.server, user.token, self.certificate)
+
+    def kubeconfig(self, user: User, server: str | None = None) -> Path:
+        """A file for this user; another server is a proxy in front of this one."""
+        port = (server or self.server).rpartition(":")[2]
+        path = self.folder / f"{user.name.replace(':', '-')}-{port}.kubeconfig"
+        return write_kubeconfig(path, user, self.access(user, server))
+
+    def process(self, name: str, arguments: Sequence[str], program: str | None = None) -> Process:
+        """One of the built programs, not yet started, with a log of its own."""
+        command = [str(self.binaries / (program or name)), *arguments]
+        return Process(name, command, self.folder / f"{name}.log")
+
+    def wait_ready(self) -> None:
+        wait_for(self._ready, what="kube-apiserver ready")
+
+    def restart_apiserver(self, *, hard: bool = True) -> None:
+        """On the same port, with the same data. Hard, because a soft stop waits for what hangs on it."""
+        self.apiserver.restart(hard=hard)
+        self.wait_ready()
+
+    def start_controller_manager(self, controllers: Sequence[str] = CONTROLLERS) -> Process:
+        """For Jobs, garbage collection and namespaces; nothing else in the tests needs it."""
+        (port,) = free_ports(1)
+        command = flags.controller_manager(self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.key, port, controllers)
+        process = self.process("kube-controller-manager", command)
+        process.start()
+        self._others.append(process)
+        return process
+
+    def _ready(self) -> bool:
+        self.etcd.require_alive()
+        self.apiserver.require_alive()
+        try:
+            return bool(self.admin.request("GET", "/readyz") == "ok")
+        except (urllib3.exceptions.HTTPError, ApiError):
+            return False
+
+    def _apiserver_flags(self, etcd_port: int) -> list[str]:
+        return flags.apiserver(self.folder, self._port, etcd_port, self.certificate, self.key)

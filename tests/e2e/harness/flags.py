@@ -1,0 +1,73 @@
+"""The command lines of the control plane's programs, each flag with its reason where it is not plain."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
+    """The member's name must be in the initial cluster; fsync is for data that outlives the test."""
+    clients, peers = (f"http://127.0.0.1:{number}" for number in (port, peer_port))
+    return [
+        "--name=e2e",
+        f"--data-dir={folder / 'etcd'}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=e2e={peers}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def apiserver(folder: Path, port: int, etcd_port: int, certificate: Path, key: Path) -> list[str]:
+    """Without throttling, and without the two plugins that need controllers: default accounts, node taints."""
+    return [
+        f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--tls-cert-file={certificate}",
+        f"--tls-private-key-file={key}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        f"--token-auth-file={folder / 'tokens.csv'}",
+        "--authorization-mode=RBAC",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+        "--max-requests-inflight=0",
+        "--max-mutating-requests-inflight=0",
+        "--enable-priority-and-fairness=false",
+    ]
+
+
+def scheduler(folder: Path, config: Path, kubeconfig: Path, port: int) -> list[str]:
+    """The API server has no client CA to look up; probes and metrics are read without a token."""
+    return [
+        f"--config={config}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--authentication-skip-lookup=true",
+        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={folder / f'scheduler-{port}'}",
+        "--v=2",
+    ]
+
+
+def controller_manager(
+    folder: Path, kubeconfig: Path, key: Path, port: int, controllers: Sequence[str]
+) -> list[str]:
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--controllers={','.join(controllers)}",
+        f"--service-account-private-key-file={key}",
+        "--leader-elect=false",
+        "--authentication-skip-lookup=true",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={folder / 'controller-manager'}",
+        "--kube-api-qps=1000",
+        "--kube-api-burst=1000",
+    ]

@@ -1,0 +1,113 @@
+"""A thread that follows one kind of object from a list on, and resumes where a dropped watch ended."""
+
+import threading
+from collections.abc import Callable
+
+import urllib3
+
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.resources import Resource
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError, Json, Watch
+
+Listener = Callable[[str, Json, int], None]
+TROUBLE = (urllib3.exceptions.HTTPError, OSError, ApiError, ValueError)
+NOT_FOUND, GONE = 404, 410
+
+
+class Follower(threading.Thread):
+    """Hands every event to the listener with the resourceVersion at which it happened.
+
+    When the API server no longer has the versions since the last event (410), the world is listed again, the
+    differences are handed over, and `gaps` tells that something between may have been missed.
+    """
+
+    def __init__(self, client: Client, resource: Resource, listener: Listener) -> None:
+        super().__init__(name=f"follow-{resource.plural}", daemon=True)
+        self.known: dict[str, Json] = {}
+        self.gaps: list[str] = []
+        self._client = client
+        self._resource = resource
+        self._listener = listener
+        self._version = ""
+        self._watch: Watch | None = None
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Returns when the first list has been handed over."""
+        super().start()
+        wait_for(lambda: self._version, what=f"first list of {self._resource.plural}")
+
+    def stop(self) -> None:
+        self._ended.set()
+        while self.is_alive():
+            if (watch := self._watch) is not None:
+                watch.close()
+            self.join(0.1)
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._list() if not self._version else self._follow()
+            except TROUBLE as error:
+                self._take(error)
+                self._ended.wait(0.1)
+
+    def caught_up(self) -> bool:
+        """Whether everything that a list shows now has been handed over."""
+        listed = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in self._items()}
+        known = {uid: item["metadata"]["resourceVersion"] for uid, item in list(self.known.items())}
+        return listed == known
+
+    def _items(self) -> list[Json]:
+        """A kind that is not installed has no objects."""
+        try:
+            return list(self._client.items(self._resource))
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return []
+            raise
+
+    def _list(self) -> None:
+        listing = self._client.listing(self._resource)
+        version = listing["metadata"]["resourceVersion"]
+        present = {item["metadata"]["uid"]: item for item in listing["items"]}
+        for uid in self.known.keys() - present.keys():
+            self._hand_over("DELETED", self.known[uid], int(version))
+        for uid, item in present.items():
+            if self._is_news(uid, item):
+                self._hand_over("MODIFIED" if uid in self.known else "ADDED", item, _version(item))
+        self._version = version
+
+    def _is_news(self, uid: str, item: Json) -> bool:
+        return uid not in self.known or _version(self.known[uid]) != _version(item)
+
+    def _follow(self) -> None:
+        self._watch = self._client.watch(self._resource, self._version)
+        try:
+            for kind, item in self._watch:
+                if kind != "BOOKMARK":
+                    self._hand_over(kind, item, _version(item))
+                self._version = item["metadata"]["resourceVersion"]
+        finally:
+            self._watch = None
+
+    def _hand_over(self, kind: str, item: Json, version: int) -> None:
+        self._listener(kind, item, version)
+        if kind == "DELETED":
+            self.known.pop(item["metadata"]["uid"], None)
+        else:
+            self.known[item["metadata"]["uid"]] = item
+
+    def _take(self, error: Exception) -> None:
+        """An unreachable server is tried again; only a version that is gone means that events may be lost."""
+        status = getattr(error, "status", 0)
+        if status == GONE:
+            self.gaps.append(f"{self._resource.plural} after version {self._version}: {error}")
+            self._version = ""
+        elif status == NOT_FOUND and not self._version:
+            self._version = "0"
+
+
+def _version(item: Json) -> int:
+    return int(item["metadata"]["resourceVersion"])

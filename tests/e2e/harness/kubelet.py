@@ -1,0 +1,139 @@
+"""All kubelets of the cluster in one: bound pods become Running, deletions are confirmed.
+
+Tests can have it refuse pods at its admission, finish them, or switch it off; what happened meanwhile is made up for
+when it is switched on again.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import urllib3
+
+from tests.e2e.harness.client import STRATEGIC, Client
+from tests.e2e.harness.follower import Follower
+from tests.e2e.harness.resources import PODS
+from tests.e2e.harness.watch import ApiError
+
+Json = dict[str, Any]
+Chooser = Callable[[Json], bool]
+WORKERS = 4
+CONFLICTS = (404, 409)
+
+
+class Kubelet:
+    """`with Kubelet(client) as kubelet: kubelet.refuse("a-0"); ...`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._pods = Follower(client, PODS, self._heard)
+        self._work: queue.Queue[str | None] = queue.Queue()
+        self._on = threading.Event()
+        self._on.set()
+        self._refused: list[Chooser] = []
+        self._threads = [threading.Thread(target=self._run, name=f"kubelet-{n}", daemon=True) for n in range(WORKERS)]
+
+    def __enter__(self) -> "Kubelet":
+        for thread in self._threads:
+            thread.start()
+        self._pods.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pods.stop()
+        self._on.set()
+        for _thread in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def off(self) -> None:
+        """Bound pods stay Pending, deleted ones stay terminating."""
+        self._on.clear()
+
+    def on(self) -> None:
+        self._on.set()
+
+    def refuse(self, chosen: str | Chooser) -> None:
+        """These pods, by name or by a function of the pod, fail at admission when they are bound."""
+        self._refused.append((lambda pod: bool(pod["metadata"]["name"] == chosen)) if isinstance(chosen, str) else chosen)
+
+    def relent(self) -> None:
+        """Nothing is refused from here on."""
+        self._refused.clear()
+
+    def finish(self, namespace: str, names: Iterable[str], phase: str = "Succeeded") -> None:
+        """Running pods come to their end."""
+        for name in names:
+            self._patch(namespace, name, {"phase": phase, "containerStatuses": [_container(_ended(phase))]})
+
+    def _heard(self, kind: str, pod: Json, _version: int) -> None:
+        if kind != "DELETED" and pod["spec"].get("nodeName"):
+            self._work.put(pod["metadata"]["uid"])
+
+    def _run(self) -> None:
+        while (uid := self._work.get()) is not None:
+            self._on.wait()
+            if (pod := self._pods.known.get(uid)) is not None:
+                self._serve(pod)
+
+    def _serve(self, pod: Json) -> None:
+        """A pod that changed or went meanwhile comes again by its own event; a server that is away comes back."""
+        try:
+            self._advance(pod)
+        except ApiError as error:
+            if error.status not in CONFLICTS:
+                self._again(pod)
+        except (urllib3.exceptions.HTTPError, OSError):
+            self._again(pod)
+
+    def _advance(self, pod: Json) -> None:
+        metadata, phase = pod["metadata"], pod["status"].get("phase")
+        if "deletionTimestamp" in metadata:
+            self._client.delete(PODS, metadata["name"], metadata["namespace"], grace=0)
+        elif phase == "Pending":
+            refused = any(chosen(pod) for chosen in list(self._refused))
+            self._patch(metadata["namespace"], metadata["name"], _refusal(pod) if refused else _running())
+
+    def _again(self, pod: Json) -> None:
+        timer = threading.Timer(0.2, self._work.put, [pod["metadata"]["uid"]])
+        timer.daemon = True
+        timer.start()
+
+    def _patch(self, namespace: str, name: str, status: Json) -> None:
+        with suppress(KeyError):
+            self._client.patch(PODS, name, {"status": status}, namespace, "status", STRATEGIC)
+
+
+def _running() -> Json:
+    now = _now()
+    kinds = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
+    return {
+        "phase": "Running",
+        "startTime": now,
+        "conditions": [{"type": kind, "status": "True", "lastTransitionTime": now} for kind in kinds],
+        "containerStatuses": [_container({"running": {"startedAt": now}}, ready=True)],
+    }
+
+
+def _refusal(pod: Json) -> Json:
+    """What a real kubelet writes when its own admission finds no room: no container was ever started."""
+    node = pod["spec"]["nodeName"]
+    told = f"Pod was rejected: Node {node} didn't have enough resource: cpu"
+    return {"phase": "Failed", "reason": "OutOfcpu", "message": told, "startTime": _now()}
+
+
+def _ended(phase: str) -> Json:
+    code = 0 if phase == "Succeeded" else 1
+    return {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "finishedAt": _now()}}
+
+
+def _container(state: Json, *, ready: bool = False) -> Json:
+    return {"name": "main", "state": state, "ready": ready, "started": ready, "restartCount": 0, "image": "", "imageID": ""}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,96 @@
+"""Applies the repository's own manifests, so that the tests run with what users install."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.harness.access import User, service_account
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.objects import namespace
+from tests.e2e.harness.resources import CRDS, NAMESPACES, Resource
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+
+Json = dict[str, Any]
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+CONFLICT = 409
+
+
+def documents(*patterns: str) -> Iterator[Json]:
+    """Every object of the files under manifests/ that match: `documents("crds/*.yaml", "rbac.yaml")`."""
+    for pattern in patterns:
+        for path in sorted(MANIFESTS.glob(pattern)):
+            for document in yaml.safe_load_all(path.read_text()):
+                yield from _objects(document)
+
+
+def service_accounts() -> list[User]:
+    """The users behind the service accounts that the manifests make, for the token file."""
+    found = [document["metadata"] for document in documents("**/*.yaml") if document.get("kind") == "ServiceAccount"]
+    return list(dict.fromkeys(service_account(each.get("namespace", "default"), each["name"]) for each in found))
+
+
+def apply(client: Client, *patterns: str) -> list[Json]:
+    """Creates or replaces what the files say; new kinds are waited for. Returns the objects as written."""
+    written = list(documents(*patterns))
+    for document in written:
+        apply_one(client, document)
+    for document in written:
+        if document["kind"] == "CustomResourceDefinition":
+            _wait_established(client, document["metadata"]["name"])
+    return written
+
+
+def apply_one(client: Client, document: Json) -> Json:
+    resource = resource_of(client, document)
+    ensure_namespace(client, document["metadata"].get("namespace"))
+    try:
+        return client.create(resource, document)
+    except ApiError as error:
+        if error.status != CONFLICT:
+            raise
+    metadata = document["metadata"]
+    return client.patch(resource, metadata["name"], document, metadata.get("namespace", ""))
+
+
+def remove(client: Client, written: Iterable[Json]) -> None:
+    """Takes back what `apply` made, last first."""
+    for document in reversed(list(written)):
+        metadata = document["metadata"]
+        client.delete(resource_of(client, document), metadata["name"], metadata.get("namespace", ""))
+
+
+def resource_of(client: Client, document: Json) -> Resource:
+    """Where objects of this kind live, asked from the API server."""
+    version, kind = document["apiVersion"], document["kind"]
+    prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    for each in client.request("GET", prefix)["resources"]:
+        if each["kind"] == kind and "/" not in each["name"]:
+            return Resource(prefix, each["name"], each["namespaced"])
+    raise LookupError(f"the API server has no {kind} in {version}")
+
+
+def ensure_namespace(client: Client, name: str | None) -> None:
+    if name and client.find(NAMESPACES, name) is None:
+        client.create(NAMESPACES, namespace(name))
+
+
+def _objects(document: Json | None) -> Iterator[Json]:
+    """Empty documents and lists of objects are both usual in YAML files."""
+    if document and document.get("kind") == "List":
+        yield from document["items"]
+    elif document and "kind" in document and "apiVersion" in document:
+        yield document
+
+
+def _wait_established(client: Client, name: str) -> None:
+    def established() -> bool:
+        conditions = client.get(CRDS, name).get("status", {}).get("conditions", [])
+        return {"type": "Established", "status": "True"}.items() <= _flat(conditions)
+
+    def _flat(conditions: list[Json]) -> Any:
+        return next((each for each in conditions if each["type"] == "Established"), {}).items()
+
+    wait_for(established, what=f"{name} established")

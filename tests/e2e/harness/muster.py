@@ -1,0 +1,82 @@
+"""The real `muster serve`, as installed beside the Python that runs the tests."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.harness import probes
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.process import Process, free_ports
+from tests.e2e.harness.waiting import wait_for
+
+PROGRAM = Path(sys.executable).with_name("muster")
+LONGEST_STOP = 5.0
+
+
+class Muster:
+    """One replica. Ports and arguments stay the same over restarts."""
+
+    def __init__(
+        self,
+        cluster: ControlPlane,
+        kubeconfig: Path,
+        *,
+        scheduler_names: Sequence[str] = (),
+        arguments: Sequence[str] = (),
+    ) -> None:
+        verbs, health, debug = free_ports(3)
+        self.address, self._health, self._debug = (f"127.0.0.1:{port}" for port in (verbs, health, debug))
+        names = [part for name in scheduler_names for part in ("--scheduler-name", name)]
+        listen = ["--listen", self.address, "--health-listen", self._health, "--debug-listen", self._debug]
+        command = [str(PROGRAM), "serve", "--kubeconfig", str(kubeconfig), *listen, *names, *arguments]
+        self.process = Process(f"muster-{verbs}", command, cluster.folder / f"muster-{verbs}.log")
+
+    def __enter__(self) -> "Muster":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.alive():
+            self.process.kill()
+
+    def start(self, *, wait: bool = True) -> None:
+        """Without waiting for tests whose API server is away."""
+        self.process.start()
+        if wait:
+            self.wait_ready()
+
+    def stop(self) -> int:
+        """SIGTERM. It promises to be gone within 5 s; twice that on a busy machine."""
+        return self.process.stop(2 * LONGEST_STOP)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def restart(self, *, hard: bool = False) -> None:
+        self.kill() if hard else self.stop()
+        self.start()
+
+    def wait_ready(self) -> None:
+        wait_for(self._is_ready, what="muster ready")
+
+    def ready(self) -> bool:
+        return probes.answers(f"http://{self._health}/readyz")
+
+    def metrics(self) -> dict[str, float]:
+        return probes.samples(probes.fetch(f"http://{self._health}/metrics").data.decode())
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum over all samples of one metric with these labels."""
+        return probes.total(self.metrics(), name, **labels)
+
+    def debug(self, path: str) -> Any:
+        """The JSON of one debug page: `debug("/debug/queues")`."""
+        answer = probes.fetch(f"http://{self._debug}/{path.lstrip('/')}")
+        assert answer.status == 200, f"{path}: {answer.status} {answer.data[:500]!r}"
+        return json.loads(answer.data)
+
+    def _is_ready(self) -> bool:
+        self.process.require_alive()
+        return self.ready()

@@ -1,0 +1,103 @@
+"""Builders of the objects that the tests create. Every keyword has the default that most tests want."""
+
+from typing import Any
+
+Json = dict[str, Any]
+GROUP_NAME = "scheduling.k8s.io/group-name"
+QUEUE_NAME = "scheduling.volcano.sh/queue-name"
+GATE = "kube-muster.io/admission"
+PAUSE = "registry.k8s.io/pause:3.10"
+
+
+def node(
+    name: str,
+    *,
+    cpu: str = "4",
+    memory: str = "16Gi",
+    pods: int = 110,
+    labels: dict[str, str] | None = None,
+    taints: list[Json] | None = None,
+    **extended: str,
+) -> Json:
+    """A ready node. Extended resources: `**{"example.com/gpu": "2"}`."""
+    room = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "100Gi", **extended}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played by the tests"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": {"taints": taints or []},
+        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+    }
+
+
+def pod(
+    name: str,
+    *,
+    namespace: str,
+    group: str | None = None,
+    queue: str | None = None,
+    cpu: str = "1",
+    memory: str = "64Mi",
+    scheduler: str = "muster",
+    gated: bool = False,
+    task: str | None = None,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    limits: dict[str, str] | None = None,
+    ports: list[int] | None = None,
+    **spec: Any,
+) -> Json:
+    """One pause container. What is left over goes into the spec as it is: `nodeSelector={...}`, `affinity={...}`."""
+    names = {GROUP_NAME: group, QUEUE_NAME: queue, "volcano.sh/task-spec": task}
+    given = {key: value for key, value in names.items() if value is not None}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels or {},
+            "annotations": {**given, **(annotations or {})},
+        },
+        "spec": {
+            "schedulerName": scheduler,
+            "terminationGracePeriodSeconds": 0,
+            "schedulingGates": [{"name": GATE}] if gated else [],
+            "containers": [_container({"cpu": cpu, "memory": memory, **(limits or {})}, limits or {}, ports or [])],
+            **spec,
+        },
+    }
+
+
+def _container(requests: dict[str, str], limits: dict[str, str], ports: list[int]) -> Json:
+    return {
+        "name": "main",
+        "image": PAUSE,
+        "resources": {"requests": requests, "limits": limits},
+        "ports": [{"containerPort": port, "hostPort": port} for port in ports],
+    }
+
+
+def pod_group(name: str, *, namespace: str, min_member: int, queue: str = "default", **spec: Any) -> Json:
+    """Further fields of the spec as they are written there: `minTaskMember={...}`, `priorityClassName=...`."""
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minMember": min_member, "queue": queue, **spec},
+    }
+
+
+def queue(name: str, *, weight: int = 1, **spec: Any) -> Json:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": weight, **spec},
+    }
+
+
+def namespace(name: str, annotations: dict[str, str] | None = None) -> Json:
+    metadata = {"name": name, "annotations": annotations or {}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}

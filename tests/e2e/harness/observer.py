@@ -1,0 +1,110 @@
+"""The observer: its own watches, its own arithmetic, every event from the first version on.
+
+It never asks Muster or the scheduler anything. `assert_clean` first waits until everything that a list shows has
+been received, so that a slow reader cannot pass for a clean run.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.e2e.harness.amounts import Amounts, amounts, requests
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.follower import Follower
+from tests.e2e.harness.judge import GangSeen, Judge, NodeSeen, PodSeen, Seen
+from tests.e2e.harness.objects import GROUP_NAME
+from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+Reading = Callable[[str, Json, int, float], Seen]
+GANG_DEADLINE = 30.0
+OVER = ("Succeeded", "Failed")
+
+
+class Observer:
+    """`with Observer(client, deadline=...) as observer: ...; observer.assert_clean()`."""
+
+    def __init__(self, client: Client, deadline: float = GANG_DEADLINE) -> None:
+        self.deadline = deadline
+        self._history: list[Seen] = []
+        self._last: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._followers = [
+            Follower(client, NODES, self._recorder(read_node)),
+            Follower(client, POD_GROUPS, self._recorder(read_gang)),
+            Follower(client, PODS, self._recorder(read_pod)),
+        ]
+
+    def __enter__(self) -> "Observer":
+        for follower in self._followers:
+            follower.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for follower in self._followers:
+            follower.stop()
+
+    def violations(self) -> list[str]:
+        """What was wrong up to now, once all that has happened until now has been received."""
+        for follower in self._followers:
+            wait_for(follower.caught_up, what=f"observer caught up, {follower.name}")
+        with self._lock:
+            history = list(self._history)
+        return Judge(self.deadline).replay(history, time.monotonic())
+
+    def gaps(self) -> list[str]:
+        """Where the API server no longer knew what happened since the last event."""
+        return [gap for follower in self._followers for gap in follower.gaps]
+
+    def assert_clean(self, *, gaps_allowed: bool = False) -> None:
+        """Gaps are errors, but for tests that restart the API server: a new one remembers nothing older than itself."""
+        wrong = self.violations() + ([] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()])
+        assert not wrong, "the observer saw:\n  " + "\n  ".join(wrong)
+
+    def _recorder(self, read: Reading) -> Callable[[str, Json, int], None]:
+        def record(kind: str, item: Json, version: int) -> None:
+            self._record(item["metadata"]["uid"], read(kind, item, version, time.monotonic()))
+
+        return record
+
+    def _record(self, uid: str, seen: Seen) -> None:
+        """Heartbeats and conditions change nothing that is judged, so they are not kept."""
+        facts = [getattr(seen, name) for name in type(seen).__slots__]
+        with self._lock:
+            if self._last.get(uid) != facts:
+                self._last[uid] = facts
+                self._history.append(seen)
+
+
+def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
+    metadata, spec = item["metadata"], item["spec"]
+    group = metadata.get("annotations", {}).get(GROUP_NAME)
+    node = spec.get("nodeName", "")
+    over = kind == "DELETED" or item.get("status", {}).get("phase") in OVER
+    return PodSeen(
+        version,
+        at,
+        _key(metadata),
+        uid=metadata["uid"],
+        node=node,
+        gang=f"{metadata['namespace']}/{group}" if group else None,
+        holds=bool(node) and not over,
+        requests=requests(item),
+    )
+
+
+def read_node(kind: str, item: Json, version: int, at: float) -> NodeSeen:
+    room: Amounts | None = amounts(item.get("status", {}).get("allocatable"))
+    return NodeSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else room)
+
+
+def read_gang(kind: str, item: Json, version: int, at: float) -> GangSeen:
+    """Without minMember a group asks for one member, as everywhere in this API."""
+    least = int(item.get("spec", {}).get("minMember", 1))
+    return GangSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else least)
+
+
+def _key(metadata: Json) -> str:
+    return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))

@@ -1,0 +1,43 @@
+"""Reading the probes, metrics and debug pages of the programs under test."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+SAMPLE = re.compile(r"^([^\s{]+(?:\{.*\})?) (\S+)(?: \d+)?$")
+QUICK = urllib3.Timeout(5)
+
+
+def fetch(url: str, authority: Path | None = None) -> urllib3.BaseHTTPResponse:
+    """One request on a connection of its own; no proxy of the environment is asked."""
+    options: dict[str, Any] = {"ca_certs": str(authority)} if authority else {"cert_reqs": "CERT_NONE"}
+    if not url.startswith("https"):
+        options = {}
+    with urllib3.PoolManager(retries=False, timeout=QUICK, **options) as pool:
+        return pool.request("GET", url)
+
+
+def answers(url: str) -> bool:
+    """Whether a probe says yes; nobody listening yet is a no."""
+    try:
+        return fetch(url).status == 200
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+def samples(text: str) -> dict[str, float]:
+    """Prometheus text as a dict: `name{label="value"}` as written, to its value."""
+    found = map(SAMPLE.match, text.splitlines())
+    return {match[1]: float(match[2]) for match in found if match}
+
+
+def total(values: dict[str, float], name: str, **labels: str) -> float:
+    """The sum of all samples of one name that carry these labels."""
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(
+        value
+        for sample, value in values.items()
+        if sample.partition("{")[0] == name and all(label in sample for label in wanted)
+    )

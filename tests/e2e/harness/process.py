@@ -1,0 +1,97 @@
+"""One child process with a log file: start, stop, kill, restart, always by its own id."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+LEASH = Path(__file__).with_name("leash.py")
+LONGEST_STOP = 30.0
+STARTED: list["Process"] = []
+
+
+class Process:
+    """A program that keeps its arguments, so that a restart comes back on the same ports with the same data."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.command = list(command)
+        self.log = log
+        self._env = {**os.environ, **(env or {})}
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None, f"{self.name} was never started"
+        return self._child.pid
+
+    def start(self) -> None:
+        assert not self.alive(), f"{self.name} runs already"
+        leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                [*leash, *self.command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
+            )
+        STARTED.append(self)
+
+    def alive(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    def stop(self, timeout: float = LONGEST_STOP) -> int:
+        """SIGTERM, and the exit code. Who does not go in time is killed, and that is an error."""
+        self._signal(signal.SIGTERM)
+        try:
+            return self._wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.name} did not stop within {timeout:g} s of SIGTERM") from None
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, closed or said to anybody."""
+        self._signal(signal.SIGKILL)
+        self._wait(LONGEST_STOP)
+
+    def restart(self, *, hard: bool = False) -> None:
+        if hard:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """SIGSTOP: alive but silent, as a machine that hangs."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def tail(self, lines: int = 60) -> str:
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def require_alive(self) -> None:
+        """Waiting for the dead to become ready would only hide why they died."""
+        if self._child is not None and (code := self._child.poll()) is not None:
+            raise RuntimeError(f"{self.name} ended with {code}:\n{self.tail(20)}")
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.alive():
+            os.kill(self.pid, number)
+
+    def _wait(self, timeout: float) -> int:
+        code = 0 if self._child is None else self._child.wait(timeout)
+        if self in STARTED:
+            STARTED.remove(self)
+        return code
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct loopback ports that were free a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports

@@ -1,0 +1,27 @@
+"""The kinds that the tests touch, and where the API server keeps them."""
+
+from typing import NamedTuple
+
+
+class Resource(NamedTuple):
+    """Where the objects of one kind live."""
+
+    prefix: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str = "", name: str = "", sub: str = "") -> str:
+        inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return "/".join(filter(None, (f"{self.prefix}{inside}/{self.plural}", name, sub)))
+
+
+PODS = Resource("/api/v1", "pods")
+NODES = Resource("/api/v1", "nodes", namespaced=False)
+NAMESPACES = Resource("/api/v1", "namespaces", namespaced=False)
+EVENTS = Resource("/api/v1", "events")
+JOBS = Resource("/apis/batch/v1", "jobs")
+LEASES = Resource("/apis/coordination.k8s.io/v1", "leases")
+PRIORITY_CLASSES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
+POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
+QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues", namespaced=False)
+CRDS = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)

@@ -1,0 +1,94 @@
+"""The stock kube-scheduler, with a configuration file of the repository or one made up by a test."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import yaml
+
+from tests.e2e.harness import flags, probes
+from tests.e2e.harness.access import SCHEDULER, User
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.process import Process, free_ports
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+CONFIGS = Path(__file__).parents[3] / "scheduler-config"
+PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+
+
+def load(name: str) -> Json:
+    """A configuration as the repository ships it: `sidecar.yaml`, `default-scheduler.yaml`."""
+    found: Json = yaml.safe_load((CONFIGS / name).read_text())
+    return found
+
+
+class KubeScheduler:
+    """A stock scheduler of its own; several may run beside each other."""
+
+    def __init__(
+        self,
+        cluster: ControlPlane,
+        config: str | Json = PLAIN,
+        *,
+        muster: str | None = None,
+        user: User = SCHEDULER,
+        server: str | None = None,
+        leader_elect: bool = False,
+    ) -> None:
+        (self.port,) = free_ports(1)
+        kubeconfig = cluster.kubeconfig(user, server)
+        written = copy.deepcopy(load(config) if isinstance(config, str) else config)
+        path = cluster.folder / f"scheduler-{self.port}.yaml"
+        path.write_text(json.dumps(adapted(written, kubeconfig, muster, leader_elect), indent=1))
+        command = flags.scheduler(cluster.folder, path, kubeconfig, self.port)
+        self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler")
+
+    def __enter__(self) -> "KubeScheduler":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.alive():
+            self.process.kill()
+
+    def start(self) -> None:
+        self.process.start()
+        self.wait_ready()
+
+    def stop(self) -> int:
+        return self.process.stop()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def restart(self, *, hard: bool = False) -> None:
+        self.process.restart(hard=hard)
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Ready means that its informers have synced; one that waits for its lease is not."""
+        wait_for(self._ready, what="kube-scheduler ready")
+
+    def metrics(self) -> dict[str, float]:
+        return probes.samples(probes.fetch(f"https://127.0.0.1:{self.port}/metrics").data.decode())
+
+    def _ready(self) -> bool:
+        self.process.require_alive()
+        return probes.answers(f"https://127.0.0.1:{self.port}/readyz")
+
+
+def adapted(config: Json, kubeconfig: Path, muster: str | None, leader_elect: bool) -> Json:
+    """Only what depends on the machine is changed: the kubeconfig, Muster's address, and leader election."""
+    config.setdefault("clientConnection", {})["kubeconfig"] = str(kubeconfig)
+    config.setdefault("leaderElection", {})["leaderElect"] = leader_elect
+    if muster is not None:
+        for extender in config.get("extenders", []):
+            extender["urlPrefix"] = _moved(extender["urlPrefix"], muster)
+    return config
+
+
+def _moved(url: str, address: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(netloc=address))

@@ -1,0 +1,19 @@
+"""Tests wait for conditions, never for time to pass."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+GENEROUS = 60.0
+PAUSE = 0.05
+
+
+def wait_for(condition: Callable[[], Value], timeout: float = GENEROUS, what: str = "") -> Value:
+    """The condition's first true value; after the timeout an error that names the condition and its last value."""
+    end = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what or condition} not within {timeout:g} s, last value: {value!r}")
+        time.sleep(PAUSE)
+    return value

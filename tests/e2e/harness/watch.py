@@ -1,0 +1,62 @@
+"""The stream of one watch, and the errors of the API."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import urllib3
+
+Json = dict[str, Any]
+
+
+class ApiError(Exception):
+    """An answer that is not a success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class Watch:
+    """The events of one watch until the server or `close` ends it."""
+
+    def __init__(self, pool: urllib3.HTTPConnectionPool, path: str, headers: dict[str, str]) -> None:
+        self._pool = pool
+        timeout = urllib3.Timeout(connect=10, read=None)
+        self._answer = pool.request("GET", path, headers=headers, timeout=timeout, preload_content=False)
+
+    def __iter__(self) -> Iterator[tuple[str, Json]]:
+        """Pairs of type and object; an ERROR event is raised as the ApiError that it carries."""
+        try:
+            if self._answer.status >= 300:
+                raise ApiError(self._answer.status, error_message(self._answer.read()))
+            yield from map(_event, self._lines())
+        finally:
+            self._answer.close()
+            self._pool.close()
+
+    def close(self) -> None:
+        """From any thread: the reader sees the end of the stream."""
+        with suppress(ValueError, OSError):  # it ended by itself a moment ago
+            self._answer.shutdown()
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        for chunk in self._answer.stream(1 << 16):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+
+
+def _event(line: bytes) -> tuple[str, Json]:
+    event = json.loads(line)
+    if event["type"] == "ERROR":
+        raise ApiError(event["object"].get("code", 500), event["object"].get("message", ""))
+    return event["type"], event["object"]
+
+
+def error_message(data: bytes) -> str:
+    try:
+        return str(json.loads(data).get("message", ""))
+    except (ValueError, AttributeError):
+        return data.decode(errors="replace")[:500]
