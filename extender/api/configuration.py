@@ -1,0 +1,273 @@
+"""What an administrator can set, in one table.
+
+`Configuration` is that table: each field carries its meaning and what it allows. The flags of `muster serve`,
+the environment variables, the keys of the file and docs/configuration.md are all made from it, so they cannot
+drift apart. Nothing is read here; extender/cli/sources.py does that.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import msgspec
+
+API_VERSION = "config.kube-muster.io/v1alpha1"
+KIND = "MusterConfiguration"
+
+
+class InvalidConfiguration(ValueError):
+    """What an administrator has to correct, one line for each fault."""
+
+
+# ---- the kinds of value
+
+
+class Address(NamedTuple):
+    """Where to listen. An empty host is every address of the machine, port 0 any free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ObjectName(NamedTuple):
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Kind(NamedTuple):
+    """How a value is read from text and written again. `read` raises ValueError for what is not allowed."""
+
+    allowed: str
+    read: Callable[[str], Any]
+    write: Callable[[Any], str] = str
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+
+
+def as_seconds(text: str) -> float:
+    """The seconds of a duration as Go writes it: 500ms, 2s, 1m30s. Raises ValueError."""
+    if re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
+        raise ValueError(text)
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
+
+
+def as_duration(seconds: float) -> str:
+    """`seconds` as Go reads them, in the larger unit that keeps them whole: 120s, 500ms."""
+    milliseconds = round(seconds * 1000)
+    return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
+
+
+def _matching(pattern: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+def _within(read: Callable[[str], Any], least: str, most: str) -> Callable[[str], Any]:
+    def read_within(text: str) -> Any:
+        value = read(text)
+        if not read(least) <= value <= read(most):
+            raise ValueError(text)
+        return value
+
+    return read_within
+
+
+def _count(text: str) -> int:
+    return int(_matching("[0-9]{1,9}")(text))
+
+
+def _address(text: str) -> Address:
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]\s]*)):([0-9]{1,5})", text)
+    if match is None or int(match[3]) > 65535:
+        raise ValueError(text)
+    return Address(match[1] or match[2], int(match[3]))
+
+
+def _object_name(text: str) -> ObjectName:
+    return ObjectName(*_matching(rf"{_LABEL}/{_LABEL}(?:\.{_LABEL})*")(text).split("/"))
+
+
+def one_of(*words: str) -> Kind:
+    return Kind(" or ".join(words), _matching("|".join(words)))
+
+
+def count(least: int, most: int) -> Kind:
+    return Kind(f"a whole number from {least} to {most}", _within(_count, str(least), str(most)))
+
+
+def duration(least: str, most: str) -> Kind:
+    allowed = f"a duration from {least} to {most}, such as 500ms, 2s or 1m30s"
+    return Kind(allowed, _within(as_seconds, least, most), as_duration)
+
+
+TEXT = Kind("any text", str)
+NAME = Kind("a name of lower-case letters, digits, '-' and '.'", _matching(rf"{_LABEL}(?:\.{_LABEL})*"))
+ADDRESS = Kind("an address such as 127.0.0.1:8281, [::1]:8281 or :8281", _address)
+OBJECT = Kind("the namespace and name of an object, such as kube-system/muster-scheduler", _object_name)
+
+
+# ---- the table: type, kind, meaning, and what an empty default stands for
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be set, with the value that it has when nobody sets it. Durations are seconds."""
+
+    kubeconfig: Annotated[
+        str,
+        TEXT,
+        "The kubeconfig file that tells how to reach the API server.",
+        "$KUBECONFIG, else the pod's service account, else ~/.kube/config",
+    ] = ""
+    context: Annotated[
+        str,
+        TEXT,
+        "The context of the kubeconfig file.",
+        "the file's current context",
+    ] = ""
+    listen: Annotated[
+        Address,
+        ADDRESS,
+        "Where the scheduler's calls are answered: filter, prioritize, bind, preempt.",
+    ] = Address("127.0.0.1", 8281)
+    health_listen: Annotated[
+        Address,
+        ADDRESS,
+        "Where probes and /metrics are answered.",
+    ] = Address("127.0.0.1", 8282)
+    debug_listen: Annotated[
+        Address,
+        ADDRESS,
+        "Where /debug/ is answered. It shows the state of the whole cluster: keep it on loopback.",
+    ] = Address("127.0.0.1", 8283)
+    scheduler_names: Annotated[
+        tuple[str, ...],
+        NAME,
+        "The values of spec.schedulerName whose pods Muster manages.",
+    ] = ("muster", "volcano")
+    window: Annotated[
+        int,
+        count(1, 20000),
+        "The most pods that may be between gate and binding at once. Each costs a thread of the server.",
+    ] = 1000
+    bind_deadline: Annotated[
+        float,
+        duration("1s", "1h"),
+        "How long the held bind calls of a gang wait. Keep it below the httpTimeout of the binder's entry.",
+    ] = 120.0
+    start_backoff: Annotated[
+        float,
+        duration("100ms", "1h"),
+        "How long a gang waits after a start that failed. It doubles with each failure.",
+    ] = 5.0
+    start_backoff_max: Annotated[
+        float,
+        duration("100ms", "24h"),
+        "The longest wait after failed starts.",
+    ] = 300.0
+    leader_elect: Annotated[
+        str,
+        one_of("follow", "off"),
+        "follow: the replica whose scheduler holds the Lease leads. off: this replica always leads.",
+    ] = "follow"
+    lease: Annotated[
+        ObjectName,
+        OBJECT,
+        "The scheduler's Lease, which leadership follows.",
+    ] = ObjectName("kube-system", "muster-scheduler")
+    namespace: Annotated[
+        str,
+        NAME,
+        "The namespace of Muster's own objects.",
+        "the pod's own, else kube-system",
+    ] = ""
+    writers: Annotated[
+        int,
+        count(1, 256),
+        "The threads that write to the API server.",
+    ] = 8
+    binders: Annotated[
+        int,
+        count(1, 256),
+        "The threads that post bindings.",
+    ] = 16
+    log_format: Annotated[
+        str,
+        one_of("text", "json"),
+        "How log lines are written.",
+        "text on a terminal, else json",
+    ] = ""
+    log_level: Annotated[
+        str,
+        one_of("debug", "info", "warning", "error"),
+        "The least severe lines that are written.",
+    ] = "info"
+
+
+class Setting(NamedTuple):
+    """One row of the table, with the names that it has in the three places where it can be set."""
+
+    field: str
+    default: Any
+    kind: Kind
+    help: str
+    unset: str = ""
+
+    @property
+    def flag(self) -> str:
+        return "--" + (self.field.removesuffix("s") if self.repeatable else self.field).replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return f"MUSTER_{self.field.upper()}"
+
+    @property
+    def key(self) -> str:
+        first, *rest = self.field.split("_")
+        return first + "".join(map(str.capitalize, rest))
+
+    @property
+    def repeatable(self) -> bool:
+        return type(self.default) is tuple
+
+    def written(self, value: Any) -> str | list[str]:
+        """`value` as it stands in a file."""
+        return [self.kind.write(each) for each in value] if self.repeatable else self.kind.write(value)
+
+
+def _settings() -> Iterator[Setting]:
+    hints = get_type_hints(Configuration, include_extras=True)
+    for field in msgspec.structs.fields(Configuration):
+        yield Setting(field.name, field.default, *hints[field.name].__metadata__)
+
+
+SETTINGS = tuple(_settings())
+
+
+def as_document(configuration: Configuration) -> dict[str, Any]:
+    """`configuration` as the file that would set it."""
+    values = {each.key: each.written(getattr(configuration, each.field)) for each in SETTINGS}
+    return {"apiVersion": API_VERSION, "kind": KIND, **values}
+
+
+def contradictions(configuration: Configuration) -> Iterator[str]:
+    """What is wrong about values that are each allowed, but not together."""
+    listening = (configuration.listen, configuration.health_listen, configuration.debug_listen)
+    ports = [address.port for address in listening if address.port]
+    if len(set(ports)) < len(ports):
+        given = ", ".join(map(str, listening))
+        yield f"--listen, --health-listen, --debug-listen: got {given}; allowed are three different ports"
+    first, longest = map(as_duration, (configuration.start_backoff, configuration.start_backoff_max))
+    if configuration.start_backoff > configuration.start_backoff_max:
+        yield f"--start-backoff: got {first!r}; allowed is at most --start-backoff-max, which is {longest}"
