@@ -1,8 +1,8 @@
 """Builds the control plane that the e2e tests and benchmarks run, from Go modules alone.
 
-`controlplane/<minor>/go.mod` pins one Kubernetes release and the etcd beside it; a further release is a further
-folder. The binaries are kept outside the tree, under a name that says what they were made from, so a second
-run starts at once. Beside them lies a certificate for 127.0.0.1 that every server of the tests shows.
+`controlplane/<minor>/go.mod` pins one Kubernetes release and the etcd beside it; a further release is a
+further folder. The binaries are kept outside the tree, under a name that says what they were made from, so a
+second run starts at once. Beside them lies a certificate for 127.0.0.1 that every server of the tests shows.
 """
 
 import argparse
@@ -85,7 +85,11 @@ def _flags(module: Path) -> list[str]:
     release = _release(module)
     major, minor = release.removeprefix("v").split(".")[:2]
     stamp = {"gitVersion": release, "gitMajor": major, "gitMinor": minor}
-    linker = ["-s", "-w", *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())]
+    linker = [
+        "-s",
+        "-w",
+        *(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items()),
+    ]
     return ["-trimpath", "-mod=readonly", "-ldflags", " ".join(linker)]
 
 
@@ -132,14 +136,14 @@ def _build(go: str, module: Path, target: Path) -> None:
 
 
 def _compile(go: str, module: Path, into: Path) -> None:
-    """One program after the other: the packages that they share are compiled once, by the first that needs them."""
+    """One after the other, to have progress to tell: shared packages are compiled once, by the first."""
     for place, program in enumerate(PROGRAMS, start=1):
         say(f"  {place}/{len(PROGRAMS)} {program}")
         _run([go, "build", *_flags(module), "-o", f"{into}/", program], module)
 
 
 def _certificate_maker(go: str) -> str:
-    """Go carries a small program for self-signed certificates; it leaves cert.pem and key.pem where it runs."""
+    """Go carries a program for self-signed certificates; it leaves cert.pem and key.pem where it runs."""
     return str(Path(_output([go, "env", "GOROOT"])) / "src" / "crypto" / "tls" / "generate_cert.go")
 
 
@@ -156,8 +160,12 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.build", description="Build the test control plane.")
-    parser.add_argument("--kubernetes", default=DEFAULT, help=f"minor version, one of {', '.join(supported())}")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.e2e.build", description="Build the test control plane."
+    )
+    parser.add_argument(
+        "--kubernetes", default=DEFAULT, help=f"minor version, one of {', '.join(supported())}"
+    )
     try:
         print(folder(parser.parse_args().kubernetes))  # noqa: T201
     except BuildError as error:

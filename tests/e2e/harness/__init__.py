@@ -1,1 +1,1 @@
-"""What the scenarios stand on: real components, played kubelets, broken wires, and an observer that trusts nobody."""
+"""What the scenarios stand on: real components, played kubelets, broken wires, a distrustful observer."""

@@ -86,7 +86,13 @@ class Client:
         return self._json("PUT", resource.path(_namespace(body), body["metadata"]["name"], sub), body)
 
     def patch(
-        self, resource: Resource, name: str, body: Any, namespace: str = "", sub: str = "", content: str = MERGE
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        namespace: str = "",
+        sub: str = "",
+        content: str = MERGE,
     ) -> Json:
         return self._json("PATCH", resource.path(namespace, name, sub), body, content)
 
@@ -95,7 +101,9 @@ class Client:
         self.request("DELETE", resource.path(namespace, name), options)
 
     def delete_all(self, resource: Resource, namespace: str = "", grace: int | None = 0) -> None:
-        self.request("DELETE", resource.path(namespace), {} if grace is None else {"gracePeriodSeconds": grace})
+        self.request(
+            "DELETE", resource.path(namespace), {} if grace is None else {"gracePeriodSeconds": grace}
+        )
 
     def bind(self, namespace: str, name: str, node: str) -> None:
         """What a scheduler does, by hand."""
@@ -103,8 +111,15 @@ class Client:
         self.request("POST", PODS.path(namespace, name, "binding"), body)
 
     def watch(self, resource: Resource, version: str, namespace: str = "", seconds: int = 300) -> Watch:
-        query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "1", "timeoutSeconds": str(seconds)}
-        return Watch(self._connections(1), _asking(resource.path(namespace), query), self._with("application/json"))
+        query = {
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "1",
+            "timeoutSeconds": str(seconds),
+        }
+        return Watch(
+            self._connections(1), _asking(resource.path(namespace), query), self._with("application/json")
+        )
 
     def _json(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Json:
         answer: Json = self.request(method, path, body, content)
@@ -115,9 +130,16 @@ class Client:
 
     def _connections(self, count: int) -> urllib3.HTTPConnectionPool:
         """Without retries: a test that does not see a failure cannot judge it."""
-        options: Json = {"ca_certs": str(self._access.authority)} if self._access.server.startswith("https") else {}
+        options: Json = (
+            {"ca_certs": str(self._access.authority)} if self._access.server.startswith("https") else {}
+        )
         return urllib3.connection_from_url(
-            self._access.server, maxsize=count, block=True, retries=False, timeout=urllib3.Timeout(10, 60), **options
+            self._access.server,
+            maxsize=count,
+            block=True,
+            retries=False,
+            timeout=urllib3.Timeout(10, 60),
+            **options,
         )
 
 

@@ -9,14 +9,27 @@ import urllib3
 
 from tests.e2e import build
 from tests.e2e.harness import flags
-from tests.e2e.harness.access import ADMIN, CONTROLLER_MANAGER, NOBODY, SCHEDULER, User, write_kubeconfig, write_tokens
+from tests.e2e.harness.access import (
+    ADMIN,
+    CONTROLLER_MANAGER,
+    NOBODY,
+    SCHEDULER,
+    User,
+    write_kubeconfig,
+    write_tokens,
+)
 from tests.e2e.harness.client import Access, Client
 from tests.e2e.harness.process import Process, free_ports
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
 USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NOBODY)
-CONTROLLERS = ("job-controller", "garbage-collector-controller", "namespace-controller", "ttl-after-finished-controller")
+CONTROLLERS = (
+    "job-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "ttl-after-finished-controller",
+)
 
 
 class ControlPlane:
@@ -99,7 +112,9 @@ class ControlPlane:
     def start_controller_manager(self, controllers: Sequence[str] = CONTROLLERS) -> Process:
         """For Jobs, garbage collection and namespaces; nothing else in the tests needs it."""
         (port,) = free_ports(1)
-        command = flags.controller_manager(self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.key, port, controllers)
+        command = flags.controller_manager(
+            self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.key, port, controllers
+        )
         process = self.process("kube-controller-manager", command)
         process.start()
         self._others.append(process)

@@ -21,7 +21,7 @@ def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
 
 
 def apiserver(folder: Path, port: int, etcd_port: int, certificate: Path, key: Path) -> list[str]:
-    """Without throttling, and without the two plugins that need controllers: default accounts, node taints."""
+    """Without throttling, and without the plugins that need controllers: default accounts, node taints."""
     return [
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         "--bind-address=127.0.0.1",

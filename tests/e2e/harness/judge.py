@@ -1,7 +1,7 @@
 """The two promises that no run may break, judged over a recorded history.
 
-Watches of different kinds arrive in any order, their versions do not: one etcd counts them all. So the history is
-first put in the order of its versions and judged afterwards, never while it arrives.
+Watches of different kinds arrive in any order, their versions do not: one etcd counts them all. So the
+history is first put in the order of its versions and judged afterwards, never while it arrives.
 """
 
 from collections import defaultdict
@@ -69,7 +69,9 @@ class Gang:
     def _late(self, since: float | None, at: float, deadline: float) -> str | None:
         if since is None or at - since <= deadline:
             return None
-        return f"gang {self.name} stood between 0 and {self.min_member} for {at - since:.1f} s of {deadline:g} s"
+        return (
+            f"gang {self.name} stood between 0 and {self.min_member} for {at - since:.1f} s of {deadline:g} s"
+        )
 
 
 class Judge:
@@ -100,7 +102,7 @@ class Judge:
                 self._take_gang(event)
 
     def _take_node(self, event: NodeSeen) -> None:
-        """A node that shrinks under its pods is no scheduler's fault: bindings are judged, shrinking is not."""
+        """A node that shrinks under its pods is no scheduler's fault: only bindings are judged."""
         if event.allocatable is None:
             self._nodes.pop(event.key, None)
         else:
@@ -142,7 +144,9 @@ class Judge:
             held += self._pods[uid].requests
         over = {name: value for name, value in held.items() if value > room[name]}
         if over:
-            told = ", ".join(f"{name} {value / MILLI:g} of {room[name] / MILLI:g}" for name, value in over.items())
+            told = ", ".join(
+                f"{name} {value / MILLI:g} of {room[name] / MILLI:g}" for name, value in over.items()
+            )
             self.violations.append(f"node {event.node} over its allocatable when {event.key} came: {told}")
 
     def _judge_gang(self, gang: Gang, at: float) -> None:

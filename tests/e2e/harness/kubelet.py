@@ -1,7 +1,7 @@
 """All kubelets of the cluster in one: bound pods become Running, deletions are confirmed.
 
-Tests can have it refuse pods at its admission, finish them, or switch it off; what happened meanwhile is made up for
-when it is switched on again.
+Tests can have it refuse pods at its admission, finish them, or switch it off; switched on again, it makes up
+for what happened meanwhile.
 """
 
 import queue
@@ -34,7 +34,9 @@ class Kubelet:
         self._on = threading.Event()
         self._on.set()
         self._refused: list[Chooser] = []
-        self._threads = [threading.Thread(target=self._run, name=f"kubelet-{n}", daemon=True) for n in range(WORKERS)]
+        self._threads = [
+            threading.Thread(target=self._run, name=f"kubelet-{n}", daemon=True) for n in range(WORKERS)
+        ]
 
     def __enter__(self) -> "Kubelet":
         for thread in self._threads:
@@ -59,7 +61,9 @@ class Kubelet:
 
     def refuse(self, chosen: str | Chooser) -> None:
         """These pods, by name or by a function of the pod, fail at admission when they are bound."""
-        self._refused.append((lambda pod: bool(pod["metadata"]["name"] == chosen)) if isinstance(chosen, str) else chosen)
+        self._refused.append(
+            (lambda pod: bool(pod["metadata"]["name"] == chosen)) if isinstance(chosen, str) else chosen
+        )
 
     def relent(self) -> None:
         """Nothing is refused from here on."""
@@ -81,7 +85,7 @@ class Kubelet:
                 self._serve(pod)
 
     def _serve(self, pod: Json) -> None:
-        """A pod that changed or went meanwhile comes again by its own event; a server that is away comes back."""
+        """A pod that changed meanwhile comes again by its own event; a server that is away comes back."""
         try:
             self._advance(pod)
         except ApiError as error:
@@ -128,11 +132,25 @@ def _refusal(pod: Json) -> Json:
 
 def _ended(phase: str) -> Json:
     code = 0 if phase == "Succeeded" else 1
-    return {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "finishedAt": _now()}}
+    return {
+        "terminated": {
+            "exitCode": code,
+            "reason": "Completed" if code == 0 else "Error",
+            "finishedAt": _now(),
+        }
+    }
 
 
 def _container(state: Json, *, ready: bool = False) -> Json:
-    return {"name": "main", "state": state, "ready": ready, "started": ready, "restartCount": 0, "image": "", "imageID": ""}
+    return {
+        "name": "main",
+        "state": state,
+        "ready": ready,
+        "started": ready,
+        "restartCount": 0,
+        "image": "",
+        "imageID": "",
+    }
 
 
 def _now() -> str:

@@ -28,8 +28,14 @@ def documents(*patterns: str) -> Iterator[Json]:
 
 def service_accounts() -> list[User]:
     """The users behind the service accounts that the manifests make, for the token file."""
-    found = [document["metadata"] for document in documents("**/*.yaml") if document.get("kind") == "ServiceAccount"]
-    return list(dict.fromkeys(service_account(each.get("namespace", "default"), each["name"]) for each in found))
+    found = [
+        document["metadata"]
+        for document in documents("**/*.yaml")
+        if document.get("kind") == "ServiceAccount"
+    ]
+    return list(
+        dict.fromkeys(service_account(each.get("namespace", "default"), each["name"]) for each in found)
+    )
 
 
 def apply(client: Client, *patterns: str) -> list[Json]:
@@ -88,9 +94,6 @@ def _objects(document: Json | None) -> Iterator[Json]:
 def _wait_established(client: Client, name: str) -> None:
     def established() -> bool:
         conditions = client.get(CRDS, name).get("status", {}).get("conditions", [])
-        return {"type": "Established", "status": "True"}.items() <= _flat(conditions)
-
-    def _flat(conditions: list[Json]) -> Any:
-        return next((each for each in conditions if each["type"] == "Established"), {}).items()
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     wait_for(established, what=f"{name} established")

@@ -48,7 +48,7 @@ def pod(
     ports: list[int] | None = None,
     **spec: Any,
 ) -> Json:
-    """One pause container. What is left over goes into the spec as it is: `nodeSelector={...}`, `affinity={...}`."""
+    """One pause container. Other keywords go into the spec as they are: `nodeSelector={...}`."""
     names = {GROUP_NAME: group, QUEUE_NAME: queue, "volcano.sh/task-spec": task}
     given = {key: value for key, value in names.items() if value is not None}
     return {
@@ -64,7 +64,9 @@ def pod(
             "schedulerName": scheduler,
             "terminationGracePeriodSeconds": 0,
             "schedulingGates": [{"name": GATE}] if gated else [],
-            "containers": [_container({"cpu": cpu, "memory": memory, **(limits or {})}, limits or {}, ports or [])],
+            "containers": [
+                _container({"cpu": cpu, "memory": memory, **(limits or {})}, limits or {}, ports or [])
+            ],
             **spec,
         },
     }
@@ -80,7 +82,7 @@ def _container(requests: dict[str, str], limits: dict[str, str], ports: list[int
 
 
 def pod_group(name: str, *, namespace: str, min_member: int, queue: str = "default", **spec: Any) -> Json:
-    """Further fields of the spec as they are written there: `minTaskMember={...}`, `priorityClassName=...`."""
+    """Other keywords go into the spec as they are: `minTaskMember={...}`, `priorityClassName="high"`."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",

@@ -1,7 +1,7 @@
 """The observer: its own watches, its own arithmetic, every event from the first version on.
 
-It never asks Muster or the scheduler anything. `assert_clean` first waits until everything that a list shows has
-been received, so that a slow reader cannot pass for a clean run.
+It never asks Muster or the scheduler anything. `assert_clean` first waits until everything that a list shows
+has been received, so that a slow reader cannot pass for a clean run.
 """
 
 import threading
@@ -59,7 +59,7 @@ class Observer:
         return [gap for follower in self._followers for gap in follower.gaps]
 
     def assert_clean(self, *, gaps_allowed: bool = False) -> None:
-        """Gaps are errors, but for tests that restart the API server: a new one remembers nothing older than itself."""
+        """Gaps are errors, except where the API server restarts: it forgets what is older than itself."""
         wrong = self.violations() + ([] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()])
         assert not wrong, "the observer saw:\n  " + "\n  ".join(wrong)
 

@@ -14,9 +14,11 @@ STARTED: list["Process"] = []
 
 
 class Process:
-    """A program that keeps its arguments, so that a restart comes back on the same ports with the same data."""
+    """A program that keeps its arguments: a restart comes back on the same ports with the same data."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.command = list(command)
         self.log = log

@@ -11,7 +11,7 @@ import yaml
 from tests.e2e.harness import flags, probes
 from tests.e2e.harness.access import SCHEDULER, User
 from tests.e2e.harness.controlplane import ControlPlane
-from tests.e2e.harness.process import Process, free_ports
+from tests.e2e.harness.process import free_ports
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]

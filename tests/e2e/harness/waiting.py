@@ -10,7 +10,7 @@ PAUSE = 0.05
 
 
 def wait_for(condition: Callable[[], Value], timeout: float = GENEROUS, what: str = "") -> Value:
-    """The condition's first true value; after the timeout an error that names the condition and its last value."""
+    """The condition's first true value; after the timeout an error that names it and its last value."""
     end = time.monotonic() + timeout
     while not (value := condition()):
         if time.monotonic() > end:

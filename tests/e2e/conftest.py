@@ -1,0 +1,115 @@
+"""Fixtures of the e2e tests: one control plane for the session, an empty cluster for each test.
+
+`stage` gives a test its namespace, kubelets and observer; `muster` and `scheduler` start the sidecar pair on it.
+The observer judges every test that passed, whether it asks for that or not.
+"""
+
+import itertools
+import os
+from collections.abc import Generator, Iterator, Sequence
+
+import pytest
+
+from tests.e2e import build
+from tests.e2e.harness import manifests
+from tests.e2e.harness.access import ADMIN, User
+from tests.e2e.harness.cleanup import clean
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.objects import namespace
+from tests.e2e.harness.observer import GANG_DEADLINE, Observer
+from tests.e2e.harness.process import STARTED
+from tests.e2e.harness.resources import NAMESPACES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+
+KUBERNETES = os.environ.get("MUSTER_E2E_KUBERNETES", build.DEFAULT)
+LONGEST_TEST = 300
+PASSED = pytest.StashKey[bool]()
+NUMBERS = itertools.count()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "gang_deadline(seconds): how long a gang may stand in pieces in this test"
+    )
+    config.addinivalue_line(
+        "markers", "gaps_allowed: this test restarts the API server, the observer may miss events"
+    )
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Real components on a busy machine take longer than unit tests may."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONGEST_TEST))
+
+
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """A cold build takes minutes: it is done before the first test's clock starts."""
+    if session.items and not session.config.option.collectonly:
+        try:
+            build.folder(KUBERNETES)
+        except build.BuildError as error:
+            pytest.exit(f"no control plane: {error}", returncode=2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The logs of what runs at that moment go with every failure."""
+    report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
+    if report.failed:
+        report.sections.extend((f"log of {process.name}", process.tail()) for process in STARTED)
+    return report
+
+
+@pytest.fixture(scope="session")
+def muster_user() -> User:
+    """The service account of the manifests, so that their RBAC is what Muster runs with."""
+    return next(iter(manifests.service_accounts()), ADMIN)
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """With the manifests' CRDs and RBAC; admission policies are applied by the tests that want them."""
+    with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as started:
+        manifests.apply(started.admin, "crds/*.yaml", "rbac*.yaml")
+        yield started
+        started.keep_logs = request.session.testsfailed > 0
+    if started.keep_logs:
+        print(f"\nlogs kept in {started.folder}")  # noqa: T201
+
+
+@pytest.fixture
+def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """An empty cluster with played kubelets and the observer, which judges the test when it has passed."""
+    name = f"test-{next(NUMBERS)}"
+    cluster.admin.create(NAMESPACES, namespace(name))
+    marker = request.node.get_closest_marker("gang_deadline")
+    deadline = marker.args[0] if marker else GANG_DEADLINE
+    try:
+        with Observer(cluster.admin, deadline) as observer, Kubelet(cluster.admin) as kubelet:
+            made = Stage(cluster, name, kubelet, observer)
+            with made.started:
+                yield made
+            if request.node.stash.get(PASSED, False):
+                observer.assert_clean(
+                    gaps_allowed=request.node.get_closest_marker("gaps_allowed") is not None
+                )
+    finally:
+        clean(cluster.admin, name)
+
+
+@pytest.fixture
+def muster(stage: Stage, muster_user: User) -> Muster:
+    """`muster serve` in the sidecar's settings."""
+    return stage.start_muster(user=muster_user)
+
+
+@pytest.fixture
+def scheduler(stage: Stage, muster: Muster) -> KubeScheduler:
+    """The second stock scheduler of the sidecar variant, with Muster as its extender."""
+    return stage.start_scheduler("sidecar.yaml", muster=muster.address)

@@ -1,0 +1,59 @@
+"""What a test leaves behind is taken away, so that the next one finds an empty cluster."""
+
+from collections.abc import Callable
+
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.resources import JOBS, NODES, POD_GROUPS, PODS, QUEUES, Resource
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+
+NOT_FOUND = 404
+IN_NAMESPACE = (JOBS, POD_GROUPS, PODS)
+IN_CLUSTER = (QUEUES, NODES)
+
+
+def clean(client: Client, namespace: str) -> None:
+    """Owners before what they own. The empty namespace stays: only a controller could end it."""
+    for resource in IN_NAMESPACE:
+        _empty(client, resource, namespace)
+    for resource in IN_CLUSTER:
+        _empty(client, resource, "")
+
+
+def _empty(client: Client, resource: Resource, namespace: str) -> None:
+    """Kinds that are not installed have nothing to take away."""
+    try:
+        client.delete_all(resource, namespace)
+        wait_for(lambda: _gone(client, resource, namespace), what=f"{resource.plural} gone")
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+
+
+def _gone(client: Client, resource: Resource, namespace: str) -> bool:
+    """Finalizers whose controllers do not run here are taken off by hand."""
+    left = client.items(resource, namespace)
+    for item in left:
+        metadata = item["metadata"]
+        if metadata.get("finalizers"):
+            _release(client, resource, metadata["name"], namespace)
+        elif "deletionTimestamp" in metadata or resource is PODS:
+            _delete(client, resource, metadata["name"], namespace)
+    return not left
+
+
+def _release(client: Client, resource: Resource, name: str, namespace: str) -> None:
+    _forgiving(lambda: client.patch(resource, name, {"metadata": {"finalizers": None}}, namespace))
+
+
+def _delete(client: Client, resource: Resource, name: str, namespace: str) -> None:
+    _forgiving(lambda: client.delete(resource, name, namespace, grace=0))
+
+
+def _forgiving(action: Callable[[], object]) -> None:
+    """Gone meanwhile is what was wanted."""
+    try:
+        action()
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise

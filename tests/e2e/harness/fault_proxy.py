@@ -1,0 +1,184 @@
+"""A reverse proxy in front of the API server that does to chosen requests what a test asks for.
+
+Bodies are passed on as they come, so watches stream. One thread per connection, each with a connection of its
+own to the API server.
+"""
+
+import http.client
+import ssl
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.harness.faults import Fault
+
+CHUNK = 1 << 16
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request that came by. Status 0: the caller got no answer."""
+
+    method: str
+    path: str
+    status: int
+
+
+class FaultProxy:
+    """`with stage.start_fault_proxy() as proxy: proxy.inject(answer(409), answer(500), lose_answer())`."""
+
+    def __init__(self, server: str, certificate: Path, key: Path) -> None:
+        self.target = server.rpartition("/")[2]
+        self.trust = ssl.create_default_context(cafile=str(certificate))
+        self.calls: list[Call] = []
+        self._faults: list[Fault] = []
+        self._lock = threading.Lock()
+        self._server = _Server(self, certificate, key)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="fault-proxy")
+
+    def __enter__(self) -> "FaultProxy":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.hang_up()
+        self._server.server_close()
+
+    @property
+    def server(self) -> str:
+        """The API server's address as seen through this proxy."""
+        return f"https://127.0.0.1:{self._server.server_address[1]}"
+
+    def inject(self, *faults: Fault) -> None:
+        """Requests meet the faults in this order; each is used up by as many requests as it says."""
+        with self._lock:
+            self._faults.extend(faults)
+
+    def left(self) -> list[Fault]:
+        """Faults that no request has met yet."""
+        with self._lock:
+            return [fault for fault in self._faults if fault.times > 0]
+
+    def take(self, method: str, path: str) -> Fault | None:
+        with self._lock:
+            fault = next((each for each in self._faults if each.matches(method, path)), None)
+            if fault is not None:
+                fault.times -= 1
+                fault.hit.set()
+        return fault
+
+    def note(self, method: str, path: str, status: int) -> None:
+        with self._lock:
+            self.calls.append(Call(method, path, status))
+
+
+class _Server(ThreadingHTTPServer):
+    """TLS handshakes are made in the connection's own thread: a slow caller delays nobody."""
+
+    daemon_threads = True
+    request_queue_size = 512
+
+    def __init__(self, proxy: FaultProxy, certificate: Path, key: Path) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.proxy = proxy
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, key)
+        self._open: set[Any] = set()
+
+    def get_request(self) -> tuple[Any, Any]:
+        plain, address = super().get_request()
+        wrapped = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+        self._open.add(wrapped)
+        return wrapped, address
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Callers that hang up are what this proxy is for."""
+
+    def hang_up(self) -> None:
+        for request in list(self._open):
+            with suppress(OSError):
+                request.shutdown(2)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One caller's connection."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        proxy = self.server.proxy
+        self._upstream = http.client.HTTPSConnection(proxy.target, context=proxy.trust)
+
+    def finish(self) -> None:
+        self._upstream.close()
+        with suppress(OSError):
+            super().finish()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Calls are kept in `FaultProxy.calls`."""
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = self.server.proxy.take(self.command, self.path)
+        try:
+            status = self._pass_on(body) if fault is None else self._do(fault, body)
+        except (OSError, http.client.HTTPException):
+            status = 0
+        self.server.proxy.note(self.command, self.path, status)
+        self.close_connection |= status == 0
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+
+    def _do(self, fault: Fault, body: bytes) -> int:
+        """Refused, or forwarded with something before or after it; without an answer the connection ends."""
+        fault.before()
+        if fault.status is not None:
+            return self._answer(fault.status, [("Content-Type", "application/json")], fault.body())
+        answer = self._forward(body)
+        content = answer.read()
+        fault.after()
+        return self._answer(answer.status, answer.getheaders(), content) if fault.answered else 0
+
+    def _pass_on(self, body: bytes) -> int:
+        answer = self._forward(body)
+        if answer.getheader("Transfer-Encoding") != "chunked":
+            return self._answer(answer.status, answer.getheaders(), answer.read())
+        return self._stream(answer)
+
+    def _forward(self, body: bytes) -> http.client.HTTPResponse:
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
+        self._upstream.request(self.command, self.path, body or None, headers)
+        return self._upstream.getresponse()
+
+    def _answer(self, status: int, headers: Iterable[tuple[str, str]], content: bytes) -> int:
+        self._head(status, headers, ("Content-Length", str(len(content))))
+        self.wfile.write(content)
+        return status
+
+    def _stream(self, answer: http.client.HTTPResponse) -> int:
+        self._head(answer.status, answer.getheaders(), ("Transfer-Encoding", "chunked"))
+        while data := answer.read1(CHUNK):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.write(b"0\r\n\r\n")
+        return answer.status
+
+    def _head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
+        self.send_response_only(status)
+        kept = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
+        for name, value in (*kept, length):
+            self.send_header(name, value)
+        self.end_headers()

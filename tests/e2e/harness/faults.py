@@ -1,0 +1,66 @@
+"""What can go wrong between a client and the API server, said in advance and done once."""
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+BINDING = r"/binding$"
+
+
+@dataclass
+class Fault:
+    """What happens to the next `times` requests with this method whose path matches."""
+
+    method: str
+    path: str
+    status: int | None = None
+    message: str = "injected by the test"
+    before: Callable[[], object] = lambda: None
+    after: Callable[[], object] = lambda: None
+    answered: bool = True
+    times: int = 1
+    hit: threading.Event = field(default_factory=threading.Event)
+
+    def matches(self, method: str, path: str) -> bool:
+        return self.times > 0 and self.method == method and bool(re.search(self.path, path.partition("?")[0]))
+
+    def body(self) -> bytes:
+        """An answer in the shape of the API server's own refusals."""
+        reason = {404: "NotFound", 409: "Conflict", 429: "TooManyRequests"}.get(
+            self.status or 0, "InternalError"
+        )
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        return json.dumps({**status, "message": self.message, "reason": reason, "code": self.status}).encode()
+
+
+def answer(status: int, method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
+    """Answered with this status; the API server never hears of it."""
+    return Fault(method, path, status=status, times=times)
+
+
+def lose_answer(method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
+    """It succeeds, but the connection is cut before the answer: the caller cannot know."""
+    return Fault(method, path, answered=False, times=times)
+
+
+def hold_answer(
+    released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
+) -> Fault:
+    """It succeeds, but the answer is kept until the test releases it: a timeout after success."""
+    return Fault(method, path, after=released.wait, times=times)
+
+
+def hold_request(
+    released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
+) -> Fault:
+    """It does not reach the API server until the test releases it. `fault.hit` tells that it came."""
+    return Fault(method, path, before=released.wait, times=times)
+
+
+def before_request(
+    action: Callable[[], object], method: str = "POST", path: str = BINDING, times: int = 1
+) -> Fault:
+    """Something happens just before it is passed on: a node taken, a pod deleted, a process killed."""
+    return Fault(method, path, before=action, times=times)

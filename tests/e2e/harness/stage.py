@@ -1,0 +1,114 @@
+"""The stage of one test: its namespace, kubelets and observer, and the words that scenarios are told in."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.harness import objects
+from tests.e2e.harness.access import User
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.observer import Observer
+from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.scheduler import PLAIN, KubeScheduler
+from tests.e2e.harness.tcp_proxy import TcpProxy
+from tests.e2e.harness.waiting import GENEROUS, wait_for
+
+Json = dict[str, Any]
+
+
+class Stage:
+    """What it starts, it ends with the test."""
+
+    def __init__(self, cluster: ControlPlane, namespace: str, kubelet: Kubelet, observer: Observer) -> None:
+        self.cluster = cluster
+        self.api = cluster.admin
+        self.namespace = namespace
+        self.kubelet = kubelet
+        self.observer = observer
+        self.started = ExitStack()
+
+    def start_scheduler(self, config: str | Json = PLAIN, **options: Any) -> KubeScheduler:
+        """`start_scheduler("sidecar.yaml", muster=muster.address)`; without arguments the stock one alone."""
+        return self.started.enter_context(KubeScheduler(self.cluster, config, **options))
+
+    def start_muster(self, *arguments: str, user: User, server: str | None = None, **options: Any) -> Muster:
+        """Further arguments go to `muster serve` as they are; the server may be a proxy's."""
+        kubeconfig: Path = self.cluster.kubeconfig(user, server)
+        return self.started.enter_context(Muster(self.cluster, kubeconfig, arguments=arguments, **options))
+
+    def start_wire(self) -> TcpProxy:
+        """A wire to the API server that can be cut."""
+        return self.started.enter_context(TcpProxy(int(self.cluster.server.rpartition(":")[2])))
+
+    def start_fault_proxy(self) -> FaultProxy:
+        cluster = self.cluster
+        return self.started.enter_context(FaultProxy(cluster.server, cluster.certificate, cluster.key))
+
+    def nodes(self, count: int, *, prefix: str = "n", **options: Any) -> list[str]:
+        """`nodes(3, cpu="4")` makes n0, n1, n2."""
+        made = [objects.node(f"{prefix}{number}", **options) for number in range(count)]
+        return _names(self.api.create_many(NODES, made))
+
+    def queue(self, name: str, **spec: Any) -> Json:
+        return self.api.create(QUEUES, objects.queue(name, **spec))
+
+    def gang(
+        self, name: str, size: int, *, min_member: int | None = None, queue: str = "default", **pod: Any
+    ) -> list[str]:
+        """A PodGroup and its pods `name-0`, `name-1`, ...; minMember is all of them unless given."""
+        least = size if min_member is None else min_member
+        group = objects.pod_group(name, namespace=self.namespace, min_member=least, queue=queue)
+        self.api.create(POD_GROUPS, group)
+        return self.pods(name, size, group=name, **pod)
+
+    def pods(self, name: str, count: int, *, first: int = 0, **options: Any) -> list[str]:
+        """Pods `name-0`, `name-1`, ...; as `objects.pod` takes them."""
+        numbers = range(first, first + count)
+        made = [objects.pod(f"{name}-{number}", namespace=self.namespace, **options) for number in numbers]
+        return _names(self.api.create_many(PODS, made))
+
+    def pod(self, name: str) -> Json:
+        return self.api.get(PODS, name, self.namespace)
+
+    def pod_group(self, name: str) -> Json:
+        return self.api.get(POD_GROUPS, name, self.namespace)
+
+    def phases(self, names: Iterable[str]) -> set[str]:
+        """The phases that occur among these pods; a deleted one counts as Gone."""
+        present = {
+            pod["metadata"]["name"]: pod["status"]["phase"] for pod in self.api.items(PODS, self.namespace)
+        }
+        return {present.get(name, "Gone") for name in names}
+
+    def bound(self, names: Iterable[str]) -> dict[str, str]:
+        """The nodes of those of these pods that have one."""
+        wanted = set(names)
+        pods = [pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in wanted]
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
+
+    def wait_bound(self, names: Sequence[str], timeout: float = GENEROUS) -> dict[str, str]:
+        def all_bound() -> dict[str, str] | None:
+            return found if len(found := self.bound(names)) == len(names) else None
+
+        nodes = wait_for(all_bound, timeout, f"{len(names)} pods {names[0]}.. bound")
+        assert nodes is not None
+        return nodes
+
+    def wait_phase(self, names: Sequence[str], phase: str = "Running", timeout: float = GENEROUS) -> None:
+        wait_for(lambda: self.phases(names) == {phase}, timeout, f"{len(names)} pods {names[0]}.. {phase}")
+
+    def delete_pods(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.api.delete(PODS, name, self.namespace)
+
+    def finish(self, names: Sequence[str]) -> None:
+        """These pods have done their work."""
+        self.kubelet.finish(self.namespace, names)
+
+
+def _names(made: Iterable[Json]) -> list[str]:
+    return [item["metadata"]["name"] for item in made]

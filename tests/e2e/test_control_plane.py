@@ -1,0 +1,70 @@
+"""The ground that all scenarios stand on: a stock scheduler, restarts that keep data, obedient kubelets."""
+
+import pytest
+
+from tests.e2e.harness.resources import PODS
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+STOCK = "default-scheduler"
+
+
+def test_the_stock_scheduler_alone_binds_pods_and_they_run(stage: Stage) -> None:
+    stage.nodes(3)
+    stage.start_scheduler()
+    pods = stage.pods("plain", 9, scheduler=STOCK)
+    assert set(stage.wait_bound(pods).values()) <= {"n0", "n1", "n2"}
+    stage.wait_phase(pods, "Running")
+
+
+@pytest.mark.gaps_allowed
+def test_a_restart_of_the_api_server_keeps_its_data(stage: Stage) -> None:
+    pods = stage.pods("kept", 3, scheduler=STOCK)
+    stage.cluster.restart_apiserver()
+    assert stage.phases(pods) == {"Pending"}
+    stage.nodes(1)
+    stage.start_scheduler()
+    stage.wait_phase(pods, "Running")
+
+
+def test_a_scheduler_that_was_killed_goes_on_after_its_restart(stage: Stage) -> None:
+    stage.nodes(1, cpu="2")
+    scheduler = stage.start_scheduler()
+    stage.wait_phase(stage.pods("before", 1, scheduler=STOCK), "Running")
+    scheduler.kill()
+    late = stage.pods("after", 2, scheduler=STOCK)
+    scheduler.start()
+    wait_for(lambda: len(stage.bound(late)) == 1, what="the one pod that fits bound")
+
+
+def test_a_kubelet_refuses_finishes_and_confirms_deletions(stage: Stage) -> None:
+    stage.nodes(1)
+    stage.kubelet.refuse("pod-0")
+    refused, finished, deleted = stage.pods("pod", 3, scheduler=STOCK)
+    for name in (refused, finished, deleted):
+        stage.api.bind(stage.namespace, name, "n0")
+    stage.wait_phase([refused], "Failed")
+    assert stage.pod(refused)["status"]["reason"] == "OutOfcpu"
+    stage.wait_phase([finished, deleted], "Running")
+    stage.finish([finished])
+    stage.wait_phase([finished], "Succeeded")
+    stage.delete_pods([deleted])
+    stage.wait_phase([deleted], "Gone")
+
+
+def test_a_kubelet_that_was_off_makes_up_for_it(stage: Stage) -> None:
+    stage.nodes(1)
+    stage.kubelet.off()
+    pods = stage.pods("pod", 2, scheduler=STOCK, terminationGracePeriodSeconds=30)
+    for name in pods:
+        stage.api.bind(stage.namespace, name, "n0")
+    stage.delete_pods(pods[:1])
+    assert stage.phases(pods) == {"Pending"}
+    stage.kubelet.on()
+    stage.wait_phase(pods[:1], "Gone")
+    stage.wait_phase(pods[1:], "Running")
+
+
+def test_a_cluster_is_empty_for_each_test(stage: Stage) -> None:
+    assert stage.api.items(PODS) == []
+    assert stage.nodes(1) == ["n0"]
