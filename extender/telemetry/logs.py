@@ -1,0 +1,80 @@
+"""One stream of log lines, on standard error: text for people, JSON for machines.
+
+Everything goes through the standard library's root logger, so what gunicorn, urllib3 and Python's warnings
+have to say arrives in the same form. Whoever works on a pod, a group or a queue says so once, with `about`;
+every line below it carries their names, in whatever module it is written.
+"""
+
+import logging
+import sys
+from contextlib import AbstractContextManager
+from typing import Any, TextIO
+
+import msgspec
+import structlog
+from structlog.contextvars import bound_contextvars
+from structlog.typing import Processor
+
+_COMMON: tuple[Processor, ...] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.ExtraAdder(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+)
+_CHATTY = ("urllib3", "werkzeug", "kubernetes")  # their debug lines would drown ours
+
+
+def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> None:
+    """Write lines of at least `level` to `stream` as `form`, text or json; text on a terminal by default."""
+    form = form or ("text" if stream.isatty() else "json")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_formatter(form, colors=stream.isatty()))
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+    logging.captureWarnings(True)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *_COMMON,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def logger(name: str) -> structlog.stdlib.BoundLogger:
+    """The logger of a module; it may be made before `set_up` has run."""
+    made: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return made
+
+
+def about(*, pod: str = "", group: str = "", queue: str = "") -> AbstractContextManager[None]:
+    """Name the pod, the group and the queue in every line that this thread writes meanwhile."""
+    named = {"pod": pod, "group": group, "queue": queue}
+    return bound_contextvars(**{kind: name for kind, name in named.items() if name})
+
+
+def _formatter(form: str, colors: bool) -> logging.Formatter:
+    if form == "json":
+        last: list[Processor] = [
+            structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("message"),
+            structlog.processors.JSONRenderer(serializer=_as_json),
+        ]
+    else:
+        plain = structlog.dev.plain_traceback
+        last = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    return structlog.stdlib.ProcessorFormatter(
+        processors=[remove_meta, *last], foreign_pre_chain=list(_COMMON)
+    )
+
+
+def _as_json(line: Any, **_: Any) -> str:
+    return msgspec.json.encode(line, enc_hook=str).decode()

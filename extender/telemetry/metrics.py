@@ -1,0 +1,110 @@
+"""What Muster counts, for Prometheus; /metrics on the health port shows it.
+
+Every label has few values, known beforehand: verbs, outcomes, reason codes, kinds of object. Names of pods,
+groups, queues and nodes are never labels; they are in the logs and under /debug/.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import perf_counter
+
+from prometheus_client import Counter, Gauge, Histogram
+
+# ---- the verbs, as the scheduler sees them
+
+_FROM_HALF_A_MILLISECOND = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
+_TO_MINUTES = (1, 2.5, 5, 10, 30, 60, 120, 300)
+
+verb_seconds = Histogram(
+    "muster_verb_seconds",
+    "Time to answer a call of the scheduler; that of bind includes the wait for the rest of the gang.",
+    ["verb"],
+    buckets=(*_FROM_HALF_A_MILLISECOND, *_TO_MINUTES),
+)
+verb_calls = Counter(
+    "muster_verb_calls_total",
+    "Calls of the scheduler, by outcome (ok, refused, malformed, failed) and reason code.",
+    ["verb", "outcome", "reason"],
+)
+last_verb_call = Gauge(
+    "muster_last_verb_call_timestamp_seconds", "When the scheduler last called, 0 for never."
+)
+scheduler_never_called = Gauge(
+    "muster_scheduler_never_called", "1 until the scheduler calls for the first time: is it configured to?"
+)
+scheduler_never_called.set(1)
+held_binds = Gauge("muster_held_binds", "Bind calls that wait for the rest of their gang.")
+bindings = Counter("muster_bindings_total", "Bindings posted to the API server.", ["outcome"])
+barrier_releases = Counter("muster_barrier_releases_total", "Gangs that stood whole and were bound.")
+barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given up, by reason.", ["reason"])
+
+# ---- decisions
+
+decision_seconds = Histogram(
+    "muster_decision_seconds",
+    "Time of one decision over all groups.",
+    buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5),
+)
+decisions = Counter("muster_decisions_total", "Decisions made.")
+groups = Gauge("muster_groups", "Groups by verdict and, of those that wait, reason.", ["verdict", "reason"])
+gates_opened = Counter("muster_gates_opened_total", "Pods whose scheduling gate was removed.")
+evictions = Counter("muster_evictions_total", "Evictions asked for, by outcome.", ["outcome"])
+
+# ---- the cache and the API server
+
+cache_age = Gauge(
+    "muster_cache_age_seconds", "Time since the watch was last known to be alive.", ["resource"]
+)
+cache_synced = Gauge("muster_cache_synced", "1 once the resource has been read.", ["resource"])
+relists = Counter("muster_relists_total", "Times that a resource was read anew.", ["resource"])
+bad_objects = Counter("muster_bad_objects_total", "Objects that could not be read.", ["resource"])
+writes = Counter("muster_writes_total", "Writes to the API server.", ["kind", "outcome"])
+write_queue_depth = Gauge("muster_write_queue_depth", "Writes that wait for a thread.")
+leader = Gauge("muster_leader", "1 while this replica leads.")
+
+
+# ---- how they are fed
+
+
+class Call:
+    """What is to be told about one call of a verb once it is answered."""
+
+    def __init__(self) -> None:
+        self.outcome = "ok"
+        self.reason = ""
+
+
+_call: ContextVar[Call | None] = ContextVar("verb call", default=None)
+
+
+@contextmanager
+def counted(verb: str) -> Iterator[Call]:
+    """Time and count one call of `verb`; whoever answers it may set its outcome, and the reason by `because`."""
+    last_verb_call.set_to_current_time()
+    scheduler_never_called.set(0)
+    call, started = Call(), perf_counter()
+    token = _call.set(call)
+    try:
+        yield call
+    finally:
+        _call.reset(token)
+        verb_seconds.labels(verb).observe(perf_counter() - started)
+        verb_calls.labels(verb, call.outcome, call.reason).inc()
+
+
+def because(reason: str) -> None:
+    """The call that this thread answers is refused for `reason`, a code of the closed list."""
+    if call := _call.get():
+        call.outcome, call.reason = "refused", reason
+
+
+def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
+    """Show how many groups have which (verdict, reason). Those no longer named go to zero, not away."""
+    for metric in groups.collect():
+        for sample in metric.samples:
+            known = sample.labels["verdict"], sample.labels["reason"]
+            if known not in counts:
+                groups.labels(*known).set(0)
+    for (verdict, reason), count in counts.items():
+        groups.labels(verdict, reason).set(count)

@@ -1,0 +1,36 @@
+"""The other end of a call that is held open."""
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+
+class Caller:
+    """Whoever waits for an answer, seen through the socket of the request.
+
+    A scheduler that gave up (its httpTimeout, its lease, its process) has closed the connection, and by then
+    counts the pod as not placed. Nothing may be bound for it any more.
+    """
+
+    def __init__(self, connection: socket.socket | None = None) -> None:
+        self._connection = connection
+
+    @classmethod
+    def of(cls, environ: Mapping[str, Any]) -> "Caller":
+        """The caller of a request that gunicorn serves; other servers do not show their socket."""
+        return cls(environ.get("gunicorn.socket"))
+
+    def fileno(self) -> int:
+        """The descriptor to poll for a hang-up, or -1."""
+        return -1 if self._connection is None else self._connection.fileno()
+
+    def gone(self) -> bool:
+        """Whether the caller hung up. Looks without waiting, and without taking what it may have sent."""
+        if self._connection is None:
+            return False
+        try:
+            return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
