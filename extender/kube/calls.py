@@ -1,0 +1,92 @@
+"""The writes and single reads that Muster makes, one small request each. All raise ApiError.
+
+Whatever names a pod or a group also names its UID: a request meant for an object that was deleted and made
+again under the same name answers Conflict instead of touching its successor. Answers to writes are not
+decoded; the watch brings what became of them.
+"""
+
+from typing import Any
+
+import msgspec
+
+from extender.api.keys import GATE, NUDGE
+from extender.api.objects import Lease, Pod
+from extender.kube.connection import Connection
+from extender.kube.resources import LEASES, POD_GROUPS, PODS, QUEUES
+
+_MERGE = "application/merge-patch+json"
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+_encode = msgspec.json.Encoder().encode
+_decode_pod = msgspec.json.Decoder(Pod).decode
+_decode_lease = msgspec.json.Decoder(Lease).decode
+
+
+class Cluster:
+    """Typed requests over a Connection. `timeout` is in seconds, everywhere."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
+        """The pod as the API server has it now."""
+        return _decode_pod(self._get(PODS.path(namespace, name), timeout))
+
+    def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
+        return _decode_lease(self._get(LEASES.path(namespace, name), timeout))
+
+    def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
+        """Place a pod. Conflict when it is bound already, NotFound when it is gone."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        self._post(PODS.path(namespace, name, "binding"), binding, timeout)
+
+    def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        """Ask for a pod's end. TooManyRequests while a disruption budget forbids it."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        self._post(PODS.path(namespace, name, "eviction"), eviction, timeout)
+
+    def open_gate(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        """Remove our scheduling gate and no other. A pod without it stays as it is."""
+        gates = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
+        patch = {"metadata": {"uid": uid}, "spec": gates}
+        self._patch(PODS.path(namespace, name), patch, timeout, _STRATEGIC)
+
+    def nominate(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
+        """Tell the scheduler, and everyone who looks, where the pod is planned to go."""
+        patch = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
+        self._patch(PODS.path(namespace, name, "status"), patch, timeout)
+
+    def nudge(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:
+        """Change a pod so that the scheduler tries it again; `token` must differ from the one before."""
+        patch = {"metadata": {"uid": uid, "annotations": {NUDGE: token}}}
+        self._patch(PODS.path(namespace, name), patch, timeout)
+
+    def patch_group(
+        self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
+    ) -> None:
+        """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource."""
+        guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+        self._patch(POD_GROUPS.path(namespace, name), guarded, timeout)
+
+    def patch_queue_status(self, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
+        """Merge `patch` ({"status": …}) through a Queue's status subresource."""
+        self._patch(QUEUES.path(name=name, subresource="status"), patch, timeout)
+
+    def _get(self, path: str, timeout: float) -> bytes:
+        return self._connection.request("GET", path, timeout=timeout)
+
+    def _post(self, path: str, body: dict[str, Any], timeout: float) -> None:
+        self._connection.request("POST", path, body=_encode(body), timeout=timeout)
+
+    def _patch(self, path: str, patch: dict[str, Any], timeout: float, kind: str = _MERGE) -> None:
+        self._connection.request("PATCH", path, body=_encode(patch), content_type=kind, timeout=timeout)

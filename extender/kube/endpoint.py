@@ -1,0 +1,154 @@
+"""Where the API server is and how to be let in, as the `kubernetes` client reads it from its many sources.
+
+That library is used for nothing else, and imported only here: kubeconfig files and their merging, the service
+account of a pod, exec plugins, rotating tokens. It offers the current token through a hook that may run a
+program or read a file, so the hook is asked every few seconds instead of before every request, and by one
+thread while the others go on with the token that they have.
+"""
+
+import http.client
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import structlog
+
+from extender.kube.errors import NoConfiguration
+
+log = structlog.get_logger(__name__)
+
+_REFRESH = 10.0  # seconds between two looks at token and certificates
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}  # a dead peer is noticed in 75 s
+
+
+class Endpoint:
+    """One API server: dials it, and knows the Authorization header of the moment."""
+
+    def __init__(self, configuration: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        url = urlsplit(configuration.host)
+        self._configuration = configuration
+        self._clock = clock
+        self._secure = url.scheme == "https"
+        self._host = url.hostname or "localhost"
+        self._port = url.port or (443 if self._secure else 80)
+        self._refreshing = threading.Lock()
+        self.netloc = url.netloc.rpartition("@")[2]
+        self.prefix = url.path.rstrip("/")
+        self._load()
+
+    @property
+    def authorization(self) -> str:
+        """The header's value; empty when certificates or nothing identify us."""
+        if self._clock() >= self._due and self._refreshing.acquire(blocking=False):
+            try:
+                self._refresh()
+            finally:
+                self._refreshing.release()
+        return self._authorization
+
+    def expire(self) -> None:
+        """The server did not accept the credentials: look for new ones before the next request."""
+        self._due = 0.0
+
+    def dial(self, timeout: float) -> socket.socket:
+        """A connected socket, through the proxy if there is one, with TLS if the server has it."""
+        sock = self._dial_plain(timeout)
+        if self._tls is None:
+            return sock
+        name = self._configuration.tls_server_name or self._host
+        try:
+            return self._tls.wrap_socket(sock, server_hostname=name)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _dial_plain(self, timeout: float) -> socket.socket:
+        """http.client tries every address of a name and knows how to ask a proxy for a tunnel."""
+        proxy = self._proxy()
+        dialer = http.client.HTTPConnection(*(proxy or (self._host, self._port)), timeout=timeout)
+        if proxy:
+            dialer.set_tunnel(self._host, self._port)
+        dialer.connect()
+        _keep_alive(dialer.sock)
+        return dialer.sock
+
+    def _proxy(self) -> tuple[str, int] | None:
+        from kubernetes.client.rest import should_bypass_proxies
+
+        configured = self._configuration
+        if not configured.proxy or should_bypass_proxies(configured.host, configured.no_proxy or ""):
+            return None
+        url = urlsplit(configured.proxy)
+        if url.scheme != "http" or not url.hostname:
+            raise OSError(f"proxy {configured.proxy!r}: only http://HOST:PORT is supported")
+        return url.hostname, url.port or 80
+
+    def _refresh(self) -> None:
+        """A plugin that fails or a half-written file must not stop us: what we have may still do."""
+        try:
+            self._load()
+        except Exception as fault:
+            self._due = self._clock() + _REFRESH
+            log.warning("credentials could not be read again", error=str(fault))
+
+    def _load(self) -> None:
+        self._authorization: str = self._configuration.get_api_key_with_prefix("BearerToken") or ""
+        self._tls = _tls(self._configuration) if self._secure else None
+        self._due = self._clock() + _REFRESH
+
+
+def find(kubeconfig: str | None, context: str | None) -> Endpoint:
+    """The cluster to talk to, looked for as controllers do. Raises NoConfiguration.
+
+    A named file, then $KUBECONFIG, then the service account of the pod that we run in, then ~/.kube/config.
+    """
+    from kubernetes.client import Configuration
+
+    found = Configuration()
+    named = kubeconfig or os.environ.get("KUBECONFIG")
+    try:
+        _fill(found, named, context)
+        return Endpoint(found)
+    except Exception as fault:  # a dozen kinds: YAML, files, certificates, plugins, its own
+        raise NoConfiguration(_advice(named, fault)) from fault
+
+
+def _fill(configuration: Any, kubeconfig: str | None, context: str | None) -> None:
+    from kubernetes import config
+
+    if not kubeconfig and not context and "KUBERNETES_SERVICE_HOST" in os.environ:
+        config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+    else:
+        path = kubeconfig or os.path.expanduser("~/.kube/config")
+        config.load_kube_config(  # type: ignore[no-untyped-call]
+            path, context, configuration, persist_config=False
+        )
+
+
+def _advice(kubeconfig: str | None, fault: Exception) -> str:
+    if kubeconfig:
+        return f"{kubeconfig}: {fault}"
+    return f"no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run in a pod ({fault})"
+
+
+def _tls(configuration: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """A watch may be silent for a minute; a peer that vanished must not look the same for ten."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

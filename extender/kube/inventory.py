@@ -1,0 +1,104 @@
+"""What a sink has been told, so that after a gap it is told the difference and nothing else.
+
+Per object only its UID and version are kept, not the object: 50,000 pods cost a few MB.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import structlog
+
+from extender.kube.events import Bad, Named
+
+log = structlog.get_logger(__name__)
+
+T_contra = TypeVar("T_contra", contravariant=True)
+T = TypeVar("T", bound=Named)
+
+Key = tuple[str, str]  # namespace, name
+
+_REMEMBERED_BAD = 100
+
+
+class Removed(NamedTuple):
+    """An object that is no more."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Sink(Protocol[T_contra]):
+    """Who wants to know. Called by the reflector's thread alone, in the order of the API server."""
+
+    def upsert(self, obj: T_contra) -> None:
+        """The object is new or has changed."""
+
+    def remove(self, gone: Removed) -> None:
+        """It is gone. A successor of the same name is announced after this."""
+
+
+class Inventory(Generic[T]):
+    """Passes on what is news, and survives bad objects and a sink that raises."""
+
+    def __init__(self, plural: str, sink: Sink[T]) -> None:
+        self._plural = plural
+        self._sink = sink
+        self._told: dict[Key, tuple[str, str]] = {}  # UID and version
+        self.bad: dict[Key, str] = {}
+        self.bad_objects = 0
+        self.sink_faults = 0
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def put(self, item: T | Bad) -> Key:
+        """Pass on an object unless the sink has just this version of it."""
+        meta = item.metadata
+        key = (meta.namespace, meta.name)
+        uid, version = self._told.get(key, ("", ""))
+        if uid and uid != meta.uid:
+            self.discard(key)
+        if isinstance(item, Bad):
+            self._note_bad(key, item.fault)
+        elif (uid, version) != (meta.uid, meta.resource_version):
+            self._upsert(key, item)
+        return key
+
+    def discard(self, key: Key) -> None:
+        """Tell that an object is gone, if it was ever told of."""
+        self.bad.pop(key, None)
+        if told := self._told.pop(key, None):
+            gone = Removed(*key, told[0])
+            self._guarded(lambda: self._sink.remove(gone), gone)
+
+    def keep_only(self, present: Iterable[Key]) -> None:
+        """Tell the end of everything that a complete list no longer shows."""
+        for key in self._told.keys() - set(present):
+            self.discard(key)
+        self.bad = {key: fault for key, fault in self.bad.items() if key in present}
+
+    def _upsert(self, key: Key, item: T) -> None:
+        """What the sink choked on is remembered without a version, so that the next list offers it again."""
+        meta = item.metadata
+        self.bad.pop(key, None)
+        accepted = self._guarded(lambda: self._sink.upsert(item), meta)
+        self._told[key] = (meta.uid, meta.resource_version if accepted else "")
+
+    def _guarded(self, tell: Callable[[], None], what: object) -> bool:
+        try:
+            tell()
+        except Exception:
+            self.sink_faults += 1
+            log.exception("an object could not be taken in", resource=self._plural, object=str(what)[:200])
+            return False
+        return True
+
+    def _note_bad(self, key: Key, fault: str) -> None:
+        """Once per object in the log, whatever its versions; the last sound version stays in force."""
+        self.bad_objects += 1
+        if key in self.bad:
+            return
+        if len(self.bad) < _REMEMBERED_BAD:
+            self.bad[key] = fault
+        log.warning("bad object skipped", resource=self._plural, namespace=key[0], name=key[1], error=fault)

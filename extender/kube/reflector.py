@@ -1,0 +1,227 @@
+"""One thread that keeps a sink in step with one resource: a list in pages, then a watch, for ever.
+
+    list ──► watch ──► watch ──► watch ──► …      from the last version heard, also after a cut
+      ▲                  │
+      └──────────────────┘  the version is too old (410), or the watch cannot be trusted
+
+A watch that said something is resumed from its last version. One that ended without a word (not even the
+bookmark that comes every minute) is not trusted: the next round lists again, which is always right, and
+cheap, as the sink is told differences only. A server that cannot be reached, or asks for patience, gets it.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+import structlog
+
+from extender.kube.backoff import Backoff
+from extender.kube.connection import Connection, Query, Stream
+from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, refused
+from extender.kube.events import Decoders, Event, Named, event, identity
+from extender.kube.inventory import Inventory, Key, Sink
+from extender.kube.resources import Resource
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Named)
+
+_PAGE = 500
+_LIST_TIMEOUT = 60.0
+_WATCH_SECONDS = (300, 600)
+_SILENCE = 150.0  # two bookmarks and some: a connection that is silent for longer leads nowhere
+_AT_ONCE = 1.0  # a watch that ended sooner is not opened again without a pause
+
+
+class Reflector(Generic[T]):
+    """`start()`, then read `synced`, `last_heard`, `relists`; the sink is called from the reflector's thread."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        resource: Resource,
+        kind: type[T],
+        sink: Sink[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        silence: float = _SILENCE,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] | None = None,
+        watch_seconds: Callable[[], int] = lambda: random.randint(*_WATCH_SECONDS),
+    ) -> None:
+        self.resource = resource
+        self.synced = False
+        self.absent = False  # the API server does not know the resource
+        self.last_heard: float | None = None
+        self.relists = 0
+        self._connection = connection
+        self._path = resource.path(namespace)
+        self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._decoders = Decoders(kind)
+        self._inventory = Inventory(resource.plural, sink)
+        self._silence = silence
+        self._backoff = backoff or Backoff()
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._wait = wait or self._stopping.wait
+        self._watch_seconds = watch_seconds
+        self._version = ""  # empty: the next round lists
+        self._told = False  # the watch of this round said something
+        self._stream: Stream | None = None
+        self._thread = threading.Thread(target=self._run, name=f"reflect-{resource.plural}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, also out of the middle of a silent watch."""
+        self._stopping.set()
+        if stream := self._stream:
+            stream.cut()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1)
+
+    @property
+    def objects(self) -> int:
+        """How many objects the sink has been told of."""
+        return len(self._inventory)
+
+    @property
+    def bad_objects(self) -> int:
+        """How many times an object could not be read."""
+        return self._inventory.bad_objects
+
+    @property
+    def bad(self) -> Mapping[Key, str]:
+        """What is wrong with which object, for /debug; bounded."""
+        return dict(self._inventory.bad)
+
+    @property
+    def sink_faults(self) -> int:
+        return self._inventory.sink_faults
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.round()
+
+    def round(self) -> None:
+        """List if there is no version to go on from, watch until that ends, and pause if it went badly."""
+        started = self._clock()
+        self._told = False
+        try:
+            self._list_if_needed()
+            self._watch()
+        except ApiError as fault:
+            self._recover(fault)
+        except Exception:
+            self._version = ""
+            log.exception("reflector stumbled", resource=self.resource.plural)
+        else:
+            if not self._told:
+                self._version = ""
+            elif self._clock() - started > _AT_ONCE:
+                return self._backoff.reset()
+        self._pause()
+
+    def _recover(self, fault: ApiError) -> None:
+        """Decide whether the version that we have is still good for the next round."""
+        distrusted = isinstance(fault, Ambiguous) and not self._told
+        if distrusted or not fault.transient:
+            self._version = ""
+        if not self._stopping.is_set():
+            self._report(fault)
+
+    def _report(self, fault: ApiError) -> None:
+        """An old version is everyday life, and a missing CRD is said once."""
+        if isinstance(fault, NotFound):
+            if not self.absent:
+                log.warning("the API server does not know this resource yet", resource=self._path)
+            self.absent = True
+        elif not isinstance(fault, Gone):
+            log.warning("reading was interrupted", resource=self.resource.plural, error=str(fault))
+
+    def _pause(self) -> None:
+        """Only a watch that told something counts as progress: a list alone may cost seconds."""
+        if self._told:
+            self._backoff.reset()
+        self._wait(self._backoff.delay())
+
+    # ---- list
+
+    def _list_if_needed(self) -> None:
+        if self._version:
+            return
+        present: set[Key] = set()
+        version = self._list(present)
+        self._inventory.keep_only(present)
+        if self.synced:
+            self.relists += 1
+        self._version, self.synced, self.absent = version, True, False
+
+    def _list(self, present: set[Key]) -> str:
+        """Deliver all pages; `present` gathers their keys. The version is that of the first page's snapshot."""
+        following = ""
+        while True:
+            head, items = self._decoders.page(self._page(following))
+            self._hear()
+            present.update(map(self._inventory.put, items))
+            following = head.continue_
+            if not following:
+                return head.resource_version
+
+    def _page(self, following: str) -> bytes:
+        """A page whose token is too old raises Gone, and the next round starts over."""
+        with self._open({"limit": _PAGE, "continue": following}, _LIST_TIMEOUT) as stream:
+            return stream.read()
+
+    # ---- watch
+
+    def _watch(self) -> None:
+        seconds = self._watch_seconds()
+        query: Query = {
+            "watch": 1,
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": seconds,
+        }
+        with self._open(query, min(self._silence, seconds + 15)) as lines:
+            for line in lines:
+                self._apply(event(line))
+
+    def _apply(self, news: Event) -> None:
+        if news.type == "ERROR":
+            raise refused(bytes(news.object))
+        self._version = self._deliver(news) or self._version
+        self._told = True
+        self._hear()
+
+    def _deliver(self, news: Event) -> str:
+        """Pass the news on; the answer is the version that it brings us to."""
+        if news.type in ("ADDED", "MODIFIED"):
+            item = self._decoders.object(news.object)
+            self._inventory.put(item)
+            return item.metadata.resource_version
+        meta = identity(news.object)
+        if news.type == "DELETED":
+            self._inventory.discard((meta.namespace, meta.name))
+        return meta.resource_version
+
+    # ---- both
+
+    def _hear(self) -> None:
+        self.last_heard = self._clock()
+
+    @contextmanager
+    def _open(self, query: Query, read_timeout: float) -> Iterator[Stream]:
+        """A stream that `stop` can cut, wherever its reading stands."""
+        asked = {key: value for key, value in {**query, **self._selectors}.items() if value}
+        with self._connection.stream(self._path, asked, read_timeout) as self._stream:
+            if self._stopping.is_set():
+                raise Ambiguous("stopping")
+            yield self._stream

@@ -1,0 +1,27 @@
+"""The resources that Muster reads or writes, and where they live."""
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A plural name under an API root: `PODS.path("team-a", "worker-0", "binding")`."""
+
+    root: str
+    plural: str
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of the collection, of one namespace's, of one object or of its subresource."""
+        scope = ("namespaces", quote(namespace, safe="")) if namespace else ()
+        parts = (self.root, *scope, self.plural, quote(name, safe=""), subresource)
+        return "/".join(part for part in parts if part)
+
+
+PODS = Resource("/api/v1", "pods")
+NODES = Resource("/api/v1", "nodes")
+NAMESPACES = Resource("/api/v1", "namespaces")
+LEASES = Resource("/apis/coordination.k8s.io/v1", "leases")
+PRIORITY_CLASSES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses")
+QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues")
+POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")

@@ -1,0 +1,155 @@
+"""A small pool of threads for writes that nobody waits for.
+
+Writes are keyed by what they write to. A newer one replaces an older one that has not begun, so a status that
+changes faster than the API server answers is written once, with its last value; two writes of one key never
+run at the same time, so the last value also arrives last. A write that failed for a passing reason rests
+outside the threads and comes again. Before every try the fence is asked: whoever lost the leadership writes
+nothing more, and what was waiting is dropped, since the next leader works it out anew.
+"""
+
+import heapq
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from itertools import count
+
+import structlog
+
+from extender.kube.backoff import Backoff
+from extender.kube.errors import ApiError, Refused
+
+log = structlog.get_logger(__name__)
+
+Job = Callable[[], object]
+
+
+@dataclass(eq=False)
+class _Write:
+    key: Hashable
+    job: Job
+    backoff: Backoff
+    failures: int = 0
+
+
+class Writers:
+    """`submit(key, job)`. A job makes one request and lets its ApiError pass."""
+
+    def __init__(
+        self,
+        threads: int,
+        name: str,
+        *,
+        fence: Callable[[], bool] = lambda: True,
+        attempts: int = 5,
+        backoff: Callable[[], Backoff] = Backoff,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.outcomes: Counter[str] = Counter()  # done, failed, retried, coalesced, fenced
+        self._fence = fence
+        self._attempts = attempts
+        self._backoff = backoff
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._pending: dict[Hashable, _Write] = {}  # queued or resting, the newest of each key
+        self._queue: deque[_Write] = deque()
+        self._resting: list[tuple[float, int, _Write]] = []
+        self._running: set[Hashable] = set()
+        self._serial = count()
+        self._stopped = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def depth(self) -> int:
+        """Writes that have not begun, resting ones included."""
+        return len(self._pending)
+
+    def submit(self, key: Hashable, job: Job) -> None:
+        """Have `job` run soon, instead of an older job of this key that has not begun."""
+        with self._changed:
+            if waiting := self._pending.get(key):
+                waiting.job = job
+                self.outcomes["coalesced"] += 1
+            elif not self._stopped:
+                self._pending[key] = write = _Write(key, job, self._backoff())
+                self._queue.append(write)
+                self._changed.notify()
+
+    def stop(self) -> None:
+        """Begin nothing more, and leave running requests a second to end."""
+        with self._changed:
+            self._stopped = True
+            self._pending.clear()
+            self._queue.clear()
+            self._resting.clear()
+            self._changed.notify_all()
+        deadline = time.monotonic() + 1
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
+        while write := self._take():
+            self._execute(write)
+
+    def _take(self) -> _Write | None:
+        """The next write whose key is free; None when it is time to go."""
+        with self._changed:
+            while not self._stopped:
+                self._wake_rested()
+                if write := self._first_free():
+                    del self._pending[write.key]
+                    self._running.add(write.key)
+                    return write
+                self._changed.wait(self._until_next())
+        return None
+
+    def _first_free(self) -> _Write | None:
+        for write in self._queue:
+            if write.key not in self._running:
+                self._queue.remove(write)
+                return write
+        return None
+
+    def _wake_rested(self) -> None:
+        while self._resting and self._resting[0][0] <= self._clock():
+            self._queue.append(heapq.heappop(self._resting)[2])
+
+    def _until_next(self) -> float | None:
+        return max(0.0, self._resting[0][0] - self._clock()) if self._resting else None
+
+    def _execute(self, write: _Write) -> None:
+        outcome, rest = self._attempt(write)
+        with self._changed:
+            self.outcomes[outcome] += 1
+            self._running.discard(write.key)
+            if rest is not None and not self._stopped and write.key not in self._pending:
+                self._pending[write.key] = write
+                heapq.heappush(self._resting, (self._clock() + rest, next(self._serial), write))
+            self._changed.notify()
+
+    def _attempt(self, write: _Write) -> tuple[str, float | None]:
+        """Try once. What became of it, and after how many seconds to try again."""
+        try:
+            if not self._fence():
+                return "fenced", None
+            write.job()
+        except ApiError as fault:
+            return self._judge(write, fault)
+        except Exception:
+            log.exception("a write stumbled", key=write.key)
+            return "failed", None
+        return "done", None
+
+    def _judge(self, write: _Write, fault: ApiError) -> tuple[str, float | None]:
+        write.failures += 1
+        if fault.transient and write.failures < self._attempts:
+            advice = fault.retry_after if isinstance(fault, Refused) else None
+            return "retried", max(write.backoff.delay(), advice or 0.0)
+        log.warning("a write failed", key=write.key, error=str(fault), attempts=write.failures)
+        return "failed", None

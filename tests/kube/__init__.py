@@ -1,0 +1,1 @@
+"""The Kubernetes layer, against small real servers on loopback."""
