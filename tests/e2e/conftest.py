@@ -1,7 +1,7 @@
 """Fixtures of the e2e tests: one control plane for the session, an empty cluster for each test.
 
-`stage` gives a test its namespace, kubelets and observer; `muster` and `scheduler` start the sidecar pair on it.
-The observer judges every test that passed, whether it asks for that or not.
+`stage` gives a test its namespace, kubelets and observer; `muster` and `scheduler` start the sidecar pair on
+it. The observer judges every test that passed, whether it asks for that or not.
 """
 
 import itertools
@@ -76,7 +76,7 @@ def muster_user() -> User:
 def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """With the manifests' CRDs and RBAC; admission policies are applied by the tests that want them."""
     with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as started:
-        manifests.apply(started.admin, "crds/*.yaml", "rbac*.yaml")
+        manifests.apply(started.admin, "crds/*.yaml", "**/namespace.yaml", "**/rbac*.yaml")
         yield started
         started.keep_logs = request.session.testsfailed > 0
     if started.keep_logs:

@@ -21,7 +21,7 @@ OUR_MARKS = "kube-muster.io/"
 def quantity(text: str | int | float) -> int:
     """A Kubernetes quantity in thousandths, rounded up."""
     written = str(text)
-    number = written.rstrip("".join({*"numkMGTPEi"}))
+    number = written.rstrip("numkKMGTPEi")
     scale = SUFFIXES[written[len(number) :]] if number != written else Decimal(1)
     return int((Decimal(number) * scale * MILLI).to_integral_value(rounding="ROUND_CEILING"))
 

@@ -41,7 +41,7 @@ def apiserver(folder: Path, port: int, etcd_port: int, certificate: Path, key: P
     ]
 
 
-def scheduler(folder: Path, config: Path, kubeconfig: Path, port: int) -> list[str]:
+def scheduler(config: Path, kubeconfig: Path, port: int, certificate: Path, key: Path) -> list[str]:
     """The API server has no client CA to look up; probes and metrics are read without a token."""
     return [
         f"--config={config}",
@@ -51,7 +51,8 @@ def scheduler(folder: Path, config: Path, kubeconfig: Path, port: int) -> list[s
         "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
-        f"--cert-dir={folder / f'scheduler-{port}'}",
+        f"--tls-cert-file={certificate}",
+        f"--tls-private-key-file={key}",
         "--v=2",
     ]
 

@@ -13,6 +13,7 @@ from tests.e2e.harness.watch import ApiError, Json, Watch
 Listener = Callable[[str, Json, int], None]
 TROUBLE = (urllib3.exceptions.HTTPError, OSError, ApiError, ValueError)
 NOT_FOUND, GONE = 404, 410
+SHORTEST = 1
 
 
 class Follower(threading.Thread):
@@ -31,6 +32,7 @@ class Follower(threading.Thread):
         self._listener = listener
         self._version = ""
         self._watch: Watch | None = None
+        self._asked = threading.Event()
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -48,25 +50,34 @@ class Follower(threading.Thread):
     def run(self) -> None:
         while not self._ended.is_set():
             try:
-                self._list() if not self._version else self._follow()
+                self._step()
             except TROUBLE as error:
                 self._take(error)
                 self._ended.wait(0.1)
 
-    def caught_up(self) -> bool:
-        """Whether everything that a list shows now has been handed over."""
-        listed = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in self._items()}
-        known = {uid: item["metadata"]["resourceVersion"] for uid, item in list(self.known.items())}
-        return listed == known
+    def ask(self) -> None:
+        """Asks for proof that everything up to now has been handed over; `settled` tells when it has."""
+        self._asked.set()
 
-    def _items(self) -> list[Json]:
-        """A kind that is not installed has no objects."""
-        try:
-            return list(self._client.items(self._resource))
-        except ApiError as error:
-            if error.status == NOT_FOUND:
-                return []
-            raise
+    def settled(self) -> bool:
+        """A list cannot prove it: what came and went while a watch was down is in no list."""
+        if self._asked.is_set() and (watch := self._watch) is not None:
+            watch.close()
+        return not self._asked.is_set()
+
+    def _step(self) -> None:
+        if not self._version:
+            self._list()
+        elif self._asked.is_set():
+            self._settle()
+        else:
+            self._follow()
+
+    def _settle(self) -> None:
+        """A short watch that came to its proper end has told all that happened before it began."""
+        for kind, item in self._client.watch(self._resource, self._version, seconds=SHORTEST):
+            self._event(kind, item)
+        self._asked.clear()
 
     def _list(self) -> None:
         listing = self._client.listing(self._resource)
@@ -86,11 +97,14 @@ class Follower(threading.Thread):
         self._watch = self._client.watch(self._resource, self._version)
         try:
             for kind, item in self._watch:
-                if kind != "BOOKMARK":
-                    self._hand_over(kind, item, _version(item))
-                self._version = item["metadata"]["resourceVersion"]
+                self._event(kind, item)
         finally:
             self._watch = None
+
+    def _event(self, kind: str, item: Json) -> None:
+        if kind != "BOOKMARK":
+            self._hand_over(kind, item, _version(item))
+        self._version = item["metadata"]["resourceVersion"]
 
     def _hand_over(self, kind: str, item: Json, version: int) -> None:
         self._listener(kind, item, version)
@@ -105,8 +119,9 @@ class Follower(threading.Thread):
         if status == GONE:
             self.gaps.append(f"{self._resource.plural} after version {self._version}: {error}")
             self._version = ""
-        elif status == NOT_FOUND and not self._version:
+        elif status == NOT_FOUND:  # a kind that is not installed has no objects
             self._version = "0"
+            self._asked.clear()
 
 
 def _version(item: Json) -> int:

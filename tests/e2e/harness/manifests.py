@@ -93,7 +93,7 @@ def _objects(document: Json | None) -> Iterator[Json]:
 
 def _wait_established(client: Client, name: str) -> None:
     def established() -> bool:
-        conditions = client.get(CRDS, name).get("status", {}).get("conditions", [])
+        conditions = client.get(CRDS, name).get("status", {}).get("conditions") or []
         return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     wait_for(established, what=f"{name} established")

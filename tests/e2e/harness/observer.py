@@ -1,7 +1,7 @@
 """The observer: its own watches, its own arithmetic, every event from the first version on.
 
-It never asks Muster or the scheduler anything. `assert_clean` first waits until everything that a list shows
-has been received, so that a slow reader cannot pass for a clean run.
+It never asks Muster or the scheduler anything. `assert_clean` first waits until everything that has happened
+was received, so that a slow reader cannot pass for a clean run.
 """
 
 import threading
@@ -49,7 +49,9 @@ class Observer:
     def violations(self) -> list[str]:
         """What was wrong up to now, once all that has happened until now has been received."""
         for follower in self._followers:
-            wait_for(follower.caught_up, what=f"observer caught up, {follower.name}")
+            follower.ask()
+        for follower in self._followers:
+            wait_for(follower.settled, what=f"{follower.name} settled")
         with self._lock:
             history = list(self._history)
         return Judge(self.deadline).replay(history, time.monotonic())

@@ -12,17 +12,15 @@ QUICK = urllib3.Timeout(5)
 
 def fetch(url: str, authority: Path | None = None) -> urllib3.BaseHTTPResponse:
     """One request on a connection of its own; no proxy of the environment is asked."""
-    options: dict[str, Any] = {"ca_certs": str(authority)} if authority else {"cert_reqs": "CERT_NONE"}
-    if not url.startswith("https"):
-        options = {}
+    options: dict[str, Any] = {"ca_certs": str(authority)} if authority else {}
     with urllib3.PoolManager(retries=False, timeout=QUICK, **options) as pool:
         return pool.request("GET", url)
 
 
-def answers(url: str) -> bool:
+def answers(url: str, authority: Path | None = None) -> bool:
     """Whether a probe says yes; nobody listening yet is a no."""
     try:
-        return fetch(url).status == 200
+        return fetch(url, authority).status == 200
     except urllib3.exceptions.HTTPError:
         return False
 

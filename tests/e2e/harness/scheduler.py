@@ -39,11 +39,12 @@ class KubeScheduler:
         leader_elect: bool = False,
     ) -> None:
         (self.port,) = free_ports(1)
+        self._url, self._authority = f"https://127.0.0.1:{self.port}", cluster.certificate
         kubeconfig = cluster.kubeconfig(user, server)
         written = copy.deepcopy(load(config) if isinstance(config, str) else config)
         path = cluster.folder / f"scheduler-{self.port}.yaml"
         path.write_text(json.dumps(adapted(written, kubeconfig, muster, leader_elect), indent=1))
-        command = flags.scheduler(cluster.folder, path, kubeconfig, self.port)
+        command = flags.scheduler(path, kubeconfig, self.port, cluster.certificate, cluster.key)
         self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler")
 
     def __enter__(self) -> "KubeScheduler":
@@ -73,11 +74,11 @@ class KubeScheduler:
         wait_for(self._ready, what="kube-scheduler ready")
 
     def metrics(self) -> dict[str, float]:
-        return probes.samples(probes.fetch(f"https://127.0.0.1:{self.port}/metrics").data.decode())
+        return probes.samples(probes.fetch(f"{self._url}/metrics", self._authority).data.decode())
 
     def _ready(self) -> bool:
         self.process.require_alive()
-        return probes.answers(f"https://127.0.0.1:{self.port}/readyz")
+        return probes.answers(f"{self._url}/readyz", self._authority)
 
 
 def adapted(config: Json, kubeconfig: Path, muster: str | None, leader_elect: bool) -> Json:

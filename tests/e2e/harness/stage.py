@@ -33,12 +33,20 @@ class Stage:
 
     def start_scheduler(self, config: str | Json = PLAIN, **options: Any) -> KubeScheduler:
         """`start_scheduler("sidecar.yaml", muster=muster.address)`; without arguments the stock one alone."""
-        return self.started.enter_context(KubeScheduler(self.cluster, config, **options))
+        scheduler = KubeScheduler(self.cluster, config, **options)
+        self.started.push(scheduler)  # before its start: one that never becomes ready is ended, too
+        scheduler.start()
+        return scheduler
 
-    def start_muster(self, *arguments: str, user: User, server: str | None = None, **options: Any) -> Muster:
+    def start_muster(
+        self, *arguments: str, user: User, server: str | None = None, wait: bool = True, **options: Any
+    ) -> Muster:
         """Further arguments go to `muster serve` as they are; the server may be a proxy's."""
         kubeconfig: Path = self.cluster.kubeconfig(user, server)
-        return self.started.enter_context(Muster(self.cluster, kubeconfig, arguments=arguments, **options))
+        muster = Muster(self.cluster, kubeconfig, arguments=arguments, **options)
+        self.started.push(muster)
+        muster.start(wait=wait)
+        return muster
 
     def start_wire(self) -> TcpProxy:
         """A wire to the API server that can be cut."""

@@ -1,0 +1,165 @@
+"""The tools that scenarios rely on do what they say: processes, wires, faults, the build's refusals."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from tests.e2e.harness import objects
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.faults import answer, before_request, hold_answer, lose_answer
+from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.process import Process
+from tests.e2e.harness.resources import NODES, PODS
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def proxy(stage: Stage) -> FaultProxy:
+    return stage.start_fault_proxy()
+
+
+@pytest.fixture
+def far(stage: Stage, proxy: FaultProxy) -> Iterator[Client]:
+    """A client that reaches the API server through the proxy."""
+    with Client(stage.cluster.access(ADMIN, proxy.server)) as client:
+        yield client
+
+
+def test_a_restart_comes_back_as_another_process(tmp_path: Path) -> None:
+    sleeper = Process("sleeper", ["sleep", "60"], tmp_path / "log")
+    sleeper.start()
+    before = sleeper.pid
+    sleeper.restart(hard=True)
+    assert sleeper.alive()
+    assert sleeper.pid != before
+    assert sleeper.stop() == -signal.SIGTERM
+
+
+def test_children_die_with_the_tests(tmp_path: Path) -> None:
+    """Even when the tests are killed without a chance to clean up."""
+    program = (
+        "import pathlib, os, signal\n"
+        "from tests.e2e.harness.process import Process\n"
+        f"child = Process('child', ['sleep', '60'], pathlib.Path({str(tmp_path / 'log')!r}))\n"
+        "child.start()\n"
+        "print(child.pid, flush=True)\n"
+        "input()\n"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        wait_for(lambda: b"sleep" in _command_line(child), what="child runs")
+        parent.kill()
+    wait_for(lambda: not _command_line(child), what="child gone")
+
+
+def test_faults_happen_once_each_and_in_order(stage: Stage, proxy: FaultProxy, far: Client) -> None:
+    stage.nodes(1)
+    first, second, third = stage.pods("p", 3)
+    proxy.inject(answer(409), answer(500), lose_answer())
+    for name, status in ((first, 409), (second, 500)):
+        with pytest.raises(ApiError) as refused:
+            far.bind(stage.namespace, name, "n0")
+        assert refused.value.status == status
+    with pytest.raises(urllib3.exceptions.HTTPError):
+        far.bind(stage.namespace, third, "n0")
+    assert stage.bound([first, second, third]) == {third: "n0"}
+    far.bind(stage.namespace, first, "n0")
+    assert [call.status for call in proxy.calls] == [409, 500, 0, 201]
+    assert proxy.left() == []
+
+
+def test_an_answer_can_be_held_back_after_success(stage: Stage, proxy: FaultProxy, far: Client) -> None:
+    stage.nodes(1)
+    (name,) = stage.pods("p", 1)
+    released = threading.Event()
+    proxy.inject(hold_answer(released))
+    with ThreadPoolExecutor(1) as pool:
+        binding = pool.submit(far.bind, stage.namespace, name, "n0")
+        stage.wait_bound([name])
+        assert not binding.done()
+        released.set()
+        binding.result()
+
+
+def test_something_can_happen_just_before_a_request(stage: Stage, proxy: FaultProxy, far: Client) -> None:
+    stage.nodes(1)
+    (name,) = stage.pods("p", 1)
+    proxy.inject(before_request(lambda: stage.delete_pods([name])))
+    with pytest.raises(ApiError) as refused:
+        far.bind(stage.namespace, name, "n0")
+    assert refused.value.status == 404
+
+
+def test_watches_stream_through_the_proxy(stage: Stage, far: Client) -> None:
+    """A kubelet behind the proxy sees pods as they are bound."""
+    stage.kubelet.off()
+    stage.nodes(1)
+    with Kubelet(far):
+        pods = stage.pods("p", 3)
+        for name in pods:
+            stage.api.bind(stage.namespace, name, "n0")
+        stage.wait_phase(pods, "Running")
+    stage.kubelet.on()
+
+
+def test_a_cut_wire_breaks_watches_and_a_restored_one_serves(stage: Stage) -> None:
+    wire = stage.start_wire()
+    with Client(stage.cluster.access(ADMIN, wire.server)) as far:
+        version = far.listing(NODES)["metadata"]["resourceVersion"]
+        events = iter(far.watch(NODES, version))
+        stage.nodes(1)
+        assert next(events)[0] == "ADDED"
+        wire.refuse()
+        with pytest.raises(urllib3.exceptions.HTTPError):
+            next(events)
+        with pytest.raises(urllib3.exceptions.HTTPError):
+            far.items(NODES)
+        wire.restore()
+        assert len(far.items(NODES)) == 1
+
+
+def test_created_objects_come_back_in_order(stage: Stage) -> None:
+    made = [objects.pod(f"p{number}", namespace=stage.namespace) for number in range(50)]
+    names = [pod["metadata"]["name"] for pod in stage.api.create_many(PODS, made)]
+    assert names == [f"p{number}" for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "told"),
+    [
+        (["--kubernetes", "1.2"], os.environ["PATH"], "--kubernetes 1.2: not supported, allowed: 1."),
+        ([], "/nowhere", "go: not found on PATH, allowed: Go 1."),
+    ],
+    ids=["version", "go"],
+)
+def test_the_build_says_what_it_needs(arguments: list[str], path: str, told: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.e2e.build", *arguments]
+    env = {"PATH": path, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stdout == ""
+
+
+def _command_line(pid: int) -> bytes:
+    """Empty when there is no such process any more, or only what is left for its parent to read."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,83 @@
+"""The judge alone, with histories made up to the second and a clock that nobody has to wait for."""
+
+from collections import Counter
+
+from tests.e2e.harness.amounts import quantity, requests
+from tests.e2e.harness.judge import GangSeen, Judge, NodeSeen, PodSeen, Seen
+
+DEADLINE = 10.0
+
+
+def member(
+    version: int, at: float, name: str, *, holds: bool = True, cpu: int = 1, node: str = "n0"
+) -> PodSeen:
+    asked = Counter({"cpu": cpu})
+    return PodSeen(version, at, f"x/{name}", uid=name, node=node, gang="x/g", holds=holds, requests=asked)
+
+
+def judged(*history: Seen, until: float = 0.0) -> list[str]:
+    return Judge(DEADLINE).replay(history, until)
+
+
+def test_a_gang_may_stand_in_pieces_until_its_deadline() -> None:
+    history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a")]
+    assert judged(*history, until=15) == []
+    assert judged(*history, until=15.1) == ["gang x/g stood between 0 and 2 for 10.1 s of 10 s"]
+
+
+def test_pieces_are_counted_from_the_first_binding_on() -> None:
+    history = [GangSeen(1, 0, "x/g", 3), member(2, 5, "a"), member(3, 14, "b"), member(4, 16, "c")]
+    assert judged(*history) == ["gang x/g stood between 0 and 3 for 11.0 s of 10 s"]
+
+
+def test_a_gang_that_was_undone_begins_anew() -> None:
+    undone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), member(3, 14, "a", holds=False)]
+    assert judged(*undone, member(4, 20, "b"), until=29) == []
+
+
+def test_a_gang_that_stood_whole_may_lose_members() -> None:
+    whole = [GangSeen(1, 0, "x/g", 2), member(2, 1, "a"), member(3, 2, "b")]
+    assert judged(*whole, member(4, 3, "b", holds=False), until=1000) == []
+
+
+def test_a_gang_that_is_made_anew_under_its_old_name_is_judged_anew() -> None:
+    old = [
+        GangSeen(1, 0, "x/g", 1),
+        member(2, 1, "a"),
+        GangSeen(3, 2, "x/g", None),
+        member(4, 3, "a", holds=False),
+    ]
+    new = [GangSeen(5, 4, "x/g", 2), member(6, 5, "b")]
+    assert judged(*old, *new, until=16) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
+
+
+def test_the_order_of_versions_counts_not_that_of_arrival() -> None:
+    """Two watches race: the binding arrives before the deletion that made room for it."""
+    room = NodeSeen(1, 0, "n0", Counter({"cpu": 1}))
+    gone, came = member(3, 2.0, "a", holds=False), member(4, 1.0, "b")
+    assert judged(room, member(2, 0, "a"), came, gone) == []
+
+
+def test_marks_and_growing_nodes_are_no_overcommitment() -> None:
+    small, large = (NodeSeen(version, 0, "n0", Counter({"cpu": cpu})) for version, cpu in ((1, 1), (3, 2)))
+    assert judged(small, member(2, 0, "a"), large, member(4, 0, "b")) == []
+    pod = {"spec": {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1", "cpu": "1"}}}]}}
+    assert requests(pod) == {"cpu": 1000, "pods": 1000}
+
+
+def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
+    def container(cpu: str, **more: str) -> dict[str, object]:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    spec = {
+        "containers": [container("1"), container("500m")],
+        "initContainers": [container("1", restartPolicy="Always"), container("3")],
+        "overhead": {"cpu": "250m"},
+    }
+    assert requests({"spec": spec})["cpu"] == 4250
+    assert requests({"spec": {**spec, "resources": {"requests": {"cpu": "2"}}}})["cpu"] == 2250
+
+
+def test_quantities() -> None:
+    written = ("1", "100m", "1Ki", "1.5", "2k", "1e3", "1n", 2)
+    assert [quantity(text) for text in written] == [1000, 100, 1024000, 1500, 2000000, 1000000, 1, 2000]

@@ -1,0 +1,131 @@
+"""The observer is only worth its word when it has been seen to fail: each promise is broken here by hand."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import objects
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.cleanup import clean
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.observer import Observer
+from tests.e2e.harness.resources import NAMESPACES
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+SPACE = "observed"
+IMPATIENT = 0.2
+
+
+@pytest.fixture
+def seeded(cluster: ControlPlane) -> Iterator[Stage]:
+    """A stage whose observer is for the test to ask, not for the fixture: these tests break promises."""
+    if cluster.admin.find(NAMESPACES, SPACE) is None:
+        cluster.admin.create(NAMESPACES, objects.namespace(SPACE))
+    with Observer(cluster.admin, IMPATIENT) as observer, Kubelet(cluster.admin) as kubelet:
+        stage = Stage(cluster, SPACE, kubelet, observer)
+        with stage.started:
+            yield stage
+    clean(cluster.admin, SPACE)
+
+
+def bind(stage: Stage, names: Sequence[str], node: str = "n0") -> None:
+    for name in names:
+        stage.api.bind(stage.namespace, name, node)
+
+
+def outwait(stage: Stage) -> None:
+    """Until more time has passed than the observer's deadline allows."""
+    end = time.monotonic() + 2 * stage.observer.deadline
+    wait_for(lambda: time.monotonic() > end)
+
+
+@pytest.mark.parametrize(
+    ("room", "asked", "told"),
+    [
+        ({"cpu": "2"}, {"cpu": "1500m"}, "cpu 3 of 2"),
+        ({"memory": "1Gi"}, {"memory": "600Mi"}, "memory"),
+        ({"pods": 1}, {}, "pods 2 of 1"),
+        ({"example.com/gpu": "1"}, {"limits": {"example.com/gpu": "1"}}, "example.com/gpu 2 of 1"),
+    ],
+    ids=["cpu", "memory", "pods", "extended"],
+)
+def test_it_sees_a_node_over_its_allocatable(
+    seeded: Stage, room: dict[str, Any], asked: dict[str, Any], told: str
+) -> None:
+    seeded.nodes(1, **room)
+    bind(seeded, seeded.pods("over", 2, **asked))
+    with pytest.raises(AssertionError, match=f"node n0 over its allocatable .*{told}"):
+        seeded.observer.assert_clean()
+
+
+def test_it_sees_a_gang_in_pieces(seeded: Stage) -> None:
+    seeded.nodes(1)
+    bind(seeded, seeded.gang("torn", 3)[:2])
+    outwait(seeded)
+    with pytest.raises(AssertionError, match=f"gang {SPACE}/torn stood between 0 and 3"):
+        seeded.observer.assert_clean()
+
+
+def test_it_remembers_pieces_that_were_made_whole_too_late(seeded: Stage) -> None:
+    seeded.nodes(1)
+    first, *rest = seeded.gang("late", 3)
+    bind(seeded, [first])
+    outwait(seeded)
+    bind(seeded, rest)
+    with pytest.raises(AssertionError, match=f"gang {SPACE}/late stood"):
+        seeded.observer.assert_clean()
+
+
+def test_it_remembers_a_node_that_was_over_for_a_moment(seeded: Stage) -> None:
+    seeded.nodes(1, cpu="1")
+    pods = seeded.pods("moment", 2)
+    bind(seeded, pods)
+    seeded.delete_pods(pods)
+    seeded.wait_phase(pods, "Gone")
+    with pytest.raises(AssertionError, match="node n0 over"):
+        seeded.observer.assert_clean()
+
+
+def test_it_finds_nothing_in_a_clean_run(stage: Stage) -> None:
+    """Full to the brim, room used twice, a gang that shrinks after it stood whole, a gang undone in time."""
+    stage.nodes(1, cpu="3")
+    whole = stage.gang("whole", 3)
+    bind(stage, whole)
+    stage.wait_phase(whole)
+    stage.finish(whole[:1])
+    stage.wait_phase(whole[:1], "Succeeded")
+    undone = stage.gang("undone", 2)
+    bind(stage, undone[:1])
+    stage.delete_pods(undone)
+    stage.wait_phase(undone, "Gone")
+    stage.observer.assert_clean()
+
+
+def test_it_resumes_where_a_cut_watch_ended(seeded: Stage) -> None:
+    """What happened while it could not see is judged all the same, and nothing was lost."""
+    wire = seeded.start_wire()
+    far = Client(seeded.cluster.access(ADMIN, wire.server))
+    with far, Observer(far) as observer:
+        seeded.nodes(1, cpu="1")
+        wire.refuse()
+        pods = seeded.pods("unseen", 2)
+        bind(seeded, pods)
+        seeded.delete_pods(pods)
+        seeded.wait_phase(pods, "Gone")
+        wire.restore()
+        assert any("node n0 over" in told for told in observer.violations())
+        assert observer.gaps() == []
+
+
+def test_it_tells_what_a_new_api_server_no_longer_knows(seeded: Stage) -> None:
+    seeded.nodes(1)
+    seeded.cluster.restart_apiserver()
+    wait_for(seeded.observer.gaps, what="the gap is told")
+    with pytest.raises(AssertionError, match="events lost: "):
+        seeded.observer.assert_clean()
+    seeded.observer.assert_clean(gaps_allowed=True)
