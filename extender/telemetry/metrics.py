@@ -80,7 +80,7 @@ _call: ContextVar[Call | None] = ContextVar("verb call", default=None)
 
 @contextmanager
 def counted(verb: str) -> Iterator[Call]:
-    """Time and count one call of `verb`; whoever answers it may set its outcome, and the reason by `because`."""
+    """Time and count one call of `verb`. Whoever answers it may say how it ended, and by `because` why."""
     last_verb_call.set_to_current_time()
     scheduler_never_called.set(0)
     call, started = Call(), perf_counter()

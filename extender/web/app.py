@@ -7,12 +7,12 @@ the log. Calls that no scheduler makes, malformed ones above all, get the status
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from flask import Flask, Response, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import BadRequest, HTTPException
 
-from extender.api import protocol
 from extender.api.protocol import (
     BindingArgs,
     BindingResult,
@@ -23,6 +23,8 @@ from extender.api.protocol import (
     Message,
     PreemptionArgs,
     PreemptionResult,
+    decode,
+    encode,
 )
 from extender.telemetry import metrics
 from extender.telemetry.logs import about, logger
@@ -32,8 +34,10 @@ from extender.web.caller import Caller
 LARGEST_BODY = 16 * 1024 * 1024
 FAILED = "Muster failed to answer; its log says why"
 
+# A nesting deeper than the decoder's stack is as malformed as a missing brace.
+MALFORMED = (MalformedRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 log = logger(__name__)
-A = TypeVar("A", bound=Message)
 
 
 class Verbs(Protocol):
@@ -43,3 +47,76 @@ class Verbs(Protocol):
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]: ...
     def bind(self, args: BindingArgs, caller: Caller) -> BindingResult: ...
     def preempt(self, args: PreemptionArgs) -> PreemptionResult: ...
+
+
+class Verb(NamedTuple):
+    """One route: what it reads, who answers, and what it says when that fails."""
+
+    name: str
+    reads: type[Message]
+    answer: Callable[[Any], object]
+    failed: object
+
+
+def create_app(verbs: Verbs) -> Flask:
+    """The application of the verbs' port, under /v1/."""
+    app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY
+    show_faults_as_json(app)
+    for verb in _table(verbs):
+        view = _view(verb)
+        app.add_url_rule(
+            f"/v1/{verb.name}", verb.name, view, methods=["POST"], provide_automatic_options=False
+        )
+    return app
+
+
+def _table(verbs: Verbs) -> tuple[Verb, ...]:
+    def bind(args: BindingArgs) -> BindingResult:
+        return verbs.bind(args, Caller.of(request.environ))
+
+    return (
+        Verb("filter", ExtenderArgs, verbs.filter, FilterResult(error=FAILED)),
+        Verb("prioritize", ExtenderArgs, verbs.prioritize, []),
+        Verb("bind", BindingArgs, bind, BindingResult(error=FAILED)),
+        Verb("preempt", PreemptionArgs, verbs.preempt, PreemptionResult({})),
+    )
+
+
+def _view(verb: Verb) -> Callable[[], Response]:
+    def view() -> Response:
+        with metrics.counted(verb.name) as call:
+            args = _read(verb.reads, call)
+            with about(pod=_pod_of(args)):
+                return as_json(_answer(verb, args, call))
+
+    return view
+
+
+def _read(kind: type[Message], call: metrics.Call) -> Message:
+    try:
+        return decode(request.get_data(cache=False), kind)
+    except MALFORMED as fault:
+        call.outcome = "malformed"
+        raise BadRequest(str(fault)) from fault
+    except HTTPException:  # the body is too large, or ended before its length
+        call.outcome = "malformed"
+        raise
+
+
+def _answer(verb: Verb, args: Message, call: metrics.Call) -> bytes:
+    """The answer as bytes. Encoding is guarded like the verb itself: either may meet what nobody foresaw."""
+    try:
+        return encode(verb.answer(args))
+    except Exception:
+        call.outcome = "failed"
+        log.exception("a verb failed", verb=verb.name)
+        return encode(verb.failed)
+
+
+def _pod_of(args: Message) -> str:
+    if isinstance(args, BindingArgs):
+        return f"{args.pod_namespace}/{args.pod_name}"
+    if isinstance(args, ExtenderArgs | PreemptionArgs):
+        return f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
+    return ""

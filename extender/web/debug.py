@@ -1,0 +1,98 @@
+"""What Muster knows and why it decided so, for administrators: JSON, read-only, on a port of its own.
+
+The table below is all there is to the router. The views are given by whoever holds the state; each returns
+what msgspec can encode, or None for what does not exist.
+"""
+
+import re
+import sys
+import threading
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import BadRequest, NotFound
+
+from extender import __version__
+from extender.web.answers import as_json, readable, show_faults_as_json
+
+View = Callable[..., object]
+
+
+class Endpoint(NamedTuple):
+    path: str
+    view: str
+    help: str
+    limited: bool = False  # takes ?limit=
+
+
+ENDPOINTS = (
+    Endpoint("queues", "queues", "weight, deserved, allocated, share and state of each queue"),
+    Endpoint("podgroups", "podgroups", "verdict and reason of each group"),
+    Endpoint("podgroups/<namespace>/<name>", "podgroup", "one group: members, plan, why it waits"),
+    Endpoint("nodes", "nodes", "what is idle on each node, and whose claims are on it"),
+    Endpoint("pods/<namespace>/<name>", "pod", "one pod: where it stands, and why"),
+    Endpoint("held", "held", "bind calls that wait for the rest of their gang"),
+    Endpoint("decisions", "decisions", "the latest decisions; ?limit= of 1 to 1000, else 100", limited=True),
+    Endpoint("bad-objects", "bad-objects", "objects that could not be read, and why"),
+    Endpoint("version", "version", "the version of Muster and of what it runs on"),
+    Endpoint("config", "config", "the configuration in effect"),
+    Endpoint("threads", "threads", "where each thread stands; equal stacks are counted together"),
+)
+
+
+def create_debug_app(views: Mapping[str, View]) -> Flask:
+    """The application of the debug port. `views` are named as in ENDPOINTS; path variables are keywords."""
+    app = Flask(__name__, static_folder=None)
+    show_faults_as_json(app)
+    views = {"index": index, "version": version, "threads": threads, **views}
+    for endpoint in (Endpoint("", "index", "this list"), *ENDPOINTS):
+        app.add_url_rule(
+            f"/debug/{endpoint.path}",
+            endpoint.view,
+            _answer(endpoint, views.get(endpoint.view)),
+            methods=["GET"],
+            provide_automatic_options=False,
+        )
+    return app
+
+
+def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
+    def answer(**names: str) -> Response:
+        if view is None:
+            raise NotFound("This part of Muster does not run here")
+        data = view(**names, **({"limit": _limit()} if endpoint.limited else {}))
+        if data is None:
+            raise NotFound(f"Muster knows no {endpoint.view} {'/'.join(names.values())}".rstrip())
+        return as_json(readable(data))
+
+    return answer
+
+
+def _limit() -> int:
+    given = request.args.get("limit", "100")
+    if re.fullmatch("[1-9][0-9]{0,2}|1000", given) is None:
+        raise BadRequest(f"limit: got {given!r}; allowed is a whole number from 1 to 1000")
+    return int(given)
+
+
+# ---- what needs no state
+
+
+def index() -> dict[str, str]:
+    return {f"/debug/{endpoint.path}": endpoint.help for endpoint in ENDPOINTS}
+
+
+def version() -> dict[str, str]:
+    return {"muster": __version__, "python": sys.version.split()[0]}
+
+
+def threads() -> list[dict[str, Any]]:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    alike: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    for ident, frame in sys._current_frames().items():
+        stack = (f"{at.filename}:{at.lineno} {at.name}" for at in traceback.extract_stack(frame))
+        alike[tuple(stack)].append(names.get(ident, str(ident)))
+    return [{"count": len(who), "threads": sorted(who), "stack": stack} for stack, who in alike.items()]

@@ -1,0 +1,40 @@
+"""Ports, taken before anything else is done, so that a port in use stops the start with one clear line."""
+
+import errno
+import socket
+
+from extender.api.configuration import Address, InvalidConfiguration
+
+BACKLOG = 4096  # what Linux allows by default
+
+
+def listen(flag: str, address: Address) -> socket.socket:
+    """A socket that listens on `address`, which `flag` set. Raises InvalidConfiguration."""
+    try:
+        return _bound(address)
+    except OSError as fault:
+        why = {
+            errno.EADDRINUSE: "another process listens there; allowed is a free port",
+            errno.EADDRNOTAVAIL: "this machine has no such address",
+            errno.EACCES: "ports below 1024 need a privilege",
+        }.get(fault.errno or 0, fault.strerror or str(fault))
+        raise InvalidConfiguration(f"{flag}: got '{address}'; {why}") from fault
+
+
+def _bound(address: Address) -> socket.socket:
+    """No host means all addresses of both families, as in Go."""
+    both = not address.host and socket.has_dualstack_ipv6()
+    host = "::" if both else address.host
+    family, *_ = socket.getaddrinfo(host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
+        bound.bind((host or "0.0.0.0", address.port))
+        # Only a socket that listens keeps others away; callers that are early wait in the backlog.
+        bound.listen(BACKLOG)
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,166 @@
+"""The scheduler's calls are served by gunicorn, in one worker process with many threads.
+
+One process, because gangs are gathered in its memory; threads, because a held bind call is a thread that
+waits. gunicorn is embedded, not configured by hand: each setting below departs from a default that was
+measured to break something.
+
+How it ends. A stock worker that is told to stop waits for its calls and then cuts them; calls held for the
+rest of their gang would all be cut. So every signal that ends the process wakes `on_stop` first, which is to
+answer them. It runs in a thread that was started beforehand: a signal handler interrupts the main thread
+wherever it is, and must take no lock. When all is said the process leaves without waiting for threads that
+still hang on a slow client.
+"""
+
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from types import FrameType
+from typing import Any
+from wsgiref.types import WSGIApplication
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from gunicorn.glogging import Logger
+from gunicorn.workers.base import Worker
+
+from extender.api.configuration import Address
+from extender.telemetry.logs import logger
+from extender.web.listen import BACKLOG
+
+SPARE_THREADS = 64  # for filter, prioritize and preempt while the whole window is held
+GRACE = 4  # seconds to answer what is held; with it the process is gone within five
+
+log = logger(__name__)
+Hook = Callable[[], None]
+
+
+def serve(
+    listener: socket.socket, *, app: Callable[[], WSGIApplication], on_start: Hook, on_stop: Hook, window: int
+) -> None:
+    """Serve on `listener` until told to stop; then this process exits.
+
+    All three callables run in the worker process: `app` and `on_start` once before the first call is served,
+    `on_stop` once as soon as the end is near. It has to see that every held call is answered.
+    """
+    _allow_many_connections()
+    log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
+    _Server(app, _settings(listener, window, _Ending(on_stop), on_start)).run()
+
+
+class _Server(BaseApplication):
+    def __init__(self, app: Callable[[], WSGIApplication], settings: dict[str, Any]) -> None:
+        self._app, self._settings = app, settings
+        super().__init__(prog="muster")
+
+    def load_config(self) -> None:
+        for name, value in self._settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:  # a WSGIApplication; the stubs spell that type in another way
+        return self._app()
+
+
+def _settings(listener: socket.socket, window: int, ending: "_Ending", on_start: Hook) -> dict[str, Any]:
+    threads = window + SPARE_THREADS
+
+    def post_worker_init(worker: Worker) -> None:
+        sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
+        ending.prepare(worker)
+        on_start()
+
+    return {
+        "bind": f"fd://{listener.detach()}",  # taken by `listen`: gunicorn would retry for 5 s, then exit 1
+        "workers": 1,  # whatever $WEB_CONCURRENCY says: a second process would split gangs
+        "worker_class": "gthread",  # gevent's loop starves beside a busy thread, and ignores SIGTERM then
+        "threads": threads,  # no more held calls than threads, or filter and bind starve alike
+        "worker_connections": 2 * threads,  # what exceeds `threads` may be kept alive; less closes every one
+        "backlog": BACKLOG,
+        "keepalive": 120,  # above the 90 s of Go's transport: who closes first makes the other's POST fail
+        "timeout": 0,  # a stuck worker is what /livez is for; the heartbeat cannot see one
+        "graceful_timeout": GRACE,
+        "max_requests": 0,  # a worker that recycles itself resets its connections
+        "http_protocols": "h1",  # streams of one h2 connection are served one by one: a held bind blocks it
+        "control_socket_disable": True,  # fails on a read-only root
+        "worker_tmp_dir": "/dev/shm" if os.path.isdir("/dev/shm") else None,
+        "accesslog": None,
+        "logger_class": _Log,
+        "loglevel": "warning",
+        "proc_name": "muster",
+        "when_ready": _every_end_is_graceful,
+        "post_worker_init": post_worker_init,
+        "worker_exit": lambda _arbiter, worker: ending.finish(worker),
+    }
+
+
+class _Log(Logger):
+    """gunicorn's lines go where all others go."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        self.error_log.handlers.clear()
+        self.error_log.propagate = True
+
+
+class _Ending:
+    """Runs `on_stop` once, at the first sign of the end."""
+
+    def __init__(self, on_stop: Hook) -> None:
+        self._on_stop = on_stop
+        self._wanted: SimpleQueue[None] = SimpleQueue()  # unlike Event it may be used in a signal handler
+        self._done = Event()
+
+    def prepare(self, worker: Worker) -> None:
+        Thread(target=self._run, args=[worker.ppid], name="ending", daemon=True).start()
+
+        def end(number: int, frame: FrameType | None) -> None:
+            self._wanted.put(None)
+            worker.handle_exit(number, frame)
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, end)
+            signal.siginterrupt(number, False)
+
+    def finish(self, worker: Worker) -> None:
+        """Leave, also when the signal came before `prepare` and nobody heard it."""
+        if worker.booted:
+            self._wanted.put(None)
+            self._done.wait(GRACE)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0 if worker.booted else Arbiter.WORKER_BOOT_ERROR)
+
+    def _run(self, parent: int) -> None:
+        """Wait for the signal, or for the death of the parent, who then cannot send one."""
+        while os.getppid() == parent:
+            with suppress(Empty):
+                self._wanted.get(timeout=1)
+                break
+        try:
+            self._on_stop()
+        except Exception:
+            log.exception("not everything could be stopped in order")
+        finally:
+            self._done.set()
+
+
+def _every_end_is_graceful(arbiter: Arbiter) -> None:
+    """Ctrl-C and a closed terminal end the parent as SIGTERM does; what changes its workers is ignored.
+
+    gunicorn cuts all calls on SIGINT and SIGQUIT, and on SIGHUP starts a new worker beside the old one.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, lambda _number, frame: arbiter.signal(signal.SIGTERM, frame))
+    for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _allow_many_connections() -> None:
+    """Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
