@@ -5,21 +5,25 @@ again under the same name answers Conflict instead of touching its successor. An
 decoded; the watch brings what became of them.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from extender.api.keys import GATE, NUDGE
 from extender.api.objects import Lease, Pod
 from extender.kube.connection import Connection
+from extender.kube.errors import Ambiguous
+from extender.kube.events import UNREADABLE
 from extender.kube.resources import LEASES, POD_GROUPS, PODS, QUEUES
 
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 _encode = msgspec.json.Encoder().encode
-_decode_pod = msgspec.json.Decoder(Pod).decode
-_decode_lease = msgspec.json.Decoder(Lease).decode
+_POD = msgspec.json.Decoder(Pod)
+_LEASE = msgspec.json.Decoder(Lease)
+
+T = TypeVar("T")
 
 
 class Cluster:
@@ -30,10 +34,10 @@ class Cluster:
 
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
         """The pod as the API server has it now."""
-        return _decode_pod(self._get(PODS.path(namespace, name), timeout))
+        return self._get(PODS.path(namespace, name), _POD, timeout)
 
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
-        return _decode_lease(self._get(LEASES.path(namespace, name), timeout))
+        return self._get(LEASES.path(namespace, name), _LEASE, timeout)
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         """Place a pod. Conflict when it is bound already, NotFound when it is gone."""
@@ -82,8 +86,12 @@ class Cluster:
         """Merge `patch` ({"status": …}) through a Queue's status subresource."""
         self._patch(QUEUES.path(name=name, subresource="status"), patch, timeout)
 
-    def _get(self, path: str, timeout: float) -> bytes:
-        return self._connection.request("GET", path, timeout=timeout)
+    def _get(self, path: str, decoder: msgspec.json.Decoder[T], timeout: float) -> T:
+        body = self._connection.request("GET", path, timeout=timeout)
+        try:
+            return decoder.decode(body)
+        except UNREADABLE as fault:
+            raise Ambiguous(f"{path}: not the expected object: {fault}") from fault
 
     def _post(self, path: str, body: dict[str, Any], timeout: float) -> None:
         self._connection.request("POST", path, body=_encode(body), timeout=timeout)

@@ -134,6 +134,7 @@ class Stream:
     def __init__(self, connection: Connection, wire: Wire, answer: Answer) -> None:
         self._connection = connection
         self._wire = wire
+        self._left = False
         self.answer = answer
 
     def __enter__(self) -> "Stream":
@@ -142,6 +143,7 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._left = True
         if self.answer.reusable:
             self._connection.keep(self._wire)
         else:
@@ -160,7 +162,8 @@ class Stream:
 
     def cut(self) -> None:
         """From any thread: whoever is reading gets Ambiguous at once."""
-        self._wire.cut()
+        if not self._left:
+            self._wire.cut()
 
     def _pieces(self) -> Iterator[bytes]:
         try:

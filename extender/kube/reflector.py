@@ -37,7 +37,7 @@ _AT_ONCE = 1.0  # a watch that ended sooner is not opened again without a pause
 
 
 class Reflector(Generic[T]):
-    """`start()`, then read `synced`, `last_heard`, `relists`; the sink is called from the reflector's thread."""
+    """`start()`, then look at `synced`, `last_heard`, `relists`. The sink is called from its thread."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Reflector(Generic[T]):
         self._version, self.synced, self.absent = version, True, False
 
     def _list(self, present: set[Key]) -> str:
-        """Deliver all pages; `present` gathers their keys. The version is that of the first page's snapshot."""
+        """Deliver all pages, gather their keys in `present`, and return the version that they show."""
         following = ""
         while True:
             head, items = self._decoders.page(self._page(following))

@@ -11,7 +11,6 @@ import select
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from io import BufferedReader
 
 _LONGEST_LINE = 65_536
 
@@ -25,7 +24,7 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._reader: BufferedReader = sock.makefile("rb", buffering=16_384)
+        self._reader = sock.makefile("rb")
         self.idle_since = 0.0
 
     def exchange(self, request: bytes, timeout: float) -> "Answer":

@@ -1,0 +1,144 @@
+"""What each call puts on the wire. That a real API server understands it is shown in tests/e2e."""
+
+from collections.abc import Callable
+
+import pytest
+
+from extender.kube.calls import Cluster
+from extender.kube.connection import Connection
+from extender.kube.errors import Ambiguous, Conflict
+from tests.kube.server import Reply, Server, status
+
+POD = "/api/v1/namespaces/ns/pods/p"
+GROUP = "/apis/scheduling.volcano.sh/v1beta1/namespaces/ns/podgroups/g"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+WRITES: list[tuple[Callable[[Cluster], None], str, str, str, object]] = [
+    (
+        lambda cluster: cluster.bind("ns", "p", "u", "n"),
+        "POST",
+        f"{POD}/binding",
+        "application/json",
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+        },
+    ),
+    (
+        lambda cluster: cluster.evict("ns", "p", "u"),
+        "POST",
+        f"{POD}/eviction",
+        "application/json",
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": "p", "namespace": "ns"},
+            "deleteOptions": {"preconditions": {"uid": "u"}},
+        },
+    ),
+    (
+        lambda cluster: cluster.open_gate("ns", "p", "u"),
+        "PATCH",
+        POD,
+        STRATEGIC,
+        {
+            "metadata": {"uid": "u"},
+            "spec": {"schedulingGates": [{"$patch": "delete", "name": "kube-muster.io/admission"}]},
+        },
+    ),
+    (
+        lambda cluster: cluster.nominate("ns", "p", "u", "n"),
+        "PATCH",
+        f"{POD}/status",
+        MERGE,
+        {"metadata": {"uid": "u"}, "status": {"nominatedNodeName": "n"}},
+    ),
+    (
+        lambda cluster: cluster.nudge("ns", "p", "u", "7"),
+        "PATCH",
+        POD,
+        MERGE,
+        {"metadata": {"uid": "u", "annotations": {"kube-muster.io/nudge": "7"}}},
+    ),
+    (
+        lambda cluster: cluster.patch_group(
+            "ns", "g", "u", {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
+        ),
+        "PATCH",
+        GROUP,
+        MERGE,
+        {"metadata": {"labels": {"a": "b"}, "uid": "u"}, "status": {"phase": "Running"}},
+    ),
+    (
+        lambda cluster: cluster.patch_queue_status("q", {"status": {"state": "Open"}}),
+        "PATCH",
+        "/apis/scheduling.volcano.sh/v1beta1/queues/q/status",
+        MERGE,
+        {"status": {"state": "Open"}},
+    ),
+]
+
+
+@pytest.fixture
+def cluster(connection: Connection) -> Cluster:
+    return Cluster(connection)
+
+
+@pytest.mark.parametrize(("write", "method", "path", "content_type", "body"), WRITES)
+def test_a_write(
+    server: Server,
+    cluster: Cluster,
+    write: Callable[[Cluster], None],
+    method: str,
+    path: str,
+    content_type: str,
+    body: object,
+) -> None:
+    server.script.append(Reply(201, b"an answer that nobody decodes"))
+    write(cluster)
+    (request,) = server.requests
+    assert (request.method, request.path) == (method, path)
+    assert request.headers["content-type"] == content_type
+    assert request.json == body
+
+
+@pytest.mark.parametrize("write", [case[0] for case in WRITES])
+def test_a_write_that_is_refused_raises(
+    server: Server, cluster: Cluster, write: Callable[[Cluster], None]
+) -> None:
+    server.script.append(status(409, "Conflict"))
+    with pytest.raises(Conflict):
+        write(cluster)
+
+
+def test_a_pod_is_read(server: Server, cluster: Cluster) -> None:
+    server.script.append(Reply(200, b'{"metadata": {"name": "p"}, "spec": {"nodeName": "n"}}'))
+    assert cluster.pod("ns", "p").spec.node_name == "n"
+    assert (server.requests[0].method, server.requests[0].path) == ("GET", POD)
+
+
+def test_a_lease_is_read(server: Server, cluster: Cluster) -> None:
+    server.script.append(Reply(200, b'{"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}'))
+    assert cluster.lease("kube-system", "l").spec.holder_identity == "me"
+    assert server.requests[0].path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l"
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"metadata": {}, "spec": {"nodeName": 7}}'])
+def test_an_answer_that_is_no_pod_is_no_answer(server: Server, cluster: Cluster, body: bytes) -> None:
+    server.script.append(Reply(200, body))
+    with pytest.raises(Ambiguous, match="not the expected object"):
+        cluster.pod("ns", "p")
+
+
+def test_names_cannot_leave_their_place_in_the_path(server: Server, cluster: Cluster) -> None:
+    server.script.append(Reply())
+    cluster.bind("ns", "../nodes?x", "u", "n")
+    assert server.requests[0].path == "/api/v1/namespaces/ns/pods/..%2Fnodes%3Fx/binding"
+
+
+def test_a_call_waits_no_longer_than_it_is_told(server: Server, cluster: Cluster) -> None:
+    with pytest.raises(Ambiguous, match="timed out"):
+        cluster.bind("ns", "p", "u", "n", timeout=0.05)

@@ -1,0 +1,248 @@
+"""Requests over real sockets: what goes out, what comes back, and what every kind of failure is called."""
+
+import shutil
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from extender.kube.connection import Connection
+from extender.kube.errors import (
+    Ambiguous,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NoConfiguration,
+    NotFound,
+    Refused,
+    ServerFault,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+from tests.kube.conftest import write_kubeconfig
+from tests.kube.server import Lines, Reply, Server, status
+
+
+def test_a_request_carries_credentials_query_and_body(server: Server, connection: Connection) -> None:
+    server.script.append(Reply(201, b'{"done": true}'))
+    answer = connection.request("POST", "/api/v1/pods", body=b"{}", content_type="a/b", query={"limit": 5})
+    (request,) = server.requests
+    assert answer == b'{"done": true}'
+    assert (request.method, request.path, request.query) == ("POST", "/api/v1/pods", {"limit": "5"})
+    assert request.headers["authorization"] == "Bearer secret"
+    assert request.headers["content-type"] == "a/b"
+    assert request.body == b"{}"
+
+
+def test_a_path_in_the_server_url_is_kept(server: Server, tmp_path: Path) -> None:
+    server.script.append(Reply())
+    behind_a_gateway = Connection.load(str(write_kubeconfig(tmp_path, f"{server.url}/clusters/c-1/")))
+    behind_a_gateway.request("GET", "/api/v1/pods")
+    behind_a_gateway.close()
+    assert server.requests[0].path == "/clusters/c-1/api/v1/pods"
+
+
+def test_one_connection_serves_request_after_request(server: Server, connection: Connection) -> None:
+    server.script.extend([Reply(), status(404), Lines([b"chunked"]), Reply()])
+    connection.request("GET", "/1")
+    with pytest.raises(NotFound):
+        connection.request("GET", "/2")
+    assert connection.request("GET", "/3") == b"chunked\n"
+    connection.request("GET", "/4")
+    assert len(server.connections) == 1
+
+
+def test_a_connection_that_the_server_closed_is_not_used_again(
+    server: Server, connection: Connection
+) -> None:
+    server.script.extend([Reply(), Reply()])
+    connection.request("GET", "/1")
+    server.hang_up()
+    connection.request("GET", "/2")
+    assert len(server.connections) == 2
+
+
+def test_an_answer_that_ends_the_connection_is_believed(server: Server, connection: Connection) -> None:
+    server.script.extend([Reply(headers={"Connection": "close"}), Reply()])
+    connection.request("GET", "/1")
+    connection.request("GET", "/2")
+    assert len(server.connections) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "transient", "settled"),
+    [
+        (400, Refused, False, True),
+        (401, Unauthorized, True, True),
+        (403, Forbidden, False, True),
+        (404, NotFound, False, True),
+        (409, Conflict, False, True),
+        (410, Gone, False, True),
+        (422, Invalid, False, True),
+        (429, TooManyRequests, True, True),
+        (500, ServerFault, True, False),
+        (504, ServerFault, True, False),
+    ],
+)
+def test_a_refusal_has_a_kind_and_the_servers_words(
+    server: Server, connection: Connection, code: int, kind: type[Refused], transient: bool, settled: bool
+) -> None:
+    server.script.append(status(code, "Because", "it is so", Retry_After="7"))
+    with pytest.raises(Refused) as caught:
+        connection.request("GET", "/x")
+    fault = caught.value
+    assert type(fault) is kind
+    assert (fault.status, fault.reason, fault.message, fault.retry_after) == (code, "Because", "it is so", 7)
+    assert (fault.transient, fault.settled) == (transient, settled)
+
+
+def test_advice_may_also_come_in_the_status(server: Server, connection: Connection) -> None:
+    server.script.append(Reply(429, b'{"details": {"retryAfterSeconds": 10}}'))
+    with pytest.raises(TooManyRequests) as caught:
+        connection.request("GET", "/x")
+    assert caught.value.retry_after == 10
+
+
+def test_a_proxys_words_are_shown_as_they_are(server: Server, connection: Connection) -> None:
+    server.script.append(Reply(502, b"<h1>Bad gateway</h1>"))
+    with pytest.raises(ServerFault, match=r"502 : <h1>Bad gateway</h1>"):
+        connection.request("GET", "/x")
+
+
+def test_nothing_listens(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    nobody = Connection.load(str(write_kubeconfig(tmp_path, f"http://127.0.0.1:{port}")))
+    with pytest.raises(Unreachable, match=f"127.0.0.1:{port}.*refused") as caught:
+        nobody.request("POST", "/x", body=b"")
+    assert (caught.value.transient, caught.value.settled) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nshort",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+    ],
+)
+def test_sent_but_not_answered_is_ambiguous(server: Server, connection: Connection, raw: bytes) -> None:
+    server.script.append(Reply(raw=raw))
+    with pytest.raises(Ambiguous) as caught:
+        connection.request("POST", "/x", body=b"")
+    assert (caught.value.transient, caught.value.settled) == (True, False)
+    assert len(server.requests) == 1
+
+
+def test_a_body_without_a_length_ends_with_the_connection(server: Server, connection: Connection) -> None:
+    server.script.extend([Reply(raw=b"HTTP/1.0 200 OK\r\n\r\nall of it"), Reply()])
+    assert connection.request("GET", "/x") == b"all of it"
+    connection.request("GET", "/y")
+    assert len(server.connections) == 2
+
+
+def test_silence_is_ambiguous(server: Server, connection: Connection) -> None:
+    with pytest.raises(Ambiguous, match="timed out"):
+        connection.request("GET", "/x", timeout=0.05)
+
+
+def test_lines_come_one_by_one_and_a_cut_is_told(server: Server, connection: Connection) -> None:
+    server.script.append(Lines([b"one", b"two\nthree"], then="cut"))
+    seen: list[bytes] = []
+    with connection.stream("/watch") as lines, pytest.raises(Ambiguous):
+        seen.extend(lines)
+    assert seen == [b"one", b"two", b"three"]
+
+
+def test_a_silent_stream_can_be_cut_from_another_thread(server: Server, connection: Connection) -> None:
+    server.script.append(Lines([b"hello"], then="silence"))
+    with connection.stream("/watch", read_timeout=60) as stream:
+        lines = iter(stream)
+        assert next(lines) == b"hello"
+        cutter = threading.Timer(0.01, stream.cut)
+        cutter.start()
+        with pytest.raises(Ambiguous):
+            next(lines)
+        cutter.join()
+
+
+def test_a_stream_that_was_left_early_is_not_used_again(server: Server, connection: Connection) -> None:
+    server.script.extend([Lines([b"one", b"two"]), Reply()])
+    with connection.stream("/watch") as lines:
+        assert next(iter(lines)) == b"one"
+    assert connection.request("GET", "/x") == b"{}"
+
+
+def test_a_rotated_token_is_read_again_after_401(server: Server, tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    plugin.write_text(_PLUGIN)
+    plugin.chmod(0o755)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "args": []}}
+    with_plugin = Connection.load(str(write_kubeconfig(tmp_path, server.url, user)))
+    server.script.extend([status(401), Reply()])
+    with pytest.raises(Unauthorized):
+        with_plugin.request("GET", "/x")
+    with_plugin.request("GET", "/x")
+    with_plugin.close()
+    tokens = [request.headers["authorization"] for request in server.requests]
+    assert tokens[0] != tokens[1]
+    assert all(token.startswith("Bearer plugin-") for token in tokens)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NoConfiguration, match=str(tmp_path / "nowhere")):
+        Connection.load(str(tmp_path / "nowhere"))
+
+
+def test_a_broken_certificate_is_a_matter_of_configuration(tmp_path: Path) -> None:
+    broken = write_kubeconfig(tmp_path, "https://127.0.0.1:1", authority=__file__)
+    with pytest.raises(NoConfiguration, match=str(broken)):
+        Connection.load(str(broken))
+
+
+def test_no_configuration_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(NoConfiguration, match="give --kubeconfig, set KUBECONFIG, or run in a pod"):
+        Connection.load()
+
+
+def test_tls_is_spoken_and_the_certificate_checked(tmp_path: Path) -> None:
+    certificate, key = _self_signed(tmp_path)
+    with Server(certificate, key) as server:
+        server.script.extend([Reply(), Reply()])
+        trusting = Connection.load(str(write_kubeconfig(tmp_path, server.url, authority=certificate)))
+        assert trusting.request("GET", "/1") == b"{}"
+        assert trusting.request("GET", "/2") == b"{}"
+        assert len(server.connections) == 1
+        trusting.close()
+        suspicious = Connection.load(str(write_kubeconfig(tmp_path, server.url)))
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            suspicious.request("GET", "/3")
+
+
+def _self_signed(folder: Path) -> tuple[Path, Path]:
+    if not shutil.which("openssl"):
+        pytest.skip("makes its certificate with openssl")
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    subject = "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command.split(), *subject.split(), *files], check=True, capture_output=True)
+    return certificate, key
+
+
+# Credentials that were never valid for long: each call of the plugin gives another token.
+_PLUGIN = """#!/bin/sh
+echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status":
+  {"token": "plugin-'$$'", "expirationTimestamp": "2020-01-01T00:00:00Z"}}'
+"""

@@ -1,0 +1,354 @@
+"""What a sink is told, round by round, when the API server behaves and when it does not.
+
+A round is one list (if needed) and one watch. The tests drive rounds by hand and note the pauses between
+them; only those about the thread itself start it.
+"""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.api.objects import Pod
+from extender.kube.backoff import Backoff
+from extender.kube.connection import Connection
+from extender.kube.inventory import Removed
+from extender.kube.reflector import Reflector
+from extender.kube.resources import PODS
+from tests.kube.server import Lines, Reply, Server, status
+
+Told = list[str | Removed]
+
+
+class Listener:
+    """A sink that writes down what it is told, and stumbles over the pods named in `poison`."""
+
+    def __init__(self, *poison: str) -> None:
+        self.told: Told = []
+        self.poison = set(poison)
+        self.changed = threading.Condition()
+
+    def upsert(self, obj: Pod) -> None:
+        if obj.metadata.name in self.poison:
+            raise ValueError("indigestible")
+        self._note(f"{obj.metadata.name}@{obj.metadata.resource_version}")
+
+    def remove(self, gone: Removed) -> None:
+        self._note(gone)
+
+    def drain(self) -> Told:
+        told, self.told = self.told, []
+        return told
+
+    def _note(self, what: str | Removed) -> None:
+        with self.changed:
+            self.told.append(what)
+            self.changed.notify_all()
+
+
+class Rounds:
+    """A reflector whose rounds are run by hand, on a clock that only its pauses move."""
+
+    def __init__(self, connection: Connection, **options: Any) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+        self.sink = options.pop("sink", None) or Listener()
+        self.reflector = Reflector(
+            connection,
+            PODS,
+            Pod,
+            self.sink,
+            backoff=Backoff(jitter=lambda: 0.0),
+            clock=lambda: self.now,
+            wait=self.pauses.append,
+            watch_seconds=lambda: 400,
+            **{"silence": 5.0, **options},
+        )
+
+    def run(self, rounds: int = 1) -> Told:
+        for _ in range(rounds):
+            self.reflector.round()
+        return self.sink.drain()
+
+
+@pytest.fixture
+def rounds(connection: Connection) -> Rounds:
+    return Rounds(connection)
+
+
+def pod(name: str, version: int, uid: str = "", **more: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
+    return {"metadata": meta, **more}
+
+
+def page(version: int, *pods: dict[str, Any], following: str = "") -> Reply:
+    head = {"resourceVersion": str(version), "continue": following}
+    return Reply(200, json.dumps({"kind": "PodList", "metadata": head, "items": list(pods)}).encode())
+
+
+def event(kind: str, obj: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": obj}).encode()
+
+
+def bookmark(version: int) -> bytes:
+    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
+
+
+EXPIRED = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+BAD: dict[str, Any] = {"spec": {"nodeName": 7}}
+END = Lines([bookmark(99)])
+
+
+def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7, pod("a", 1), following="t1"), page(7, pod("b", 2)), END])
+    assert rounds.run() == ["a@1", "b@2"]
+    first, second, watch = server.requests
+    assert first.path == "/api/v1/pods"
+    assert first.query == {"limit": "500"}
+    assert second.query == {"limit": "500", "continue": "t1"}
+    assert watch.query == {
+        "watch": "1",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "7",
+        "timeoutSeconds": "400",
+    }
+
+
+def test_selectors_and_namespace_are_asked_for_in_list_and_watch(
+    server: Server, connection: Connection
+) -> None:
+    narrow = Rounds(connection, namespace="ns", label_selector="a=b", field_selector="metadata.name=x")
+    server.script.extend([page(1), END])
+    narrow.run()
+    for request in server.requests:
+        assert request.path == "/api/v1/namespaces/ns/pods"
+        assert request.query["labelSelector"] == "a=b"
+        assert request.query["fieldSelector"] == "metadata.name=x"
+
+
+def test_events_are_passed_on_in_order(server: Server, rounds: Rounds) -> None:
+    news = [
+        event("ADDED", pod("b", 8)),
+        event("MODIFIED", pod("a", 9)),
+        event("DELETED", pod("b", 10)),
+        event("DELETED", pod("never-seen", 11)),
+    ]
+    server.script.extend([page(7, pod("a", 1)), Lines(news)])
+    assert rounds.run() == ["a@1", "b@8", "a@9", Removed("ns", "b", "uid-b")]
+    assert rounds.reflector.objects == 1
+
+
+def test_a_bookmark_moves_the_version_on(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7), Lines([bookmark(50)], then="cut"), END])
+    rounds.run(2)
+    assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "50"]
+
+
+def test_a_cut_watch_goes_on_where_it_was(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7), Lines([event("ADDED", pod("a", 8))], then="cut")])
+    server.script.append(Lines([event("ADDED", pod("b", 9))], then="cut"))
+    assert rounds.run(2) == ["a@8", "b@9"]
+    assert server.requests[-1].query["resourceVersion"] == "8"
+    assert rounds.reflector.relists == 0
+
+
+@pytest.mark.parametrize("refusal", [Lines([bookmark(8), EXPIRED]), status(410, "Expired")])
+def test_a_version_too_old_is_followed_by_the_difference(
+    server: Server, rounds: Rounds, refusal: Reply | Lines
+) -> None:
+    server.script.extend([page(7, pod("a", 1), pod("b", 2), pod("c", 3)), refusal])
+    rounds.run()
+    server.script.extend([page(20, pod("a", 1), pod("c", 15), pod("d", 16)), END])
+    assert rounds.run() == ["c@15", "d@16", Removed("ns", "b", "uid-b")]
+    assert rounds.reflector.relists == 1
+
+
+def test_a_successor_of_the_same_name_is_announced_after_the_end_of_the_first(
+    server: Server, rounds: Rounds
+) -> None:
+    server.script.extend([page(7, pod("a", 1, "old")), Lines([EXPIRED])])
+    rounds.run()
+    server.script.extend([page(9, pod("a", 8, "new")), END])
+    assert rounds.run() == [Removed("ns", "a", "old"), "a@8"]
+
+
+def test_pages_that_expired_are_listed_again_from_the_first(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7, pod("a", 1), following="t1"), status(410, "Expired")])
+    assert rounds.run() == ["a@1"]
+    assert not rounds.reflector.synced
+    server.script.extend([page(9, pod("b", 8)), END])
+    assert rounds.run() == ["b@8", Removed("ns", "a", "uid-a")]
+    assert server.requests[2].query == {"limit": "500"}
+
+
+def test_synced_means_that_every_page_was_delivered(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7, following="t1"), status(500)])
+    rounds.run()
+    assert not rounds.reflector.synced
+    server.script.extend([page(7, following="t1"), page(7), END])
+    rounds.run()
+    assert rounds.reflector.synced
+
+
+def test_a_bad_object_is_skipped_counted_and_told_once(server: Server, rounds: Rounds) -> None:
+    again = event("MODIFIED", pod("bad", 8, **BAD))
+    server.script.extend(
+        [page(7, pod("a", 1), pod("bad", 2, **BAD), pod("b", 3)), Lines([again, bookmark(9)])]
+    )
+    with capture_logs() as logs:
+        assert rounds.run() == ["a@1", "b@3"]
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["bad object skipped"]
+    assert rounds.reflector.bad_objects == 2
+    assert rounds.reflector.bad == {("ns", "bad"): "Expected `str`, got `int` - at `$.spec.nodeName`"}
+
+
+def test_an_object_that_turned_bad_keeps_its_last_sound_state_until_it_goes(
+    server: Server, rounds: Rounds
+) -> None:
+    server.script.extend([page(7, pod("a", 1)), Lines([event("MODIFIED", pod("a", 8, **BAD)), EXPIRED])])
+    assert rounds.run() == ["a@1"]
+    server.script.extend([page(9, pod("a", 8, **BAD)), Lines([event("DELETED", pod("a", 10, **BAD))])])
+    assert rounds.run() == [Removed("ns", "a", "uid-a")]
+    assert rounds.reflector.bad == {}
+
+
+def test_a_bad_object_that_was_mended_is_forgotten(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7, pod("a", 1, **BAD)), Lines([event("MODIFIED", pod("a", 8))])])
+    assert rounds.run() == ["a@8"]
+    assert rounds.reflector.bad == {}
+
+
+def test_the_memory_for_bad_objects_is_bounded(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7, *(pod(f"p{n}", n, **BAD) for n in range(1, 300))), END])
+    rounds.run()
+    assert rounds.reflector.bad_objects == 299
+    assert len(rounds.reflector.bad) == 100
+
+
+def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
+    server: Server, connection: Connection
+) -> None:
+    rounds = Rounds(connection, sink=Listener("a"))
+    server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
+    with capture_logs() as logs:
+        assert rounds.run() == ["b@2"]
+    assert rounds.reflector.sink_faults == 1
+    assert logs[0]["event"] == "an object could not be taken in"
+    rounds.sink.poison.clear()
+    server.script.extend([page(9, pod("a", 1), pod("b", 2)), END])
+    assert rounds.run() == ["a@1"]
+
+
+def test_half_open_silence_ends_the_watch_and_distrusts_it(server: Server, connection: Connection) -> None:
+    rounds = Rounds(connection, silence=0.05)
+    server.script.extend([page(7), Lines([], then="silence"), page(9)])
+    rounds.run(2)
+    assert [request.query.get("watch") for request in server.requests] == [None, "1", None, "1"]
+
+
+def test_silence_after_news_goes_on_from_there(server: Server, connection: Connection) -> None:
+    rounds = Rounds(connection, silence=0.05)
+    server.script.extend([page(7), Lines([bookmark(8)], then="silence"), END])
+    rounds.run(2)
+    assert server.requests[-1].query["resourceVersion"] == "8"
+
+
+def test_garbage_on_the_watch_is_a_fault_of_the_connection(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7), Lines([bookmark(8), b'{"type": "ADD'])])
+    server.script.append(Lines([event("ADDED", pod("a", 9))]))
+    assert rounds.run(2) == ["a@9"]
+    assert server.requests[-1].query["resourceVersion"] == "8"
+
+
+def test_pauses_double_up_to_a_cap_and_begin_anew_after_news(server: Server, rounds: Rounds) -> None:
+    server.script.extend([status(500)] * 8)
+    rounds.run(8)
+    assert rounds.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    server.script.extend([page(7), END, status(503)])
+    rounds.run(2)
+    assert rounds.pauses[8:] == [0.5, 1.0]
+
+
+def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7), Lines([]), page(7), Lines([]), page(7), Lines([])])
+    rounds.run(3)
+    assert rounds.pauses == [0.5, 1, 2]
+
+
+def test_a_watch_that_may_not_be_had_does_not_list_in_a_hot_loop(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7), status(403), page(7), status(403)])
+    rounds.run(2)
+    assert rounds.pauses == [0.5, 1]
+
+
+def test_a_watch_that_lived_and_told_something_is_opened_again_without_a_pause(
+    server: Server, connection: Connection
+) -> None:
+    rounds = Rounds(connection)
+
+    def five_minutes_of_news() -> Any:
+        rounds.now += 300
+        yield bookmark(8)
+
+    server.script.extend([page(7), Lines(five_minutes_of_news()), END])
+    rounds.run(2)
+    assert rounds.pauses == [0.5]
+
+
+def test_a_server_that_asks_for_patience_is_not_asked_for_a_list(server: Server, rounds: Rounds) -> None:
+    server.script.extend([page(7), status(429), status(503), END])
+    rounds.run(3)
+    assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "7", "7"]
+
+
+def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(server: Server, rounds: Rounds) -> None:
+    server.script.extend([status(404), status(404), page(7, pod("a", 1)), END])
+    with capture_logs() as logs:
+        rounds.run(2)
+        assert rounds.reflector.absent
+        assert not rounds.reflector.synced
+        assert rounds.run() == ["a@1"]
+    assert len(logs) == 1
+    assert not rounds.reflector.absent
+
+
+def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, rounds: Rounds) -> None:
+    assert rounds.reflector.last_heard is None
+    server.script.append(status(500))
+    rounds.run()
+    assert rounds.reflector.last_heard is None
+    rounds.now = 42
+    server.script.extend([page(7), Lines([])])
+    rounds.run()
+    assert rounds.reflector.last_heard == 42
+
+
+def test_the_thread_delivers_and_stops_out_of_a_silent_watch(server: Server, connection: Connection) -> None:
+    sink = Listener()
+    reflector = Reflector(connection, PODS, Pod, sink)
+    server.script.extend([page(7, pod("a", 1)), Lines([event("ADDED", pod("b", 8))], then="silence")])
+    reflector.start()
+    with sink.changed:
+        assert sink.changed.wait_for(lambda: sink.told == ["a@1", "b@8"], timeout=10)
+    with capture_logs() as logs:
+        reflector.stop()
+    assert not any(thread.name == "reflect-pods" for thread in threading.enumerate())
+    assert logs == []
+
+
+def test_a_reflector_that_pauses_stops_at_once(server: Server, connection: Connection) -> None:
+    pausing = threading.Event()
+
+    class Long(Backoff):
+        def delay(self) -> float:
+            pausing.set()
+            return 3600
+
+    reflector = Reflector(connection, PODS, Pod, Listener(), backoff=Long())
+    server.script.append(status(500))
+    reflector.start()
+    assert pausing.wait(10)
+    reflector.stop()
+    assert not any(thread.name == "reflect-pods" for thread in threading.enumerate())

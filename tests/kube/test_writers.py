@@ -1,0 +1,240 @@
+"""Writes that nobody waits for: their order, what replaces what, and when they are given up.
+
+Jobs block on events of the test, so every interleaving below is chosen, not hoped for.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.kube.backoff import Backoff
+from extender.kube.errors import ApiError, NotFound, ServerFault, TooManyRequests
+from extender.kube.writers import Writers
+
+
+class Desk:
+    """Writers, and a log of the jobs that ran."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.changed = threading.Condition()
+
+    def job(self, name: str, *faults: ApiError) -> Callable[[], None]:
+        """A job that raises each of `faults` in turn and succeeds after."""
+        left = list(faults)
+
+        def run() -> None:
+            self.note(name)
+            if left:
+                raise left.pop(0)
+
+        return run
+
+    def note(self, name: str) -> None:
+        with self.changed:
+            self.log.append(name)
+            self.changed.notify_all()
+
+    def wait_for(self, *log: str) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.log == list(log), 10), self.log
+
+
+class Door:
+    """A job that has begun, and ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self._open = threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        assert self._open.wait(10)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@dataclass
+class Clock:
+    """Time that passes when the test says so."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def writers(threads: int = 1, **options: Any) -> Iterator[Writers]:
+    running = Writers(threads, "test", **{"backoff": lambda: Backoff(0.001), **options})
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_jobs_run_in_the_order_of_their_submission(desk: Desk) -> None:
+    with writers() as pool:
+        for name in "abcde":
+            pool.submit(name, desk.job(name))
+        desk.wait_for(*"abcde")
+
+
+def test_a_newer_job_takes_the_place_of_one_that_has_not_begun(desk: Desk) -> None:
+    door = Door()
+    with writers() as pool:
+        pool.submit("door", door)
+        assert door.begun.wait(10)
+        for name in ("a1", "b1", "a2", "a3"):
+            pool.submit(name[0], desk.job(name))
+        assert pool.depth == 2
+        door.open()
+        desk.wait_for("a3", "b1")
+        assert pool.outcomes["coalesced"] == 2
+
+
+def test_two_jobs_of_one_key_never_run_at_the_same_time(desk: Desk) -> None:
+    door = Door()
+    with writers(threads=2) as pool:
+        pool.submit("a", door)
+        assert door.begun.wait(10)
+        pool.submit("a", desk.job("a2"))
+        pool.submit("b", desk.job("b"))
+        desk.wait_for("b")
+        door.open()
+        desk.wait_for("b", "a2")
+
+
+def test_a_transient_failure_is_tried_again_while_others_go_on(desk: Desk) -> None:
+    door = Door()
+    with writers() as pool:
+        pool.submit("door", door)
+        pool.submit("a", desk.job("a", ServerFault(500), ServerFault(503)))
+        pool.submit("b", desk.job("b"))
+        door.open()
+        desk.wait_for("a", "b", "a", "a")
+    assert pool.outcomes == {"retried": 2, "done": 3}
+
+
+def test_tries_are_bounded(desk: Desk) -> None:
+    with writers(attempts=3) as pool, capture_logs() as logs:
+        pool.submit("a", desk.job("a", *[ServerFault(500)] * 10))
+        desk.wait_for("a", "a", "a")
+    assert pool.outcomes == {"retried": 2, "failed": 1}
+    assert [entry["attempts"] for entry in logs] == [3]
+
+
+def test_a_final_refusal_is_not_tried_again(desk: Desk) -> None:
+    with writers() as pool, capture_logs() as logs:
+        pool.submit("a", desk.job("a", NotFound(404, "NotFound", "no such pod")))
+        pool.submit("b", desk.job("b"))
+        desk.wait_for("a", "b")
+    assert pool.outcomes == {"failed": 1, "done": 1}
+    assert logs[0]["error"] == "404 NotFound: no such pod"
+
+
+def test_a_job_that_stumbles_does_not_take_its_thread_with_it(desk: Desk) -> None:
+    with writers() as pool, capture_logs():
+        pool.submit("a", lambda: [][0])
+        pool.submit("b", desk.job("b"))
+        desk.wait_for("b")
+    assert pool.outcomes == {"failed": 1, "done": 1}
+
+
+def test_a_newer_job_replaces_one_that_rests(desk: Desk) -> None:
+    clock, door = Clock(), Door()
+    with writers(clock=clock) as pool:
+        pool.submit("a", desk.job("a1", ServerFault(500)))
+        pool.submit("door", door)
+        assert door.begun.wait(10)
+        pool.submit("a", desk.job("a2"))
+        assert pool.depth == 1
+        clock.now = 1
+        door.open()
+        desk.wait_for("a1", "a2")
+
+
+def test_the_servers_advice_counts_when_it_is_longer_than_our_pause(desk: Desk) -> None:
+    clock = Clock()
+    with writers(clock=clock) as pool:
+        pool.submit("a", desk.job("a", TooManyRequests(429, retry_after=30)))
+        desk.wait_for("a")
+        pool.submit("b", desk.job("b"))
+        desk.wait_for("a", "b")
+        clock.now = 29.9
+        pool.submit("c", desk.job("c"))
+        desk.wait_for("a", "b", "c")
+        clock.now = 30
+        pool.submit("d", desk.job("d"))
+        desk.wait_for("a", "b", "c", "d", "a")
+
+
+def test_a_failed_job_does_not_come_back_over_a_newer_one(desk: Desk) -> None:
+    door = Door()
+
+    def fail_behind_the_door() -> None:
+        door()
+        raise ServerFault(500)
+
+    with writers() as pool:
+        pool.submit("a", fail_behind_the_door)
+        assert door.begun.wait(10)
+        pool.submit("a", desk.job("a2"))
+        door.open()
+        desk.wait_for("a2")
+        pool.submit("b", desk.job("b"))
+        desk.wait_for("a2", "b")
+    assert pool.outcomes == {"retried": 1, "done": 2}
+
+
+def test_behind_a_closed_fence_nothing_is_written(desk: Desk) -> None:
+    leading = iter([False, False, True])
+    with writers(fence=lambda: next(leading)) as pool:
+        for name in "abc":
+            pool.submit(name, desk.job(name))
+        desk.wait_for("c")
+    assert pool.outcomes == {"fenced": 2, "done": 1}
+
+
+def test_the_fence_is_asked_again_before_a_second_try(desk: Desk) -> None:
+    leading = iter([True, False, True])
+    clock, door = Clock(), Door()
+    with writers(fence=lambda: next(leading), clock=clock) as pool:
+        pool.submit("a", desk.job("a", ServerFault(500)))
+        desk.wait_for("a")
+        clock.now = 1
+        pool.submit("a", desk.job("a2"))
+        pool.submit("door", door)
+        assert door.begun.wait(10)
+        door.open()
+    assert desk.log == ["a"]
+    assert pool.outcomes["fenced"] == 1
+
+
+def test_stopping_begins_nothing_more_and_ends_the_threads(desk: Desk) -> None:
+    door = Door()
+    with writers() as pool:
+        pool.submit("door", door)
+        assert door.begun.wait(10)
+        pool.submit("a", desk.job("a"))
+        stopping = threading.Thread(target=pool.stop)
+        stopping.start()
+        while pool.depth:
+            pass
+        door.open()
+        stopping.join()
+        pool.submit("late", desk.job("late"))
+        assert pool.depth == 0
+    assert desk.log == []
+    assert not any(thread.name.startswith("test-") for thread in threading.enumerate())
