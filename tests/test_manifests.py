@@ -1,0 +1,487 @@
+"""What is shipped as YAML keeps the rules that no API server checks for us."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender import __version__
+from extender.api import keys
+from extender.api.configuration import Configuration, as_seconds
+
+ROOT = Path(__file__).parents[1]
+Json = dict[str, Any]
+
+FILES = sorted([*(ROOT / "manifests").rglob("*.yaml"), *(ROOT / "scheduler-config").rglob("*.yaml")])
+CONFIGURATIONS = ["sidecar.yaml", "default-scheduler.yaml"]
+POLICIES = ["admission-policy.yaml", "admission-policy-default-scheduler.yaml"]
+OUR_NAMES = {"muster", "volcano"}
+# Documents that are read by a program, not by an API server.
+PROGRAM_KINDS = {"Kustomization", "KubeSchedulerConfiguration"}
+
+
+def documents(path: Path) -> list[Json]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def objects() -> Iterator[Json]:
+    for path in FILES:
+        yield from (each for each in documents(path) if each["kind"] not in PROGRAM_KINDS)
+
+
+def of_kind(*kinds: str) -> list[Json]:
+    return [each for each in objects() if each["kind"] in kinds]
+
+
+def named(kind: str, name: str) -> Json:
+    (found,) = [each for each in of_kind(kind) if each["metadata"]["name"] == name]
+    return found
+
+
+def scheduler_configuration(name: str) -> Json:
+    (found,) = documents(ROOT / "scheduler-config" / name)
+    return found
+
+
+def policies(name: str) -> list[Json]:
+    return [
+        each for each in documents(ROOT / "manifests" / name) if each["kind"] == "MutatingAdmissionPolicy"
+    ]
+
+
+def version_of(plural: str) -> Json:
+    (version,) = named("CustomResourceDefinition", f"{plural}.scheduling.volcano.sh")["spec"]["versions"]
+    found: Json = version
+    return found
+
+
+def schema_of(plural: str, part: str) -> Json:
+    found: Json = version_of(plural)["schema"]["openAPIV3Schema"]["properties"][part]
+    return found
+
+
+def pod_spec() -> Json:
+    found: Json = named("Deployment", "muster")["spec"]["template"]["spec"]
+    return found
+
+
+def containers() -> list[Json]:
+    return [*pod_spec()["initContainers"], *pod_spec()["containers"]]
+
+
+# ---- every file
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_document_says_what_it_is(path: Path) -> None:
+    found = documents(path)
+    assert found
+    assert all(each["apiVersion"] and each["kind"] for each in found)
+
+
+@pytest.mark.parametrize(
+    "each", list(objects()), ids=lambda each: f"{each['kind']}/{each['metadata']['name']}"
+)
+def test_objects_carry_the_usual_labels(each: Json) -> None:
+    labels = each["metadata"]["labels"]
+    assert labels["app.kubernetes.io/name"] == "muster"
+    assert labels["app.kubernetes.io/part-of"] == "kube-muster"
+    assert "app.kubernetes.io/component" in labels or each["kind"] == "Namespace"
+
+
+def test_no_two_objects_are_the_same() -> None:
+    identities = [
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in objects()
+    ]
+    assert len(identities) == len(set(identities))
+
+
+def test_the_default_installation_leaves_out_only_the_other_variant() -> None:
+    folder = ROOT / "manifests"
+    reached: set[Path] = set()
+    pending = [folder / "kustomization.yaml"]
+    while pending:
+        path = pending.pop()
+        reached.add(path)
+        if path.name == "kustomization.yaml":
+            targets = [(path.parent / each).resolve() for each in documents(path)[0].get("resources", [])]
+            pending += [each / "kustomization.yaml" if each.is_dir() else each for each in targets]
+    manifests = set(folder.rglob("*.yaml"))
+    assert {path.name for path in manifests - reached} == {"admission-policy-default-scheduler.yaml"}
+
+
+# ---- the scheduler's configuration
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+class TestSchedulerConfiguration:
+    def test_one_server_has_two_entries(self, name: str) -> None:
+        chooser, binder = scheduler_configuration(name)["extenders"]
+        listen = Configuration().listen
+        assert chooser["urlPrefix"] == binder["urlPrefix"] == f"http://{listen.host}:{listen.port}/v1"
+        assert (chooser["filterVerb"], chooser["preemptVerb"]) == ("filter", "preempt")
+        assert "bindVerb" not in chooser
+        assert {key for key in binder if key.endswith("Verb")} == {"bindVerb"}
+
+    def test_neither_is_ignorable(self, name: str) -> None:
+        # A binder that may be ignored lets the scheduler bind members behind the back of their gang.
+        assert [each["ignorable"] for each in scheduler_configuration(name)["extenders"]] == [False, False]
+
+    def test_names_are_sent_instead_of_nodes(self, name: str) -> None:
+        assert all(each["nodeCacheCapable"] is True for each in scheduler_configuration(name)["extenders"])
+
+    def test_a_held_bind_outlives_its_deadline(self, name: str) -> None:
+        chooser, binder = scheduler_configuration(name)["extenders"]
+        assert as_seconds(chooser["httpTimeout"]) <= 3
+        assert as_seconds(binder["httpTimeout"]) > Configuration().bind_deadline
+
+    def test_a_weight_goes_with_prioritize_only(self, name: str) -> None:
+        for each in scheduler_configuration(name)["extenders"]:
+            assert ("weight" in each) == ("prioritizeVerb" in each)
+
+    def test_nothing_is_sampled(self, name: str) -> None:
+        profiles = scheduler_configuration(name)["profiles"]
+        assert all(each["percentageOfNodesToScore"] == 100 for each in profiles)
+
+    def test_an_abort_does_not_stop_the_scheduler(self, name: str) -> None:
+        client = scheduler_configuration(name)["clientConnection"]
+        assert min(client["qps"], client["burst"]) >= 1000
+
+
+def test_the_profiles_are_those_that_muster_serves() -> None:
+    def profiles(name: str) -> set[str]:
+        return {each["schedulerName"] for each in scheduler_configuration(name)["profiles"]}
+
+    assert profiles("sidecar.yaml") == set(Configuration().scheduler_names) == OUR_NAMES
+    assert profiles("default-scheduler.yaml") == OUR_NAMES | {keys.DEFAULT_SCHEDULER}
+
+
+def test_the_second_scheduler_has_a_lease_of_its_own() -> None:
+    election = scheduler_configuration("sidecar.yaml")["leaderElection"]
+    lease = Configuration().lease
+    assert election["leaderElect"] is True
+    assert (election["resourceNamespace"], election["resourceName"]) == (lease.namespace, lease.name)
+    assert lease.name != "kube-scheduler"
+
+
+def test_each_entry_has_a_mark_of_its_own() -> None:
+    entries = scheduler_configuration("default-scheduler.yaml")["extenders"]
+    marks = [each["managedResources"] for each in entries]
+    assert marks == [
+        [{"name": mark, "ignoredByScheduler": True}] for mark in (keys.PLACE_MARK, keys.BIND_MARK)
+    ]
+    assert all(
+        "managedResources" not in each for each in scheduler_configuration("sidecar.yaml")["extenders"]
+    )
+
+
+# ---- admission
+
+
+@pytest.mark.parametrize("name", POLICIES)
+class TestAdmissionPolicy:
+    def test_each_policy_is_bound(self, name: str) -> None:
+        found = documents(ROOT / "manifests" / name)
+        bound = [each["spec"]["policyName"] for each in found if each["kind"].endswith("Binding")]
+        assert sorted(bound) == sorted(each["metadata"]["name"] for each in policies(name))
+
+    def test_no_mutation_is_a_json_patch(self, name: str) -> None:
+        # One with a list as its value panics the API server.
+        for policy in policies(name):
+            assert [each["patchType"] for each in policy["spec"]["mutations"]] == ["ApplyConfiguration"]
+            assert policy["apiVersion"] == "admissionregistration.k8s.io/v1"
+
+    def test_only_new_pods_outside_the_system_are_touched(self, name: str) -> None:
+        for policy in policies(name):
+            constraints = policy["spec"]["matchConstraints"]
+            (rule,) = constraints["resourceRules"]
+            (left_alone,) = constraints["namespaceSelector"]["matchExpressions"]
+            assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])
+            assert left_alone["operator"] == "NotIn"
+            assert set(left_alone["values"]) == {"kube-system", "kube-muster"}
+
+    def test_match_conditions_do_not_ask_for_the_namespace(self, name: str) -> None:
+        # It is not there: the API server gives the namespace to mutations only.
+        for policy in policies(name):
+            assert all(
+                "namespaceObject" not in each["expression"] for each in policy["spec"]["matchConditions"]
+            )
+
+    def test_the_gate_is_ours(self, name: str) -> None:
+        for policy in policies(name):
+            (mutation,) = policy["spec"]["mutations"]
+            assert f"schedulingGates{{name: '{keys.GATE}'}}" in mutation["applyConfiguration"]["expression"]
+
+
+def test_both_variants_serve_the_same_scheduler_names() -> None:
+    for name in POLICIES:
+        conditions = {
+            each["name"]: each["expression"] for each in policies(name)[0]["spec"]["matchConditions"]
+        }
+        (written,) = re.findall(r"schedulerName in \[(.*?)\]", conditions["ours"])
+        assert set(re.findall(r"'(.*?)'", written)) == OUR_NAMES
+
+
+def test_only_a_fault_that_would_pass_a_pod_by_its_queue_stops_it() -> None:
+    failure = {
+        each["metadata"]["name"]: each["spec"]["failurePolicy"]
+        for name in POLICIES
+        for each in policies(name)
+    }
+    assert failure == {
+        "kube-muster-gate": "Ignore",
+        "kube-muster-mark": "Fail",
+        "kube-muster-mark-by-namespace": "Ignore",
+    }
+
+
+def test_marks_are_asked_for_as_extended_resources_must_be() -> None:
+    marks = f"{{'{keys.PLACE_MARK}': '1', '{keys.BIND_MARK}': '1'}}"
+    for policy in policies("admission-policy-default-scheduler.yaml"):
+        (mutation,) = policy["spec"]["mutations"]
+        expression = mutation["applyConfiguration"]["expression"]
+        assert f"requests: {marks}" in expression
+        assert f"limits: {marks}" in expression
+
+
+def test_every_way_to_name_a_group_or_a_queue_marks_a_pod() -> None:
+    by_pod, by_namespace = policies("admission-policy-default-scheduler.yaml")
+    (ours,) = [each["expression"] for each in by_pod["spec"]["matchConditions"] if each["name"] == "ours"]
+    for way in (
+        f"annotations[?'{keys.GROUP_ANNOTATION}']",
+        f"labels[?'{keys.GROUP_LABEL}']",
+        "schedulingGroup.?podGroupName",
+        f"annotations[?'{keys.QUEUE}']",
+        f"labels[?'{keys.QUEUE}']",
+    ):
+        assert way in ours
+    (mutation,) = by_namespace["spec"]["mutations"]
+    expression = mutation["applyConfiguration"]["expression"]
+    assert f"namespaceObject.metadata.?annotations[?'{keys.QUEUE}']" in expression
+
+
+# ---- rights
+
+
+ROLES = of_kind("Role", "ClusterRole")
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role["metadata"]["name"])
+def test_no_role_is_wider_than_it_says(role: Json) -> None:
+    for rule in role["rules"]:
+        assert all("*" not in value for values in rule.values() for value in values)
+        assert "secrets" not in rule["resources"]
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+def test_muster_may_do_what_it_does_and_no_more() -> None:
+    granted = {
+        (resource, verb)
+        for rule in named("ClusterRole", "kube-muster")["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    read = {"pods", "nodes", "namespaces", "priorityclasses", "queues", "podgroups", "leases"}
+    assert granted == {(resource, verb) for resource in read for verb in ("get", "list", "watch")} | {
+        ("pods", "patch"),
+        ("pods/status", "patch"),
+        ("pods/binding", "create"),
+        ("pods/eviction", "create"),
+        ("podgroups", "patch"),
+        ("podgroups", "update"),
+        ("queues/status", "patch"),
+        ("events", "create"),
+        ("events", "patch"),
+    }
+
+
+def test_leases_are_read_by_name() -> None:
+    for role in ROLES:
+        for rule in role["rules"]:
+            if "leases" in rule["resources"]:
+                assert rule["resourceNames"]
+                assert "kube-scheduler" not in rule["resourceNames"] or "update" not in rule["verbs"]
+
+
+def test_every_binding_is_for_the_one_service_account() -> None:
+    (account,) = of_kind("ServiceAccount")
+    subject = {
+        "kind": "ServiceAccount",
+        "name": account["metadata"]["name"],
+        "namespace": account["metadata"]["namespace"],
+    }
+    for binding in of_kind("RoleBinding", "ClusterRoleBinding"):
+        assert binding["subjects"] == [subject]
+    assert pod_spec()["serviceAccountName"] == subject["name"]
+
+
+# ---- custom resources
+
+
+@pytest.mark.parametrize(
+    ("plural", "scope", "short"), [("queues", "Cluster", "q"), ("podgroups", "Namespaced", "pg")]
+)
+def test_names_are_those_that_operators_write(plural: str, scope: str, short: str) -> None:
+    spec = named("CustomResourceDefinition", f"{plural}.scheduling.volcano.sh")["spec"]
+    assert (spec["group"], version_of(plural)["name"]) == ("scheduling.volcano.sh", "v1beta1")
+    assert spec["scope"] == scope
+    assert short in spec["names"]["shortNames"]
+
+
+def test_only_a_queue_has_a_status_subresource() -> None:
+    # Clients write a PodGroup's status with the object; a subresource would drop it.
+    assert version_of("queues")["subresources"] == {"status": {}}
+    assert "subresources" not in version_of("podgroups")
+
+
+def test_a_closed_queue_is_not_reopened_by_a_default() -> None:
+    state = schema_of("queues", "spec")["properties"]["state"]
+    assert state["enum"] == ["Open", "Closed"]
+    assert "default" not in state
+
+
+def test_a_default_does_not_hide_the_queue_of_the_namespace() -> None:
+    assert "default" not in schema_of("podgroups", "spec")["properties"]["queue"]
+
+
+def test_a_queue_has_every_field_of_its_api() -> None:
+    spec, status = (schema_of("queues", part)["properties"] for part in ("spec", "status"))
+    assert set(spec) == {
+        "weight", "priority", "state", "dequeueStrategy", "capability", "deserved", "guarantee",
+        "reclaimable", "parent", "restricted", "type", "affinity", "extendClusters",
+    }  # fmt: skip
+    assert set(status) == {
+        "state", "unknown", "pending", "inqueue", "running", "completed", "failed", "aborted", "allocated",
+        "deserved", "share", "reservation", "conditions",
+    }  # fmt: skip
+    assert (spec["weight"]["minimum"], spec["weight"]["maximum"], spec["weight"]["default"]) == (1, 65535, 1)
+    assert spec["dequeueStrategy"]["enum"] == ["fifo", "traverse", "priority", "rotation"]
+    assert spec["dequeueStrategy"]["default"] == "traverse"
+    assert set(status["state"]["enum"]) == {"", "Open", "Closed", "Closing", "Unknown"}
+
+
+def test_a_group_has_every_field_of_its_api() -> None:
+    spec, status = (schema_of("podgroups", part)["properties"] for part in ("spec", "status"))
+    assert set(spec) == {
+        "minMember", "minTaskMember", "queue", "priorityClassName", "minResources", "networkTopology",
+        "subGroupPolicy",
+    }  # fmt: skip
+    assert set(status) == {
+        "phase", "conditions", "running", "succeeded", "failed", "stoodWhole", "stoodWholeTime", "queueUID",
+    }  # fmt: skip
+    assert spec["minMember"]["minimum"] == 0
+    assert status["phase"]["enum"] == ["Pending", "Inqueue", "Running", "Unknown", "Completed"]
+
+
+@pytest.mark.parametrize(("plural", "field"), [("queues", "capability"), ("podgroups", "minResources")])
+def test_amounts_are_quantities_that_are_not_negative(plural: str, field: str) -> None:
+    amount = schema_of(plural, "spec")["properties"][field]["additionalProperties"]
+    assert amount["x-kubernetes-int-or-string"] is True
+    assert amount["minimum"] == 0
+    pattern = re.compile(amount["pattern"])
+    for good in (
+        "0",
+        "1",
+        "+1",
+        "1.5",
+        ".5",
+        "5.",
+        "500m",
+        "16Gi",
+        "1e3",
+        "1E-3",
+        "2k",
+        "7u",
+        "7n",
+        "1E",
+        "1Ei",
+    ):
+        assert pattern.search(good), good
+    for bad in ("", "-1", "-500m", "abc", "1K", "1GB", "1 Gi", "1ki", "0x10", "1e", "1e1.5", ".", "1_000"):
+        assert not pattern.search(bad), bad
+
+
+def test_only_a_few_columns_are_printed_by_default() -> None:
+    for plural in ("queues", "podgroups"):
+        columns = version_of(plural)["additionalPrinterColumns"]
+        assert len([each for each in columns if not each.get("priority")]) <= 6
+
+
+# ---- the pod
+
+
+def test_images_have_a_version() -> None:
+    images = {each["name"]: each["image"] for each in containers()}
+    assert images["muster"] == f"kube-muster:{__version__}"
+    assert re.fullmatch(r"registry\.k8s\.io/kube-scheduler:v1\.\d+\.\d+", images["kube-scheduler"])
+
+
+def test_containers_are_as_restricted_as_their_namespace_demands() -> None:
+    security = pod_spec()["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] > 0
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in containers():
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    labels = named("Namespace", "kube-muster")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_probes_ask_the_port_that_is_listened_on() -> None:
+    for each in containers():
+        ports = {port["name"]: port["containerPort"] for port in each["ports"]}
+        for probe in ("livenessProbe", "readinessProbe"):
+            assert each[probe]["httpGet"]["port"] in ports
+    (muster, _) = containers()
+    assert {"name": "health", "containerPort": Configuration().health_listen.port} in muster["ports"]
+
+
+def test_everything_asks_for_room() -> None:
+    assert all({"cpu", "memory"} <= set(each["resources"]["requests"]) for each in containers())
+    assert named("PriorityClass", pod_spec()["priorityClassName"])["value"] > 0
+
+
+def test_muster_is_up_before_the_scheduler_calls_it() -> None:
+    (muster,) = pod_spec()["initContainers"]
+    assert muster["restartPolicy"] == "Always"
+    assert muster["startupProbe"]["httpGet"]["path"] == "/livez"
+
+
+def test_the_scheduler_reads_the_configuration_that_is_shipped() -> None:
+    (generator,) = documents(ROOT / "scheduler-config" / "kustomization.yaml")[0]["configMapGenerator"]
+    (volume,) = [each["configMap"]["name"] for each in pod_spec()["volumes"] if "configMap" in each]
+    (scheduler,) = pod_spec()["containers"]
+    (mount,) = scheduler["volumeMounts"]
+    assert (generator["name"], generator["files"]) == (volume, ["sidecar.yaml"])
+    assert f"--config={mount['mountPath']}/sidecar.yaml" in scheduler["command"]
+
+
+# ---- the image
+
+
+def test_the_image_runs_as_nobody_in_particular() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    assert f"USER {pod_spec()['securityContext']['runAsUser']}:65532" in lines
+    assert lines[-2:] == ['ENTRYPOINT ["muster"]', 'CMD ["serve"]']
+    assert not any("latest" in line for line in lines)
+
+
+def test_what_the_image_copies_is_let_through() -> None:
+    copied = [
+        word
+        for line in (ROOT / "Dockerfile").read_text().splitlines()
+        if line.startswith("COPY ") and "--from" not in line
+        for word in line.split()[1:-1]
+    ]
+    let_through = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in let_through
+    assert {f"!{each}" for each in copied} <= set(let_through)
