@@ -28,6 +28,7 @@ KUBERNETES = os.environ.get("MUSTER_E2E_KUBERNETES", build.DEFAULT)
 LONGEST_TEST = 300
 PASSED = pytest.StashKey[bool]()
 NUMBERS = itertools.count()
+INSTALLED = ("crds/*.yaml", "namespace.yaml", "rbac.yaml", "sidecar/rbac-*.yaml")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,9 +75,9 @@ def muster_user() -> User:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """With the manifests' CRDs and RBAC; admission policies are applied by the tests that want them."""
+    """With the manifests' CRDs and RBAC; an admission policy is there while `stage.policy` says so."""
     with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as started:
-        manifests.apply(started.admin, "crds/*.yaml", "**/namespace.yaml", "**/rbac*.yaml")
+        manifests.apply(started.admin, *INSTALLED)
         yield started
         started.keep_logs = request.session.testsfailed > 0
     if started.keep_logs:
@@ -110,6 +111,6 @@ def muster(stage: Stage, muster_user: User) -> Muster:
 
 
 @pytest.fixture
-def scheduler(stage: Stage, muster: Muster) -> KubeScheduler:
-    """The second stock scheduler of the sidecar variant, with Muster as its extender."""
-    return stage.start_scheduler("sidecar.yaml", muster=muster.address)
+def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
+    """The second stock scheduler of the sidecar variant: Muster is its extender and shares its account."""
+    return stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)

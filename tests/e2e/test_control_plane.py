@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.e2e.harness.resources import PODS
+from tests.e2e.harness.access import SCHEDULER, User
+from tests.e2e.harness.objects import GATE
+from tests.e2e.harness.resources import LEASES, PODS
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
@@ -63,6 +65,35 @@ def test_a_kubelet_that_was_off_makes_up_for_it(stage: Stage) -> None:
     stage.kubelet.on()
     stage.wait_phase(pods[:1], "Gone")
     stage.wait_phase(pods[1:], "Running")
+
+
+@pytest.mark.parametrize("config", ["sidecar.yaml", "default-scheduler.yaml"])
+def test_a_stock_scheduler_accepts_our_configuration(stage: Stage, config: str, muster_user: User) -> None:
+    """As it is shipped, but for the kubeconfig; it becomes leader with the rights that the manifests give."""
+    user, lease = (
+        (muster_user, "muster-scheduler") if config == "sidecar.yaml" else (SCHEDULER, "kube-scheduler")
+    )
+    stage.start_scheduler(config, user=user, leader_elect=True)
+    wait_for(lambda: stage.api.find(LEASES, lease, "kube-system"), what=f"lease {lease} held")
+
+
+def test_a_dead_muster_stops_nobody_elses_pods(stage: Stage) -> None:
+    """In the default-scheduler variant ours are marked, and only they depend on Muster."""
+    stage.nodes(1)
+    with stage.policy("admission-policy-default-scheduler.yaml"):
+        (ours,) = stage.pods("ours", 1, group="g", scheduler=STOCK)
+    stage.start_scheduler("default-scheduler.yaml", muster="127.0.0.1:1")
+    stage.wait_phase(stage.pods("theirs", 3, scheduler=STOCK))
+    assert stage.bound([ours]) == {}
+    requests = stage.pod(ours)["spec"]["containers"][0]["resources"]["requests"]
+    assert {"kube-muster.io/place", "kube-muster.io/bind"} <= requests.keys()
+
+
+def test_the_policy_gates_our_pods_only(stage: Stage) -> None:
+    with stage.policy("admission-policy.yaml"):
+        ours, theirs = stage.pods("ours", 1) + stage.pods("theirs", 1, scheduler=STOCK)
+    assert stage.pod(ours)["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert "schedulingGates" not in stage.pod(theirs)["spec"]
 
 
 def test_a_cluster_is_empty_for_each_test(stage: Stage) -> None:

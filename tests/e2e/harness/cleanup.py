@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 from tests.e2e.harness.client import Client
-from tests.e2e.harness.resources import JOBS, NODES, POD_GROUPS, PODS, QUEUES, Resource
+from tests.e2e.harness.resources import JOBS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, Resource
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
 NOT_FOUND = 404
 IN_NAMESPACE = (JOBS, POD_GROUPS, PODS)
 IN_CLUSTER = (QUEUES, NODES)
+SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one waits for a dead leader
 
 
 def clean(client: Client, namespace: str) -> None:
@@ -18,6 +19,8 @@ def clean(client: Client, namespace: str) -> None:
         _empty(client, resource, namespace)
     for resource in IN_CLUSTER:
         _empty(client, resource, "")
+    for name in SCHEDULER_LEASES:
+        _delete(client, LEASES, name, "kube-system")
 
 
 def _empty(client: Client, resource: Resource, namespace: str) -> None:

@@ -16,7 +16,11 @@ LONGEST_STOP = 5.0
 
 
 class Muster:
-    """One replica. Ports and arguments stay the same over restarts."""
+    """One replica. Ports and arguments stay the same over restarts.
+
+    It leads without a Lease, because the schedulers of most tests hold none; `leader_elect="follow"` is for those
+    that start theirs with `leader_elect=True`.
+    """
 
     def __init__(
         self,
@@ -24,13 +28,15 @@ class Muster:
         kubeconfig: Path,
         *,
         scheduler_names: Sequence[str] = (),
+        leader_elect: str = "off",
         arguments: Sequence[str] = (),
     ) -> None:
         verbs, health, debug = free_ports(3)
         self.address, self._health, self._debug = (f"127.0.0.1:{port}" for port in (verbs, health, debug))
         names = [part for name in scheduler_names for part in ("--scheduler-name", name)]
         listen = ["--listen", self.address, "--health-listen", self._health, "--debug-listen", self._debug]
-        command = [str(PROGRAM), "serve", "--kubeconfig", str(kubeconfig), *listen, *names, *arguments]
+        options = ["--kubeconfig", str(kubeconfig), *listen, "--leader-elect", leader_elect, *names]
+        command = [str(PROGRAM), "serve", *options, *arguments]
         self.process = Process(f"muster-{verbs}", command, cluster.folder / f"muster-{verbs}.log")
 
     def __enter__(self) -> "Muster":

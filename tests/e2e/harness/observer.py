@@ -50,8 +50,7 @@ class Observer:
         """What was wrong up to now, once all that has happened until now has been received."""
         for follower in self._followers:
             follower.ask()
-        for follower in self._followers:
-            wait_for(follower.settled, what=f"{follower.name} settled")
+        wait_for(self._settled, what="observer settled")
         with self._lock:
             history = list(self._history)
         return Judge(self.deadline).replay(history, time.monotonic())
@@ -64,6 +63,10 @@ class Observer:
         """Gaps are errors, except where the API server restarts: it forgets what is older than itself."""
         wrong = self.violations() + ([] if gaps_allowed else [f"events lost: {gap}" for gap in self.gaps()])
         assert not wrong, "the observer saw:\n  " + "\n  ".join(wrong)
+
+    def _settled(self) -> bool:
+        """Every follower is asked each time, for they settle beside each other."""
+        return False not in [follower.settled() for follower in self._followers]
 
     def _recorder(self, read: Reading) -> Callable[[str, Json, int], None]:
         def record(kind: str, item: Json, version: int) -> None:

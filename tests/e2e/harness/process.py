@@ -22,7 +22,7 @@ class Process:
         self.name = name
         self.command = list(command)
         self.log = log
-        self._env = {**os.environ, **(env or {})}
+        self._env = {**os.environ, "NO_PROXY": "127.0.0.1,localhost", **(env or {})}
         self._child: subprocess.Popen[bytes] | None = None
 
     @property

@@ -1,7 +1,7 @@
 """The stage of one test: its namespace, kubelets and observer, and the words that scenarios are told in."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.observer import Observer
+from tests.e2e.harness.policy import in_force
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.scheduler import PLAIN, KubeScheduler
 from tests.e2e.harness.tcp_proxy import TcpProxy
@@ -47,6 +48,10 @@ class Stage:
         self.started.push(muster)
         muster.start(wait=wait)
         return muster
+
+    def policy(self, file: str) -> AbstractContextManager[None]:
+        """`with stage.policy("admission-policy.yaml"): ...`: pods are born with gates (and marks)."""
+        return in_force(self.api, self.namespace, file)
 
     def start_wire(self) -> TcpProxy:
         """A wire to the API server that can be cut."""

@@ -1,0 +1,31 @@
+"""The admission policies of the manifests, in force while a test wants them.
+
+The API server takes seconds to notice a policy, and as long to forget it: both are waited for, with pods that
+are only created for show.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.resources import PODS
+from tests.e2e.harness.waiting import wait_for
+
+
+@contextmanager
+def in_force(client: Client, namespace: str, file: str) -> Iterator[None]:
+    written = manifests.apply(client, file)
+    try:
+        wait_for(lambda: gates_pods(client, namespace), what=f"{file} in force")
+        yield
+    finally:
+        manifests.remove(client, written)
+        wait_for(lambda: not gates_pods(client, namespace), what=f"{file} out of force")
+
+
+def gates_pods(client: Client, namespace: str) -> bool:
+    """Whether a pod of ours would be born with our gate now."""
+    shown = objects.pod("for-show", namespace=namespace, group="for-show")
+    made = client.request("POST", f"{PODS.path(namespace)}?dryRun=All", shown)
+    return {"name": objects.GATE} in made["spec"].get("schedulingGates", [])
