@@ -208,18 +208,21 @@ def test_behind_a_closed_fence_nothing_is_written(desk: Desk) -> None:
 
 
 def test_the_fence_is_asked_again_before_a_second_try(desk: Desk) -> None:
-    leading = iter([True, False, True])
-    clock, door = Clock(), Door()
-    with writers(fence=lambda: next(leading), clock=clock) as pool:
+    clock, leading = Clock(), [True]
+
+    def fence() -> bool:
+        desk.note("asked")
+        return leading[0]
+
+    with writers(fence=fence, clock=clock) as pool:
         pool.submit("a", desk.job("a", ServerFault(500)))
-        desk.wait_for("a")
+        pool.submit("b", desk.job("b"))
+        desk.wait_for("asked", "a", "asked", "b")
+        leading[0] = False
         clock.now = 1
-        pool.submit("a", desk.job("a2"))
-        pool.submit("door", door)
-        assert door.begun.wait(10)
-        door.open()
-    assert desk.log == ["a"]
-    assert pool.outcomes["fenced"] == 1
+        pool.submit("c", desk.job("c"))
+        desk.wait_for("asked", "a", "asked", "b", "asked", "asked")
+    assert pool.outcomes == {"retried": 1, "done": 1, "fenced": 2}
 
 
 def test_stopping_begins_nothing_more_and_ends_the_threads(desk: Desk) -> None:
