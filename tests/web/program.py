@@ -1,0 +1,87 @@
+"""The smallest program that holds bind calls, for the tests of the real server.
+
+Run as `python -m tests.web.program`. Its debug port can be asked to wait: /debug/pods/held/N answers once N calls are held, and
+/debug/pods/gone/NAME once the caller of that pod's bind has hung up.
+"""
+
+from select import select
+from threading import Condition
+
+from extender.api.configuration import Address
+from extender.api.protocol import (
+    BindingArgs,
+    BindingResult,
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
+    PreemptionArgs,
+    PreemptionResult,
+)
+from extender.telemetry import logs
+from extender.web.app import create_app
+from extender.web.caller import Caller
+from extender.web.debug import create_debug_app
+from extender.web.listen import listen
+from extender.web.server import serve
+from extender.web.side import SideServer
+
+WINDOW = 100
+STOPPED = "Muster stops"
+
+
+class Holding:
+    """Holds every bind call until the end, or until its caller hangs up."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._held: dict[str, Caller] = {}
+        self._stopping = False
+
+    def filter(self, args: ExtenderArgs) -> FilterResult:
+        return FilterResult(node_names=args.node_names)
+
+    def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        return []
+
+    def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+        return PreemptionResult({})
+
+    def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+        with self._changed:
+            self._held[args.pod_name] = caller
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._stopping)
+        return BindingResult(STOPPED)
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def look(self, namespace: str, name: str) -> object:
+        with self._changed:
+            if namespace == "held":
+                return self._changed.wait_for(lambda: len(self._held) == int(name))
+            caller = self._held[name]
+        before = caller.gone()
+        select([caller], [], [])
+        return {"before": before, "after": caller.gone()}
+
+
+def main() -> None:
+    logs.set_up("json")
+    verbs, debug = (
+        listen("--listen", Address("127.0.0.1", 0)),
+        listen("--debug-listen", Address("127.0.0.1", 0)),
+    )
+    print(verbs.getsockname()[1], debug.getsockname()[1], flush=True)  # noqa: T201
+    holding = Holding()
+
+    def start() -> None:
+        SideServer("debug", debug, create_debug_app({"pod": holding.look}))
+
+    serve(verbs, app=lambda: create_app(holding), on_start=start, on_stop=holding.stop, window=WINDOW)
+
+
+if __name__ == "__main__":
+    main()
