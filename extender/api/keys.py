@@ -11,5 +11,7 @@ PLACE_MARK = "kube-muster.io/place"
 BIND_MARK = "kube-muster.io/bind"
 MARKS = frozenset({PLACE_MARK, BIND_MARK})
 
+SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and why not
+
 DEFAULT_QUEUE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"

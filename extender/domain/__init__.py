@@ -1,1 +1,1 @@
-"""TODO."""
+"""Policy: pure and deterministic. Snapshot in, Decisions out; no I/O, clock, thread or randomness."""

@@ -1,0 +1,85 @@
+"""decide(): who may start, where, and for every group that waits, why.
+
+A pure function of the snapshot; `previous` only saves work. The order of a round:
+
+1. groups whose start is under way, or that were left short by a crash: they keep what was planned for them;
+2. groups that stood whole and lost members: their replacements have first claim on room;
+3. waiting groups at or below their queue's deserved share, queue by queue in order of share;
+4. lending: groups above it, in the same order, with the room that nobody of step 3 could stand on;
+5. members beyond minMember, one by one.
+"""
+
+from extender.domain import starting, surplus, waiting
+from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
+from extender.domain.quorum import stands
+from extender.domain.reasons import Reason, Verdict
+from extender.domain.round import Round
+from extender.domain.snapshot import GroupView, QueueView, Snapshot
+
+
+def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
+    round_ = Round(snapshot)
+    under_way, replacing, candidates, standing = [], [], [], []
+    for group in snapshot.groups.values():
+        fault = None if group.placed else obstacle(round_, group)
+        if fault is not None:
+            round_.settle(fault)
+        elif stands(group):
+            standing.append(group)
+        elif group.stood_whole:
+            replacing.append(group)
+        elif group.start.admitted_at is not None or group.placed:
+            under_way.append(group)
+        else:
+            candidates.append(group)
+    growths = surplus.keep_planned(round_, standing)
+    starting.go_on(round_, under_way, replacing)
+    waiting.admit(round_, candidates)
+    surplus.grow(round_, growths)
+    return _decisions(round_, previous)
+
+
+def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
+    """What keeps a group that holds no node from being judged at all."""
+    queue = round_.snapshot.queues.get(group.queue)
+    if not group.exists:
+        return _waits(group, Reason.GROUP_NOT_FOUND, f"PodGroup {group.key} does not exist")
+    if group.fault:
+        return _waits(group, Reason.INVALID_SPEC, group.fault)
+    if queue is None or not queue.exists:
+        return _waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
+    if queue.record.fault:
+        return _waits(group, Reason.INVALID_SPEC, queue.record.fault)
+    if not group.entitled:
+        return _waits(group, Reason.QUEUE_NOT_OPEN, f"queue {group.queue} is {queue.state}")
+    return None
+
+
+def _waits(group: GroupView, reason: Reason, detail: str) -> GroupDecision:
+    return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail)
+
+
+def _decisions(round_: Round, previous: Decisions | None) -> Decisions:
+    """Decisions that say the same as before are the same objects, so that readers can skip them."""
+    before = previous.groups if previous else {}
+    groups = {key: _same(before.get(key), decision) for key, decision in round_.decided.items()}
+    queues = {name: _queue(round_, queue) for name, queue in round_.snapshot.queues.items()}
+    return Decisions(round_.snapshot.version, groups, queues, min(round_.wake_at, default=None))
+
+
+def _same(before: GroupDecision | None, now: GroupDecision) -> GroupDecision:
+    return before if before is not None and before == now else now
+
+
+def _queue(round_: Round, queue: QueueView) -> QueueDecision:
+    name, given = queue.record.name, round_.shares.get(queue.record.name)
+    return QueueDecision(
+        name=name,
+        state=queue.state,
+        weight=queue.record.weight,
+        allocated=queue.allocated,
+        requested=queue.requested,
+        deserved=given.deserved if given else {},
+        ceiling=given.ceiling if given else {},
+        share=round_.queue_share(name),
+    )

@@ -1,0 +1,48 @@
+"""What decide() says: for every group a verdict, a reason while it waits, and a plan while it starts."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from extender.domain.reasons import Reason, Verdict
+from extender.domain.records import GroupKey, Uid
+from extender.domain.resources import Resources
+
+
+class GroupDecision(msgspec.Struct, frozen=True):
+    """`plan`: members' nodes. `undo`: bound members of a start that failed for good, to be evicted.
+
+    `failed` says why a start ended without standing whole; the group may try again at `retry_at`.
+    `moved`: members whose planned node the scheduler refused, with that node.
+    """
+
+    key: GroupKey
+    queue: str
+    verdict: Verdict
+    reason: Reason | None = None
+    detail: str = ""
+    plan: Mapping[Uid, str] = {}
+    undo: tuple[Uid, ...] = ()
+    failed: str = ""
+    retry_at: float = 0.0
+    moved: Mapping[Uid, str] = {}
+
+
+class QueueDecision(msgspec.Struct, frozen=True):
+    name: str
+    state: str
+    weight: int
+    allocated: Resources
+    requested: Resources
+    deserved: Mapping[str, float]
+    ceiling: Mapping[str, float]
+    share: float
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """`version` is the snapshot's; `wake_at` the next moment at which time alone could change a decision."""
+
+    version: int = -1
+    groups: Mapping[GroupKey, GroupDecision] = {}
+    queues: Mapping[str, QueueDecision] = {}
+    wake_at: float | None = None

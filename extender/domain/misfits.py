@@ -1,0 +1,67 @@
+"""Why a group does not fit: never, not now, or only in pieces."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from extender.domain.reasons import Reason
+from extender.domain.records import PodRecord
+from extender.domain.resources import CPU, MEMORY, Resources, show
+from extender.domain.round import Round
+from extender.domain.shapes import Shape
+from extender.domain.snapshot import GroupView
+from extender.domain.space import Space
+
+
+def explain(
+    round_: Round, space: Space, group: GroupView, members: Sequence[PodRecord]
+) -> tuple[Reason, str]:
+    """The reason and its numbers for members that have no placement in `space`."""
+    shapes = Counter(pod.shape for pod in members)
+    return (
+        _never(round_, members, shapes)
+        or _refused(space, group, shapes)
+        or _lacking(space, shapes)
+        or (Reason.FRAGMENTED, f"room for {_fitting(space, shapes)} of {len(members)} members at once")
+    )
+
+
+def _never(round_: Round, members: Sequence[PodRecord], shapes: Counter[Shape]) -> tuple[Reason, str] | None:
+    empty = round_.empty
+    for shape in shapes:
+        if not empty.counts(shape).any():
+            suitable = int(round_.snapshot.nodes.suitable(shape).sum())
+            return Reason.NEVER_FITS, f"no node can hold {describe(shape.requests)} ({suitable} suit)"
+    if not empty.could_place(members):
+        return Reason.NEVER_FITS, f"{len(members)} members are more than all suitable nodes hold when empty"
+    return None
+
+
+def _refused(space: Space, group: GroupView, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
+    if not any(space.refuses(shape) for shape in shapes):
+        return None
+    if not all(space.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
+        return None
+    return Reason.REFUSED_BY_SCHEDULER, group.start.failure or "the scheduler refuses the nodes with room"
+
+
+def _lacking(space: Space, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
+    for shape, count in shapes.items():
+        there = space.sum_for(shape)
+        for name, amount in shape.requests.items():
+            if there.get(name, 0) < amount * count:
+                needed, left = show(name, amount * count), show(name, there.get(name, 0))
+                fitting = _fitting(space, shapes)
+                members = f"room for {fitting} of {shapes.total()} members"
+                return Reason.NO_ROOM, f"{name}: {needed} needed, {left} left on suitable nodes; {members}"
+    return None
+
+
+def _fitting(space: Space, shapes: Counter[Shape]) -> int:
+    return sum(min(int(space.counts(shape).sum()), n) for shape, n in shapes.items())
+
+
+def describe(requests: Resources) -> str:
+    """A request in words: cpu and memory first, pods left out."""
+    order = [name for name in (CPU, MEMORY) if name in requests]
+    order += sorted(name for name in requests if name not in (CPU, MEMORY, "pods"))
+    return " ".join(f"{name} {show(name, requests[name])}" for name in order) or "an empty request"

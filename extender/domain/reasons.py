@@ -1,0 +1,64 @@
+"""The closed list of verdicts and reasons. Codes are added when a rule is added, never reworded."""
+
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    RUNNING = "Running"
+
+
+class Reason(StrEnum):
+    """Why a group waits: the one rule that blocks it. The numbers behind it live in its decision's detail."""
+
+    GROUP_NOT_FOUND = "GroupNotFound"
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    INVALID_SPEC = "InvalidSpec"
+    QUEUE_NOT_OPEN = "QueueNotOpen"
+    NOT_ENOUGH_MEMBERS = "NotEnoughMembers"
+    NEVER_FITS = "NeverFits"
+    QUEUE_CEILING = "QueueCeiling"
+    QUEUE_SHARE = "QueueShare"
+    BEHIND_OTHERS = "BehindOthers"
+    NO_ROOM = "NoRoom"
+    FRAGMENTED = "Fragmented"
+    RESERVED = "Reserved"
+    RECLAIMING = "Reclaiming"
+    BACKING_OFF = "BackingOff"
+    WINDOW_FULL = "WindowFull"
+    TOO_LARGE_FOR_WINDOW = "TooLargeForWindow"
+    REFUSED_BY_SCHEDULER = "RefusedByScheduler"
+    NOT_READY = "NotReady"
+
+
+REFUSAL_PREFIX = "muster: "
+
+_SENTENCES = {
+    Reason.GROUP_NOT_FOUND: "the PodGroup that the pod names does not exist",
+    Reason.QUEUE_NOT_FOUND: "the queue does not exist",
+    Reason.INVALID_SPEC: "the group's specification makes no sense",
+    Reason.QUEUE_NOT_OPEN: "the group came after its queue was closed",
+    Reason.NOT_ENOUGH_MEMBERS: "fewer pods exist than the group needs to start",
+    Reason.NEVER_FITS: "the group can never fit on this cluster",
+    Reason.QUEUE_CEILING: "the queue has reached its capability",
+    Reason.QUEUE_SHARE: "the queue is at its deserved share and others have a claim on the room",
+    Reason.BEHIND_OTHERS: "the queue's order lets others go first",
+    Reason.NO_ROOM: "the suitable nodes lack room for the whole group",
+    Reason.FRAGMENTED: "the room is there in sum, but no placement of the whole group",
+    Reason.RESERVED: "the room is kept for another group",
+    Reason.RECLAIMING: "room is being taken back for the group",
+    Reason.BACKING_OFF: "a start of the group failed, it is backing off",
+    Reason.WINDOW_FULL: "as many members as allowed are starting",
+    Reason.TOO_LARGE_FOR_WINDOW: "the group is larger than the starting window",
+    Reason.REFUSED_BY_SCHEDULER: "the scheduler's own rules refuse a member",
+    Reason.NOT_READY: "Muster has not read the cluster yet",
+}
+
+
+def refusal(reason: Reason) -> str:
+    """The message of a refused filter call: constant for a reason.
+
+    A message that changes makes the scheduler patch the pod, which wakes the pod, about 100 times a second.
+    """
+    return f"{REFUSAL_PREFIX}{reason}: {_SENTENCES[reason]}"

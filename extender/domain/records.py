@@ -1,0 +1,265 @@
+"""What the ledger remembers of pods, queues and groups: small frozen records, made from wire objects.
+
+Which pods are ours, which group and which queue a pod belongs to is read here, in one place.
+"""
+
+from collections.abc import Mapping
+from typing import NewType
+
+import msgspec
+
+from extender.api import keys
+from extender.api.objects import ContainerStatus, Pod, PodGroup, Queue
+from extender.api.quantities import BadQuantity
+from extender.domain.resources import Resources, asked, offered
+from extender.domain.selectors import Labels
+from extender.domain.shapes import Shape, Shapes
+
+Uid = NewType("Uid", str)
+GroupKey = NewType(
+    "GroupKey", str
+)  # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod on its own
+
+_TERMINAL = ("Succeeded", "Failed")
+_OPEN, _CLOSED, _CLOSING = "Open", "Closed", "Closing"
+
+
+class PodRecord(msgspec.Struct, frozen=True, gc=False):
+    uid: Uid
+    namespace: str
+    name: str
+    shape: Shape
+    labels: Labels
+    node: str = ""
+    group: GroupKey = GroupKey("")  # empty: not ours
+    queue: str = ""
+    role: str = ""
+    priority: int = 0
+    created: str = ""
+    phase: str = ""
+    gated: bool = False
+    foreign_gates: bool = False
+    deleting: bool = False
+    started: bool = False
+    nominated: str = ""
+    unschedulable: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def holds_room(self) -> bool:
+        return bool(self.node) and self.phase not in _TERMINAL
+
+    @property
+    def placed(self) -> bool:
+        """Counts for its group's quorum: on a node and not on its way out, or done."""
+        return (bool(self.node) and not self.deleting and self.phase != "Failed") or self.phase == "Succeeded"
+
+    @property
+    def waiting(self) -> bool:
+        return not self.node and not self.deleting and self.phase not in _TERMINAL
+
+
+class GroupRecord(msgspec.Struct, frozen=True, gc=False):
+    key: GroupKey
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    min_member: int
+    min_task_member: Mapping[str, int]
+    priority_class: str = ""
+    created: str = ""
+    phase: str = ""
+    stood_whole: bool = False
+    last_reason: str = ""
+    fault: str = ""
+
+
+class QueueRecord(msgspec.Struct, frozen=True, gc=False):
+    """`capability` and `deserved` are None where the queue does not name them."""
+
+    name: str
+    weight: int = 1
+    capability: Resources | None = None
+    deserved: Resources | None = None
+    guarantee: Resources = {}
+    priority: int = 0
+    strategy: str = ""
+    spec_state: str = ""
+    status_state: str = ""
+    parent: str = ""
+    created: str = ""
+    fault: str = ""
+
+    def state(self, has_groups: bool) -> str:
+        """The state table of the design: spec.state decides, else what the status says; "" is Open."""
+        if self.spec_state == _CLOSED or (not self.spec_state and self.status_state in (_CLOSED, _CLOSING)):
+            return _CLOSING if has_groups else _CLOSED
+        return _OPEN
+
+    @property
+    def open(self) -> bool:
+        return self.state(has_groups=True) == _OPEN
+
+
+class Ownership(msgspec.Struct, frozen=True):
+    """Which pods are ours: those of our schedulers, and in the cluster's default one those that name a group
+    or a queue, themselves or through their namespace."""
+
+    schedulers: frozenset[str]
+
+    def owns(self, pod: Pod, namespace_queue: str) -> bool:
+        scheduler = pod.spec.scheduler_name
+        if scheduler not in self.schedulers:
+            return False
+        if scheduler != keys.DEFAULT_SCHEDULER:
+            return True
+        return bool(group_name(pod) or own_queue(pod) or namespace_queue)
+
+
+def group_name(pod: Pod) -> str:
+    """The PodGroup that a pod names: Volcano's annotation, scheduler-plugins' label, the native field."""
+    meta = pod.metadata
+    native = pod.spec.scheduling_group
+    return (
+        (meta.annotations or {}).get(keys.GROUP_ANNOTATION)
+        or (meta.labels or {}).get(keys.GROUP_LABEL)
+        or (native.pod_group_name if native else "")
+    )
+
+
+def own_queue(pod: Pod) -> str:
+    meta = pod.metadata
+    return (meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or ""
+
+
+def pod_record(pod: Pod, shapes: Shapes, ours: bool) -> PodRecord:
+    """Raises BadQuantity."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    gates = {gate.name for gate in spec.scheduling_gates or ()}
+    return PodRecord(
+        uid=Uid(meta.uid),
+        namespace=meta.namespace,
+        name=meta.name,
+        shape=shapes.of(spec, meta.namespace),
+        labels=meta.labels or {},
+        node=spec.node_name,
+        group=_group_key(pod) if ours else GroupKey(""),
+        queue=own_queue(pod),
+        role=_role(pod),
+        priority=spec.priority or 0,
+        created=meta.creation_timestamp or "",
+        phase=status.phase,
+        gated=keys.GATE in gates,
+        foreign_gates=bool(gates - {keys.GATE}),
+        deleting=meta.deletion_timestamp is not None,
+        started=_started(pod),
+        nominated=status.nominated_node_name,
+        unschedulable=_scheduler_says(pod),
+    )
+
+
+def _group_key(pod: Pod) -> GroupKey:
+    name = group_name(pod)
+    return GroupKey(f"{pod.metadata.namespace}/{name or f'pod:{pod.metadata.name}'}")
+
+
+def is_single(key: GroupKey) -> bool:
+    """Whether a key is that of a pod on its own (":" cannot be in an object's name)."""
+    return "/pod:" in key
+
+
+def _role(pod: Pod) -> str:
+    meta = pod.metadata
+    return (meta.annotations or {}).get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""
+
+
+def _started(pod: Pod) -> bool:
+    """Whether any container of the pod ever ran: a kubelet that refuses a pod fails it before that."""
+    if pod.status.phase in ("Running", "Succeeded"):
+        return True
+    statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])
+    return any(_ran(status) for status in statuses)
+
+
+def _ran(status: ContainerStatus) -> bool:
+    states = [state for state in (status.state, status.last_state) if state]
+    return any(
+        state.running is not None or (state.terminated is not None and bool(state.terminated.started_at))
+        for state in states
+    )
+
+
+def _scheduler_says(pod: Pod) -> str:
+    """The scheduler's words when it finds no node for the pod, else empty."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message if condition.reason == "Unschedulable" else ""
+    return ""
+
+
+def group_record(group: PodGroup) -> GroupRecord:
+    """Faults in the specification are kept in `fault`: the group waits with them, the rest goes on."""
+    meta, spec = group.metadata, group.spec
+    return GroupRecord(
+        key=GroupKey(f"{meta.namespace}/{meta.name}"),
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        queue=spec.queue,
+        min_member=max(spec.min_member, 0),
+        min_task_member={role: n for role, n in (spec.min_task_member or {}).items() if n > 0},
+        priority_class=spec.priority_class_name,
+        created=meta.creation_timestamp or "",
+        phase=group.status.phase,
+        stood_whole=group.status.stood_whole,
+        last_reason=_last_reason(group),
+        fault=_group_fault(group),
+    )
+
+
+def _last_reason(group: PodGroup) -> str:
+    """What the group's condition says that it waits for."""
+    conditions = group.status.conditions or ()
+    return next((each.reason for each in conditions if each.type == keys.SCHEDULED), "")
+
+
+def _group_fault(group: PodGroup) -> str:
+    spec = group.spec
+    if spec.min_member < 0:
+        return f"spec.minMember is {spec.min_member}; it must be 0 or more"
+    for role, count in (spec.min_task_member or {}).items():
+        if count < 0:
+            return f"spec.minTaskMember[{role}] is {count}; it must be 0 or more"
+    try:
+        asked(spec.min_resources)
+    except BadQuantity as fault:
+        return f"spec.minResources: {fault}"
+    return ""
+
+
+def queue_record(queue: Queue) -> QueueRecord:
+    """A queue whose quantities do not parse is kept with its fault, so that its groups can say so."""
+    spec, name = queue.spec, queue.metadata.name
+    try:
+        capability = offered(spec.capability) if spec.capability else None
+        deserved = offered(spec.deserved) if spec.deserved else None
+        guarantee = offered(spec.guarantee.resource) if spec.guarantee else {}
+    except BadQuantity as fault:
+        return QueueRecord(name=name, fault=f"queue {name}: {fault}")
+    return QueueRecord(
+        name=name,
+        weight=max(spec.weight, 1),
+        capability=capability,
+        deserved=deserved,
+        guarantee=guarantee,
+        priority=spec.priority,
+        strategy=spec.dequeue_strategy,
+        spec_state=spec.state,
+        status_state=queue.status.state,
+        parent=spec.parent,
+        created=queue.metadata.creation_timestamp or "",
+    )

@@ -1,0 +1,297 @@
+"""Groups, their members and their queues, with the views that decide() sees of them.
+
+A view is rebuilt only when something about its group changed; the sums of a queue follow by difference.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from extender.api import keys
+from extender.domain.claims import Claims
+from extender.domain.quorum import whole
+from extender.domain.reasons import Reason
+from extender.domain.records import GroupKey, GroupRecord, PodRecord, QueueRecord, Uid, is_single
+from extender.domain.resources import Resources, add
+from extender.domain.shapes import Shape
+from extender.domain.snapshot import GroupView, QueueView, Refusal, Start
+
+# A group that was judged with any other reason had come while its queue was open.
+_SAYS_NOTHING = ("", Reason.QUEUE_NOT_OPEN, Reason.QUEUE_NOT_FOUND, Reason.INVALID_SPEC, Reason.NOT_READY)
+
+
+class Group:
+    """What is known of one group. `standing` are the members on a node, posted or held, by role."""
+
+    __slots__ = (
+        "entitled",
+        "expected_since",
+        "key",
+        "pods",
+        "record",
+        "refusals",
+        "standing",
+        "start",
+        "stood_whole",
+        "view",
+    )
+
+    def __init__(self, key: GroupKey) -> None:
+        self.key = key
+        self.record: GroupRecord | None = None
+        self.pods: dict[Uid, PodRecord] = {}
+        self.standing: dict[Uid, str] = {}
+        self.expected_since: dict[Uid, float] = {}
+        self.refusals: dict[Uid, Refusal] = {}
+        self.view: GroupView | None = None
+        self.forget_history()
+
+    def forget_history(self) -> None:
+        self.start = Start()
+        self.entitled = False
+        self.stood_whole = False
+
+    def forget(self, uid: Uid) -> None:
+        self.pods.pop(uid, None)
+        self.standing.pop(uid, None)
+        self.expected_since.pop(uid, None)
+        self.refusals.pop(uid, None)
+
+    @property
+    def needs(self) -> tuple[int, dict[str, int]]:
+        """minMember and minTaskMember; a pod on its own is a group of one."""
+        if self.record is None:
+            return 1, {}
+        return self.record.min_member, dict(self.record.min_task_member)
+
+    def is_quorate(self) -> bool:
+        """Whether the members that stand make the group whole, or it once was."""
+        return self.stood_whole or whole(*self.needs, Counter(self.standing.values()), len(self.standing))
+
+    @property
+    def waits_for_nobody(self) -> bool:
+        """Groups of one have no barrier, and the scheduler's own scoring picks their node."""
+        return self.needs[0] <= 1 and not self.needs[1]
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.groups: dict[GroupKey, Group] = {}
+        self.namespace_queues: dict[str, str] = {}
+        self._queues: dict[str, QueueRecord] = {}
+        self._priorities: dict[str, int] = {}
+        self._default_priority: str | None = None
+        self._dirty: set[GroupKey] = set()
+        self._views: dict[GroupKey, GroupView] = {}
+        self._allocated: dict[str, dict[str, int]] = {}
+        self._requested: dict[str, dict[str, int]] = {}
+        self._members: Counter[str] = Counter()
+
+    # ---- changes
+
+    def group(self, key: GroupKey) -> Group:
+        if key not in self.groups:
+            self.groups[key] = Group(key)
+        return self.groups[key]
+
+    def touch(self, key: GroupKey) -> None:
+        self._dirty.add(key)
+
+    def set_group(self, record: GroupRecord) -> None:
+        group = self.group(record.key)
+        if group.record is not None and group.record.uid != record.uid:
+            group.forget_history()
+        group.record = record
+        self.touch(record.key)
+
+    def drop_group(self, key: GroupKey) -> None:
+        if key in self.groups:
+            self.groups[key].record = None
+            self.groups[key].forget_history()
+            self.touch(key)
+
+    def set_queue(self, record: QueueRecord) -> bool:
+        """True when anything that matters changed."""
+        if self._queues.get(record.name) == record:
+            return False
+        self._queues[record.name] = record
+        self._touch_all(group for group in self.groups.values() if self.queue_of(group) == record.name)
+        return True
+
+    def drop_queue(self, name: str) -> None:
+        self._queues.pop(name, None)
+        self._touch_all(group for group in self.groups.values() if self.queue_of(group) == name)
+
+    def set_namespace_queue(self, namespace: str, queue: str) -> bool:
+        if self.namespace_queues.get(namespace, "") == queue:
+            return False
+        self.namespace_queues[namespace] = queue
+        self._touch_all(group for group in self.groups.values() if _namespace(group) == namespace)
+        return True
+
+    def set_priority(self, name: str, value: int | None, is_default: bool = False) -> None:
+        """A priority class; `value` None: it is gone."""
+        if value is None:
+            self._priorities.pop(name, None)
+        else:
+            self._priorities[name] = value
+        if is_default:
+            self._default_priority = name
+        self._touch_all(self.groups.values())
+
+    def _touch_all(self, groups: Iterable[Group]) -> None:
+        self._dirty.update(group.key for group in groups)
+
+    # ---- reading
+
+    def queue_of(self, group: Group) -> str:
+        """The PodGroup's queue, else the pod's own, else its namespace's, else `default`.
+
+        `default` in a PodGroup is what its schema fills in, so the namespace may say otherwise.
+        """
+        namespace_queue = self.namespace_queues.get(_namespace(group), "")
+        if group.record is not None:
+            named = group.record.queue if group.record.queue != keys.DEFAULT_QUEUE else ""
+        else:
+            named = next((pod.queue for pod in group.pods.values()), "")
+        return named or namespace_queue or keys.DEFAULT_QUEUE
+
+    def refresh(self, claims: Claims) -> tuple[dict[GroupKey, GroupView], dict[str, QueueView]]:
+        """The views of all groups and queues, rebuilt where something changed."""
+        if self._dirty:
+            self._views = dict(self._views)
+        for key in self._dirty:
+            self._rebuild(key, claims)
+        self._dirty = set()
+        return self._views, {name: self._queue_view(name) for name in self._queue_names()}
+
+    def _rebuild(self, key: GroupKey, claims: Claims) -> None:
+        group, before = self.groups.get(key), self._views.pop(key, None)
+        if before is not None:
+            self._count(before, -1)
+        if group is None:
+            return
+        if not group.pods and group.record is None:
+            del self.groups[key]
+            return
+        group.view = self._views[key] = self._view(group, claims)
+        self._count(group.view, 1)
+
+    def _view(self, group: Group, claims: Claims) -> GroupView:
+        queue, members = self.queue_of(group), Members(group, claims)
+        record, (min_member, min_task_member) = group.record, group.needs
+        self._note_history(group, queue, members)
+        return GroupView(
+            key=group.key,
+            queue=queue,
+            min_member=min_member,
+            min_task_member=min_task_member,
+            priority=self._priority(group),
+            created=record.created if record else min((p.created for p in group.pods.values()), default=""),
+            exists=record is not None or is_single(group.key),
+            fault=record.fault if record else "",
+            entitled=group.entitled,
+            stood_whole=group.stood_whole,
+            start=group.start,
+            placed=tuple(members.placed),
+            pinned=tuple(members.pinned),
+            waiting=tuple(members.waiting),
+            planned=members.planned,
+            expected_since=dict(group.expected_since),
+            refusals=dict(group.refusals),
+            held_back=members.held_back,
+            allocated=_sum(members.holding),
+            pending=_sum(Counter(pod.shape for pod in members.waiting)),
+        )
+
+    def _note_history(self, group: Group, queue: str, members: "Members") -> None:
+        """Facts that stay true once they were: it came in time, it stood whole."""
+        record = group.record
+        came_before = record is not None and (
+            record.phase in ("Inqueue", "Running") or record.last_reason not in _SAYS_NOTHING
+        )
+        group.entitled = group.entitled or came_before or bool(members.placed) or self._is_open(queue)
+        roles = Counter(pod.role for pod in members.placed if pod.started)
+        stood = whole(*group.needs, roles, roles.total()) and bool(members.placed)
+        group.stood_whole = group.stood_whole or stood or (record is not None and record.stood_whole)
+
+    def _is_open(self, queue: str) -> bool:
+        record = self._queue(queue)
+        return record is not None and record.open
+
+    def _priority(self, group: Group) -> int:
+        name = group.record.priority_class if group.record else ""
+        if name:
+            return self._priorities.get(name, 0)
+        if group.pods:
+            return max(pod.priority for pod in group.pods.values())
+        return self._priorities.get(self._default_priority or "", 0)
+
+    def _queue(self, name: str) -> QueueRecord | None:
+        """A queue; `default` is there even before somebody creates it."""
+        return self._queues.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
+
+    def _queue_names(self) -> set[str]:
+        return {keys.DEFAULT_QUEUE, *self._queues, *self._members}
+
+    def _queue_view(self, name: str) -> QueueView:
+        record, groups = self._queue(name), self._members[name]
+        return QueueView(
+            record=record or QueueRecord(name),
+            exists=record is not None,
+            state=record.state(groups > 0) if record else "",
+            groups=groups,
+            allocated=dict(self._allocated.get(name, {})),
+            requested=dict(self._requested.get(name, {})),
+        )
+
+    def _count(self, view: GroupView, times: int) -> None:
+        allocated = self._allocated.setdefault(view.queue, {})
+        requested = self._requested.setdefault(view.queue, {})
+        add(allocated, view.allocated, times)
+        add(requested, view.allocated, times)
+        if view.entitled and not view.fault:
+            add(requested, view.pending, times)
+        self._members[view.queue] += times
+        if not self._members[view.queue]:
+            del self._members[view.queue], self._allocated[view.queue], self._requested[view.queue]
+
+
+class Members:
+    """A group's pods, sorted by where they are on their way."""
+
+    def __init__(self, group: Group, claims: Claims) -> None:
+        self.placed: list[PodRecord] = []
+        self.pinned: list[tuple[PodRecord, str]] = []
+        self.waiting: list[PodRecord] = []
+        self.planned: dict[Uid, str] = {}
+        self.holding: Counter[Shape] = Counter()
+        self.held_back = 0
+        for pod in group.pods.values():
+            self._sort_in(pod, claims)
+
+    def _sort_in(self, pod: PodRecord, claims: Claims) -> None:
+        claim = claims.get(pod.uid)
+        pinned = claim is not None and claim.stage.pinned
+        if pinned:
+            self.holding[pod.shape] += 1
+        if pod.placed:
+            self.placed.append(pod)
+        elif pod.waiting and pod.foreign_gates:
+            self.held_back += 1
+        elif pod.waiting and claim is not None and pinned:
+            self.pinned.append((pod, claim.node))
+        elif pod.waiting:
+            self.waiting.append(pod)
+            if claim is not None:
+                self.planned[pod.uid] = claim.node
+
+
+def _sum(shapes: Counter[Shape]) -> Resources:
+    sums: dict[str, int] = {}
+    for shape, count in shapes.items():
+        add(sums, shape.requests, count)
+    return sums
+
+
+def _namespace(group: Group) -> str:
+    return group.key.partition("/")[0]

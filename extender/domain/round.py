@@ -1,0 +1,99 @@
+"""One round of decisions: the state that is used up while groups are judged one after the other.
+
+Groups take room, a place in the window and a part of their queue's share; what one takes the next one lacks.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from extender.domain.decisions import GroupDecision
+from extender.domain.deserved import EPSILON, Claimant, Share, divide, exceeded, share
+from extender.domain.records import GroupKey, PodRecord
+from extender.domain.resources import PODS, Resources, add, show, total
+from extender.domain.snapshot import GroupView, QueueView, Snapshot
+from extender.domain.space import Space
+
+_NO_LIMIT = 10**9
+_NOT_SHARED = frozenset({PODS})  # the share gate compares what is asked for, not the count of pods
+
+
+class Round:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.limits = snapshot.limits
+        self.space = Space.of(snapshot)
+        self.shares = shares_of(snapshot)
+        self.window_left = snapshot.limits.window
+        self.decided: dict[GroupKey, GroupDecision] = {}
+        self.wake_at: list[float] = []
+        self._allocated = {name: dict(queue.allocated) for name, queue in snapshot.queues.items()}
+
+    def settle(self, decision: GroupDecision) -> None:
+        self.decided[decision.key] = decision
+
+    def charge(self, group: GroupView, pods: Iterable[PodRecord]) -> None:
+        """Count newly planned `pods` to the group's queue."""
+        allocated = self._allocated.setdefault(group.queue, {})
+        for pod in pods:
+            add(allocated, pod.shape.requests)
+
+    def queue_share(self, name: str) -> float:
+        given = self.shares.get(name)
+        return share(self._allocated.get(name, {}), given.deserved) if given else 0.0
+
+    @cached_property
+    def empty(self) -> Space:
+        """The room if nothing ran at all."""
+        return Space.empty(self.snapshot)
+
+    def headroom(self, queue: str, requests: Resources, limit: Mapping[str, float]) -> int:
+        """How many more of `requests` keep the queue within `limit`."""
+        held = self._allocated.get(queue, {})
+        most = min(
+            (limit.get(name, 0.0) - held.get(name, 0) + EPSILON) / amount for name, amount in requests.items()
+        )
+        return int(min(max(most, 0.0), _NO_LIMIT))
+
+    def never_below_ceiling(self, queue: str, asked: Resources) -> bool:
+        """Whether `asked` is above the ceiling even if the queue held nothing."""
+        return bool(exceeded(asked, {}, self.shares[queue].ceiling))
+
+    def over_ceiling(self, queue: str, asked: Resources) -> str:
+        """In words, how `asked` would break the queue's ceiling; empty when it would not."""
+        return self._exceeds(queue, asked, self.shares[queue].ceiling)
+
+    def over_share(self, queue: str, asked: Resources) -> str:
+        return self._exceeds(queue, asked, self.shares[queue].deserved, _NOT_SHARED)
+
+    def _exceeds(
+        self, queue: str, asked: Resources, limit: Mapping[str, float], but: frozenset[str] = frozenset()
+    ) -> str:
+        held = self._allocated.get(queue, {})
+        return ", ".join(
+            f"{name}: {show(name, held.get(name, 0))} held + {show(name, asked[name])} asked"
+            f" > {show(name, limit.get(name, 0))}"
+            for name in exceeded(asked, held, limit, but)
+        )
+
+
+def shares_of(snapshot: Snapshot) -> dict[str, Share]:
+    """Deserved and ceiling of every queue that has groups."""
+    capacity = snapshot.allocatable.sum(axis=0)
+    cluster = {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
+    return divide(cluster, [_claimant(queue) for queue in snapshot.queues.values()])
+
+
+def _claimant(queue: QueueView) -> Claimant:
+    record = queue.record
+    return Claimant(
+        record.name,
+        record.weight,
+        queue.requested,
+        record.capability,
+        record.guarantee,
+        groups=queue.groups > 0,
+    )
+
+
+def requests_of(pods: Iterable[PodRecord]) -> dict[str, int]:
+    return total(pod.shape.requests for pod in pods)

@@ -1,0 +1,71 @@
+"""Label selectors, node selectors and taints, with the scheduler's meaning of each operator."""
+
+from collections.abc import Mapping
+
+from extender.api.objects import LabelSelector, NodeSelectorTerm, Requirement, Taint, Toleration
+
+Labels = Mapping[str, str]
+_REPELLING = ("NoSchedule", "NoExecute")
+
+
+def selects(selector: LabelSelector | None, labels: Labels) -> bool:
+    """A selector that is absent selects nothing, an empty one everything."""
+    if selector is None:
+        return False
+    wanted = selector.match_labels or {}
+    return all(labels.get(key) == value for key, value in wanted.items()) and _meets_all(
+        selector.match_expressions, labels
+    )
+
+
+def allows(term: NodeSelectorTerm, labels: Labels, node_name: str) -> bool:
+    """Whether one term of a node affinity admits a node. An empty term admits none."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return _meets_all(term.match_expressions, labels) and _meets_all(
+        term.match_fields, {"metadata.name": node_name}
+    )
+
+
+def _meets_all(requirements: list[Requirement] | None, labels: Labels) -> bool:
+    return all(_meets(requirement, labels) for requirement in requirements or [])
+
+
+def _meets(requirement: Requirement, labels: Labels) -> bool:
+    value, values = labels.get(requirement.key), requirement.values or []
+    match requirement.operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as comparison:
+            return _compares(comparison, value, values)
+    return False
+
+
+def _compares(comparison: str, value: str | None, values: list[str]) -> bool:
+    try:
+        left, right = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return left > right if comparison == "Gt" else left < right
+
+
+def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+    """Whether a taint lets the pod in; taints that merely discourage always do."""
+    return taint.effect not in _REPELLING or any(_tolerates(each, taint) for each in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "" | "Equal":
+            return bool(toleration.key) and toleration.value == taint.value
+    return False

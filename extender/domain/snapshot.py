@@ -1,0 +1,117 @@
+"""What decide() sees: a frozen picture of the ledger at one version and one moment.
+
+Views of groups that did not change are the same objects as in the snapshot before.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from extender.domain.nodes import Amounts, NodeTable
+from extender.domain.records import GroupKey, PodRecord, QueueRecord, Uid
+from extender.domain.resources import Resources
+from extender.domain.shapes import HostPort, Shape, Term
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """The numbers that policy works with. Times in seconds, sizes in pods."""
+
+    window: int = 1000
+    start_deadline: float = 120.0
+    start_deadline_base: float = 30.0
+    start_deadline_per_member: float = 0.1
+    refusal_grace: float = 2.0
+    arrival_grace: float = 15.0
+    stall_grace: float = 10.0
+    refusal_memory: float = 60.0
+    backoff: float = 5.0
+    backoff_max: float = 300.0
+
+    def deadline(self, members: int) -> float:
+        """How long a start of that many members may take: longer for more, up to the bind deadline."""
+        return min(self.start_deadline, self.start_deadline_base + members * self.start_deadline_per_member)
+
+    def retry_after(self, failures: int) -> float:
+        return min(self.backoff_max, self.backoff * 2.0 ** min(failures, 32))
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The scheduler's words about a planned member, and when we read them."""
+
+    words: str
+    at: float
+
+
+class Start(msgspec.Struct, frozen=True):
+    """How the starts of a group went. `admitted_at` is None while it waits."""
+
+    admitted_at: float | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    failure: str = ""
+
+
+class GroupView(msgspec.Struct, frozen=True, eq=False):
+    """A group with its members: those placed, those pinned (no plan may move their claim), and those that
+    wait, with the nodes planned for them. `entitled`: it came while its queue was open. `held_back`: members
+    that gates of others keep."""
+
+    key: GroupKey
+    queue: str
+    min_member: int
+    min_task_member: Mapping[str, int]
+    priority: int
+    created: str
+    exists: bool
+    fault: str
+    entitled: bool
+    stood_whole: bool
+    start: Start
+    placed: tuple[PodRecord, ...]
+    pinned: tuple[tuple[PodRecord, str], ...]
+    waiting: tuple[PodRecord, ...]
+    planned: Mapping[Uid, str]
+    expected_since: Mapping[Uid, float]
+    refusals: Mapping[Uid, Refusal]
+    held_back: int
+    allocated: Resources
+    pending: Resources
+
+    @property
+    def order(self) -> tuple[int, str, str]:
+        """Inside a queue: priority, then age, then name."""
+        return (-self.priority, self.created, self.key)
+
+
+class QueueView(msgspec.Struct, frozen=True, eq=False):
+    record: QueueRecord
+    exists: bool
+    state: str
+    groups: int
+    allocated: Resources
+    requested: Resources
+
+
+class Occupancy(msgspec.Struct, frozen=True, eq=False):
+    """What stands where, besides amounts: host ports by node and, for each (anti-)affinity term in use, how
+    many pods it selects (`selected`) and how many carry it against others (`carried`), by node."""
+
+    ports: Mapping[str, Mapping[HostPort, int]] = {}
+    selected: Mapping[Term, Mapping[str, int]] = {}
+    carried: Mapping[Term, Mapping[str, int]] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
+    """`room` has the amounts left on each row of `nodes` beside all pinned claims, without planned ones."""
+
+    version: int
+    now: float
+    limits: Limits
+    dimensions: tuple[str, ...]
+    nodes: NodeTable
+    room: Amounts
+    allocatable: Amounts
+    occupancy: Occupancy
+    refused: Mapping[Shape, frozenset[int]]
+    queues: Mapping[str, QueueView]
+    groups: Mapping[GroupKey, GroupView]

@@ -1,0 +1,245 @@
+"""The room of one decision: plans take from this working copy, and failed ones give back.
+
+Pods of one shape are placed in bulk with numpy. Shapes with host ports or (anti-)affinity are placed one by
+one, since every member changes what the next one may use.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.domain.nodes import Amounts, Mask, NodeTable
+from extender.domain.records import PodRecord, Uid
+from extender.domain.resources import Resources
+from extender.domain.shapes import Shape, Term, clashing
+from extender.domain.snapshot import Occupancy, Snapshot
+
+Rows = npt.NDArray[np.int64]
+_UNBOUNDED = np.iinfo(np.int64).max
+
+
+class Space:
+    """Room on rows of nodes. `room` is owned and changed in place."""
+
+    def __init__(
+        self,
+        dimensions: tuple[str, ...],
+        nodes: NodeTable,
+        room: Amounts,
+        occupancy: Occupancy,
+        refused: Mapping[Shape, frozenset[int]],
+    ) -> None:
+        self.nodes = nodes
+        self.room = room
+        self._columns = {name: column for column, name in enumerate(dimensions)}
+        self._scale = 1.0 / np.maximum(room.sum(axis=0, dtype=np.float64), 1.0)
+        self._refused = {shape: set(rows) for shape, rows in refused.items()}
+        self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
+        self._selected = {term: Counter(by_node) for term, by_node in occupancy.selected.items()}
+        self._carried = {term: Counter(by_node) for term, by_node in occupancy.carried.items()}
+        self._counts: dict[Shape, Rows] = {}
+        self._requests: dict[Shape, tuple[Rows, Amounts]] = {}
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Space":
+        """The room beside all pinned claims."""
+        return cls(
+            snapshot.dimensions, snapshot.nodes, snapshot.room.copy(), snapshot.occupancy, snapshot.refused
+        )
+
+    def clone(self) -> "Space":
+        occupancy = Occupancy(self._ports, self._selected, self._carried)
+        refused = {shape: frozenset(rows) for shape, rows in self._refused.items()}
+        return Space(tuple(self._columns), self.nodes, self.room.copy(), occupancy, refused)
+
+    @classmethod
+    def empty(cls, snapshot: Snapshot) -> "Space":
+        """The room if nothing ran at all."""
+        return cls(snapshot.dimensions, snapshot.nodes, snapshot.allocatable.copy(), Occupancy(), {})
+
+    # ---- placing
+
+    def place(self, pods: Iterable[PodRecord], partly: bool = False) -> dict[Uid, str] | None:
+        """Nodes for all of `pods` at once, taken from the room; None (and nothing taken) where they do not
+        all fit, unless `partly`, which places what fits. Largest shapes first, the tightest nodes first."""
+        placed: list[tuple[PodRecord, int]] = []
+        for batch in self._batches(pods):
+            rows = self._rows_for(batch)
+            placed += zip(batch, rows, strict=False)
+            if len(rows) < len(batch) and not partly:
+                self._release(placed)
+                return None
+        return {pod.uid: self.name(row) for pod, row in placed}
+
+    def could_place(self, pods: Sequence[PodRecord]) -> bool:
+        """Whether all of `pods` would fit; takes nothing."""
+        plan = self.place(pods)
+        if plan is not None:
+            self.give_back(pods, plan)
+        return plan is not None
+
+    def take_node(self, pod: PodRecord, node: str) -> bool:
+        """Take room for `pod` on a given node, if it fits there."""
+        row = self.nodes.row.get(node)
+        if row is None or not self._allowed(pod)[row]:
+            return False
+        self._take(pod, row)
+        return True
+
+    def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
+        """Undo a placing of `pods`."""
+        self._release([(pod, self.nodes.row[plan[pod.uid]]) for pod in pods if pod.uid in plan])
+
+    def forbid(self, shape: Shape, node: str) -> None:
+        """The scheduler refuses `shape` on `node`."""
+        row = self.nodes.row.get(node)
+        if row is not None:
+            self._refused.setdefault(shape, set()).add(row)
+            self._counts.pop(shape, None)
+
+    def name(self, row: int) -> str:
+        node = self.nodes.nodes[row]
+        assert node is not None
+        return node.name
+
+    # ---- looking
+
+    def counts(self, shape: Shape) -> Rows:
+        """How many pods of `shape` each row has room for, by amounts, labels, taints and refusals."""
+        if shape not in self._counts:
+            self._counts[shape] = self._fits(shape, self._suitable(shape))
+        return self._counts[shape]
+
+    def sum_for(self, shape: Shape) -> dict[str, int]:
+        """The room on all nodes that suit `shape`, in the resources that it asks for."""
+        rows = np.maximum(self.room[self._suitable(shape)], 0).sum(axis=0)
+        return {name: int(rows[column]) for name, column in self._columns.items() if name in shape.requests}
+
+    def refuses(self, shape: Shape) -> bool:
+        return bool(self._refused.get(shape))
+
+    def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
+        return int(np.minimum(self._fits(shape, self.nodes.suitable(shape)), pods).sum()) >= pods
+
+    def is_particular(self, pod: PodRecord) -> bool:
+        """Whether each pod like this changes where the next one may go."""
+        if pod.shape.constraints.ports or pod.shape.terms:
+            return True
+        return any(term.matches(pod.namespace, pod.labels) for term in self._carried)
+
+    # ---- inside
+
+    def _batches(self, pods: Iterable[PodRecord]) -> list[list[PodRecord]]:
+        batches: dict[Any, list[PodRecord]] = {}
+        for pod in pods:
+            batches.setdefault(pod.uid if self.is_particular(pod) else pod.shape, []).append(pod)
+        return sorted(batches.values(), key=lambda batch: -self._size(batch[0].shape.requests))
+
+    def _size(self, requests: Resources) -> float:
+        """A request's largest part of the whole room."""
+        parts = (
+            n * self._scale[self._columns[name]] for name, n in requests.items() if name in self._columns
+        )
+        return float(max(parts, default=0.0))
+
+    def _rows_for(self, batch: list[PodRecord]) -> list[int]:
+        """Rows for as many of a batch as fit, taken."""
+        pod = batch[0]
+        if self.is_particular(pod):
+            allowed = np.flatnonzero(self._allowed(pod))
+            rows = [int(row) for row in self._tightest_first(allowed)[:1]]
+        else:
+            counts = self.counts(pod.shape)
+            if not counts.any():
+                return []
+            order = self._tightest_first(np.flatnonzero(counts))
+            filled = np.repeat(order, np.minimum(counts[order], len(batch)))[: len(batch)]
+            rows = [int(row) for row in filled]
+        for row in rows:
+            self._take(pod, row)
+        return rows
+
+    def _tightest_first(self, rows: Rows) -> Rows:
+        """Best fit: rows with the least room left come first, ties by row."""
+        left = self.room[rows] @ self._scale
+        return rows[np.argsort(left, kind="stable")]
+
+    def _fits(self, shape: Shape, suitable: Mask) -> Rows:
+        columns, asked = self._request(shape)
+        fits = np.min(np.maximum(self.room[:, columns], 0) // asked, axis=1, initial=_UNBOUNDED)
+        return np.where(suitable, fits, 0)
+
+    def _release(self, placed: Iterable[tuple[PodRecord, int]]) -> None:
+        for pod, row in placed:
+            self._count(pod, row, -1)
+
+    def _take(self, pod: PodRecord, row: int) -> None:
+        self._count(pod, row, 1)
+
+    def _count(self, pod: PodRecord, row: int, times: int) -> None:
+        columns, asked = self._request(pod.shape)
+        self.room[row, columns] -= asked * times
+        self._counts.clear()
+        if pod.shape.constraints.ports or self._selected:
+            self._count_occupancy(pod, self.name(row), times)
+
+    def _count_occupancy(self, pod: PodRecord, node: str, times: int) -> None:
+        for port in pod.shape.constraints.ports:
+            self._ports.setdefault(node, Counter())[port] += times
+        for term, by_node in self._selected.items():
+            if term.matches(pod.namespace, pod.labels):
+                by_node[node] += times
+        for term in pod.shape.constraints.anti_affinity:
+            self._carried.setdefault(term, Counter())[node] += times
+
+    def _request(self, shape: Shape) -> tuple[Rows, Amounts]:
+        if shape not in self._requests:
+            pairs = [(self._columns[name], n) for name, n in shape.requests.items() if n > 0]
+            columns, asked = zip(*pairs, strict=True)
+            self._requests[shape] = (np.array(columns), np.array(asked, dtype=np.int64))
+        return self._requests[shape]
+
+    def _suitable(self, shape: Shape) -> Mask:
+        mask = self.nodes.suitable(shape)
+        refused = self._refused.get(shape)
+        if not refused:
+            return mask
+        mask = mask.copy()
+        mask[list(refused)] = False
+        return mask
+
+    def _allowed(self, pod: PodRecord) -> Mask:
+        """Where one pod may go now, with host ports and (anti-)affinity looked at."""
+        allowed = self.counts(pod.shape) > 0
+        if not self.is_particular(pod):
+            return allowed
+        ports = pod.shape.constraints.ports
+        for node, taken in self._ports.items() if ports else ():
+            row = self.nodes.row.get(node)
+            if row is not None and clashing(ports, +taken):
+                allowed[row] = False
+        for term in pod.shape.constraints.anti_affinity:
+            allowed &= ~self._domains_of(term, self._selected.get(term, {}))
+        for term, by_node in self._carried.items():
+            if term.matches(pod.namespace, pod.labels):
+                allowed &= ~self._domains_of(term, by_node)
+        for term in pod.shape.constraints.affinity:
+            allowed &= self._beside(term, pod)
+        return allowed
+
+    def _beside(self, term: Term, pod: PodRecord) -> Mask:
+        """Rows of the domains where a selected pod stands; the first of its kind may go to any domain."""
+        by_node: Mapping[str, int] = self._selected.get(term, {})
+        if not any(by_node.values()) and term.matches(pod.namespace, pod.labels):
+            return self.nodes.domains(term.topology_key) >= 0
+        return self._domains_of(term, by_node)
+
+    def _domains_of(self, term: Term, by_node: Mapping[str, int]) -> Mask:
+        """All rows in the same domain as one of the nodes that count."""
+        codes = self.nodes.domains(term.topology_key)
+        rows = [self.nodes.row[node] for node, n in by_node.items() if n > 0 and node in self.nodes.row]
+        inside = np.unique(codes[rows])
+        return np.isin(codes, inside[inside >= 0])

@@ -1,0 +1,93 @@
+"""Members beyond minMember: they start one by one while there is room, after all gangs have had their turn.
+
+First what keeps each queue within its deserved share, then, in the same order, what is lent.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from extender.domain.decisions import GroupDecision
+from extender.domain.keeping import Kept, keep, take_part
+from extender.domain.reasons import Reason, Verdict
+from extender.domain.records import PodRecord, Uid
+from extender.domain.round import Round
+from extender.domain.shapes import Shape
+from extender.domain.snapshot import GroupView
+
+
+class Growth(msgspec.Struct):
+    """What a standing group has got so far in this round."""
+
+    kept: Kept
+    plan: dict[Uid, str]
+    reason: Reason | None = None
+
+    @property
+    def group(self) -> GroupView:
+        return self.kept.group
+
+    def left(self) -> list[PodRecord]:
+        return [pod for pod in self.kept.unplanned if pod.uid not in self.plan]
+
+
+def keep_planned(round_: Round, groups: Iterable[GroupView]) -> list[Growth]:
+    return [_keep_planned(round_, group) for group in groups]
+
+
+def _keep_planned(round_: Round, group: GroupView) -> Growth:
+    kept = keep(round_, group, group.waiting)
+    take_part(round_, group, kept.plan)
+    return Growth(kept, dict(kept.plan))
+
+
+def grow(round_: Round, growths: list[Growth]) -> None:
+    hungry = [growth for growth in growths if growth.kept.unplanned]
+    for lending in (False, True):
+        for growth in sorted(hungry, key=lambda each: _turn(round_, each.group)):
+            _grow(round_, growth, lending)
+    for growth in growths:
+        round_.settle(_decision(growth))
+
+
+def _turn(round_: Round, group: GroupView) -> tuple[int, float, tuple[int, str, str]]:
+    queue = round_.snapshot.queues[group.queue].record
+    return (-queue.priority, round_.queue_share(group.queue), group.order)
+
+
+def _grow(round_: Round, growth: Growth, lending: bool) -> None:
+    batches: dict[Shape, list[PodRecord]] = {}
+    for pod in growth.left():
+        batches.setdefault(pod.shape, []).append(pod)
+    for shape, pods in batches.items():
+        allowed, reason = _allowance(round_, growth.group, shape, lending)
+        more = round_.space.place(pods[:allowed], partly=True) or {}
+        growth.plan |= more
+        round_.charge(growth.group, (pod for pod in pods if pod.uid in more))
+        round_.window_left -= len(more)
+        if len(more) < len(pods):
+            growth.reason = reason if len(more) == allowed else Reason.NO_ROOM
+
+
+def _allowance(round_: Round, group: GroupView, shape: Shape, lending: bool) -> tuple[int, Reason]:
+    """How many more pods of a shape may start, and what stops the next one."""
+    share = round_.shares[group.queue]
+    allowances = [
+        (_headroom(round_, group, shape, share.ceiling), Reason.QUEUE_CEILING),
+        (max(round_.window_left, 0), Reason.WINDOW_FULL),
+    ]
+    if not lending:
+        allowances.append((_headroom(round_, group, shape, share.deserved), Reason.QUEUE_SHARE))
+    return min(allowances, key=lambda allowance: allowance[0])
+
+
+def _headroom(round_: Round, group: GroupView, shape: Shape, limit: Mapping[str, float]) -> int:
+    return round_.headroom(group.queue, shape.requests, limit)
+
+
+def _decision(growth: Growth) -> GroupDecision:
+    group = growth.group
+    reason = growth.reason if growth.left() else None
+    return GroupDecision(
+        group.key, group.queue, Verdict.RUNNING, reason, plan=growth.plan, moved=growth.kept.moved
+    )
