@@ -105,7 +105,7 @@ def _read(kind: type[Message], call: metrics.Call) -> Message:
 
 
 def _body(source: IO[bytes]) -> bytes:
-    """The whole body. Flask's own limit cuts a body of unknown length short, and takes what is left for all."""
+    """The whole body. Flask's own limit would cut one of unknown length short and take that for all of it."""
     body = source.read(LARGEST_BODY + 1)
     if len(body) > LARGEST_BODY:
         _drop(source)
@@ -114,7 +114,7 @@ def _body(source: IO[bytes]) -> bytes:
 
 
 def _drop(source: IO[bytes]) -> None:
-    """Take some more of a body that is too large: whoever still sends when we hang up never sees our answer."""
+    """Take more of a body that is too large: who still sends while we hang up never sees the answer."""
     for _ in range(4 * LARGEST_BODY // CHUNK):
         if not source.read(CHUNK):
             break

@@ -119,8 +119,8 @@ class _Ending:
         Thread(target=self._run, args=[worker.ppid], name="ending", daemon=True).start()
 
         def end(number: int, frame: FrameType | None) -> None:
-            self._wanted.put(None)
             worker.handle_exit(number, frame)
+            self._wanted.put(None)
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, end)

@@ -1,7 +1,7 @@
 """The smallest program that holds bind calls, for the tests of the real server.
 
-Run as `python -m tests.web.program`. Its debug port can be asked to wait: /debug/pods/held/N answers once N calls are held, and
-/debug/pods/gone/NAME once the caller of that pod's bind has hung up.
+Run as `python -m tests.web.program`. Its debug port can be asked to wait: /debug/pods/held/N answers once N
+calls are held, and /debug/pods/gone/NAME once the socket of the caller that binds NAME has something to tell.
 """
 
 from select import select

@@ -1,0 +1,204 @@
+"""The command line and what it makes of flags, environment variables and a file."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from extender import __version__
+from extender.api.configuration import SETTINGS, Address, Configuration, ObjectName, as_document
+from extender.cli import main, serving
+from extender.cli.reference import DOCUMENT, document
+
+ROOT = Path(__file__).parents[2]
+HEAD = "apiVersion: config.kube-muster.io/v1alpha1\nkind: MusterConfiguration\n"
+
+
+def configured(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, environment: dict[str, str] | None = None
+) -> Configuration:
+    """What `muster serve` would be started with."""
+    for name, value in (environment or {}).items():
+        monkeypatch.setenv(name, value)
+    with serving.serve.make_context("serve", list(arguments)) as context:
+        parameters: dict[str, Any] = dict(context.params)
+        return serving.configured(parameters.pop("config"), parameters)
+
+
+def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:
+    """The words with which `muster serve` refuses to start."""
+    result: Result = CliRunner().invoke(main, ["serve", *arguments], env=environment)
+    assert result.exit_code == 2
+    return result.stderr
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "muster.yaml"
+
+
+def test_without_a_word_the_defaults_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured(monkeypatch) == Configuration()
+
+
+def test_flag_beats_variable_beats_file_beats_default(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    file.write_text(HEAD + "window: 1\nwriters: 1\nbinders: 1\n")
+    made = configured(
+        monkeypatch,
+        f"--config={file}",
+        "--window=3",
+        environment={"MUSTER_WINDOW": "2", "MUSTER_WRITERS": "2"},
+    )
+    assert (made.window, made.writers, made.binders, made.start_backoff) == (3, 2, 1, 5.0)
+
+
+def test_every_kind_of_value_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = configured(
+        monkeypatch,
+        *("--listen=[::1]:8000", "--health-listen=:8001", "--debug-listen=localhost:0"),
+        *("--scheduler-name=a", "--scheduler-name=b.c", "--bind-deadline=1m30s", "--start-backoff=500ms"),
+        *("--lease=ns/some.lease", "--log-format=json"),
+    )
+    assert made.listen == Address("::1", 8000)
+    assert made.health_listen == Address("", 8001)
+    assert made.scheduler_names == ("a", "b.c")
+    assert (made.bind_deadline, made.start_backoff) == (90.0, 0.5)
+    assert made.lease == ObjectName("ns", "some.lease")
+
+
+def test_a_variable_takes_several_values_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = configured(monkeypatch, environment={"MUSTER_SCHEDULER_NAMES": "a,b"})
+    assert made.scheduler_names == ("a", "b")
+
+
+def test_the_file_may_be_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    file.write_text(
+        HEAD + "leaderElect: off\nschedulerNames: [a]\n"
+    )  # `off` is a boolean to most readers of YAML
+    made = configured(monkeypatch, environment={"MUSTER_CONFIG": str(file)})
+    assert (made.leader_elect, made.scheduler_names) == ("off", ("a",))
+
+
+def test_variables_that_kubernetes_sets_for_a_service_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = {"MUSTER_PORT": "tcp://10.0.0.1:80", "MUSTER_SERVICE_HOST": "10.0.0.1"}
+    assert configured(monkeypatch, environment=links) == Configuration()
+
+
+def test_the_configuration_in_effect_is_a_file_that_makes_it(
+    monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    made = configured(monkeypatch, "--start-backoff=1500ms", "--scheduler-name=x", "--listen=[::1]:1")
+    lines = [f"{key}: {value!r}" for key, value in as_document(made).items()]
+    file.write_text("\n".join(lines))
+    assert configured(monkeypatch, f"--config={file}") == made
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "allowed"),
+    [
+        ("--window", "0", "a whole number from 1 to 20000"),
+        ("--window", "1_000", "a whole number"),
+        ("--window", "٣", "a whole number"),
+        ("--bind-deadline", "120", "a duration from 1s to 1h"),
+        ("--bind-deadline", "999ms", "a duration from 1s to 1h"),
+        ("--bind-deadline", "-5s", "a duration from 1s to 1h"),
+        ("--listen", "8281", "an address such as 127.0.0.1:8281"),
+        ("--listen", "127.0.0.1:65536", "an address such as 127.0.0.1:8281"),
+        ("--leader-elect", "on", "follow or off"),
+        ("--lease", "muster", "the namespace and name of an object"),
+        ("--log-level", "INFO", "debug or info or warning or error"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_told_with_its_flag(flag: str, value: str, allowed: str) -> None:
+    assert f"{flag}: got {value!r}; allowed is {allowed}" in refused(f"{flag}={value}")
+
+
+def test_a_bad_variable_is_told_by_its_name() -> None:
+    assert "MUSTER_WRITERS: got 'many'; allowed is" in refused(environment={"MUSTER_WRITERS": "many"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (HEAD + "window: 0", "muster.yaml: window: got '0'; allowed is a whole number from 1 to 20000"),
+        (HEAD + "windw: 1", "muster.yaml: windw: unknown; allowed are kubeconfig, "),
+        (HEAD + "window: [1]", "muster.yaml: window: got ['1']; allowed is a whole number"),
+        (HEAD + "schedulerNames: a", "schedulerNames: got 'a'; allowed is one or more different values"),
+        (HEAD + "schedulerNames: []", "schedulerNames: got []; allowed is one or more different values"),
+        (HEAD + "listen:", "muster.yaml: listen: got ''; allowed is an address"),
+        ("kind: MusterConfiguration", "apiVersion: got 'nothing'; allowed is config.kube-muster.io/v1alpha1"),
+        (
+            HEAD.replace("Muster", "Kubelet"),
+            "kind: got 'KubeletConfiguration'; allowed is MusterConfiguration",
+        ),
+        ("- a", "muster.yaml: must hold keys and values"),
+        ("a: {", "muster.yaml: cannot be read: "),
+    ],
+)
+def test_a_bad_file_is_told_with_path_and_key(file: Path, text: str, words: str) -> None:
+    file.write_text(text)
+    assert words in refused(f"--config={file}")
+
+
+def test_a_file_that_is_not_there_is_told(file: Path) -> None:
+    assert "muster.yaml: cannot be read: " in refused(f"--config={file}")
+
+
+def test_all_faults_are_told_at_once() -> None:
+    words = refused("--window=0", environment={"MUSTER_BINDERS": "0"})
+    assert "--window: got" in words
+    assert "MUSTER_BINDERS: got" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--listen=:8282"], "allowed are three different ports"),
+        (["--start-backoff=10m"], "--start-backoff: got '600s'; allowed is at most --start-backoff-max"),
+        (["--scheduler-name=a", "--scheduler-name=a"], "--scheduler-name: got ['a', 'a']; allowed is"),
+        (["--windw=1"], "No such option '--windw'"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(arguments: list[str], words: str) -> None:
+    assert words in refused(*arguments)
+
+
+def test_ports_that_the_system_chooses_never_collide(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = "127.0.0.1:0"
+    made = configured(monkeypatch, f"--listen={free}", f"--health-listen={free}", f"--debug-listen={free}")
+    assert made.listen == made.health_listen == Address("127.0.0.1", 0)
+
+
+def test_the_document_is_in_step_with_the_table() -> None:
+    assert (ROOT / DOCUMENT).read_text() == document()
+    for setting in SETTINGS:
+        assert f"| `{setting.flag}` | `{setting.variable}` | `{setting.key}` |" in document()
+
+
+def test_the_example_of_the_document_sets_the_defaults(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    file.write_text(document().split("```yaml\n")[1].split("```")[0])
+    assert configured(monkeypatch, f"--config={file}") == Configuration()
+
+
+def test_help_tells_each_flag_with_its_default_and_variable() -> None:
+    shown = " ".join(CliRunner().invoke(main, ["serve", "--help"]).stdout.split())
+    for setting in SETTINGS:
+        assert f"{setting.flag} VALUE" in shown
+        assert f"${setting.variable}]" in shown
+
+
+def test_version_and_run_tell_what_there_is() -> None:
+    assert CliRunner().invoke(main, ["version"]).stdout == f"muster {__version__}\n"
+    assert "next release" in CliRunner().invoke(main, ["run"]).stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = "{'flask', 'gunicorn', 'kubernetes', 'numpy', 'prometheus_client', 'structlog', 'yaml'}"
+    program = f"import sys, extender.cli; print(sorted({heavy} & sys.modules.keys()))"
+    shown = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    assert shown.stdout == "[]\n"

@@ -1,0 +1,96 @@
+"""The debug port's router."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from extender import __version__
+from extender.api.configuration import Configuration, as_document
+from extender.web.debug import ENDPOINTS, create_debug_app
+
+
+def group(namespace: str, name: str) -> object:
+    return {"name": f"{namespace}/{name}"} if name == "known" else None
+
+
+def broken() -> object:
+    raise LookupError("secret")
+
+
+APP = create_debug_app(
+    {
+        "queues": lambda: [{"name": "default", "weight": 1}],
+        "podgroup": group,
+        "decisions": lambda limit: {"limit": limit},
+        "config": lambda: as_document(Configuration()),
+        "nodes": broken,
+    }
+).test_client()
+
+
+def get(path: str) -> Any:
+    answer = APP.get(f"/debug/{path}")
+    return answer.status_code, answer.get_json()
+
+
+def test_the_list_names_every_endpoint_and_what_it_shows() -> None:
+    status, listed = get("")
+    assert status == 200
+    assert listed == {f"/debug/{each.path}": each.help for each in ENDPOINTS}
+
+
+def test_a_view_is_shown_as_it_is_given() -> None:
+    assert get("queues") == (200, [{"name": "default", "weight": 1}])
+    assert get("podgroups/n/known") == (200, {"name": "n/known"})
+    assert get("config")[1]["listen"] == "127.0.0.1:8281"
+    assert get("version")[1]["muster"] == __version__
+
+
+def test_what_does_not_exist_is_named() -> None:
+    assert get("podgroups/n/other") == (404, {"error": "Muster knows no podgroup n/other"})
+    assert get("nothing")[0] == 404
+    assert get("held") == (404, {"error": "This part of Muster does not run here"})
+
+
+@pytest.mark.parametrize(("query", "limit"), [("", 100), ("?limit=1", 1), ("?limit=1000", 1000)])
+def test_the_number_of_decisions_can_be_limited(query: str, limit: int) -> None:
+    assert get(f"decisions{query}") == (200, {"limit": limit})
+
+
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "ten", "", "00000100000", "٣"])
+def test_a_limit_that_is_none_is_refused_by_name(limit: str) -> None:
+    status, answer = get(f"decisions?limit={limit}")
+    assert status == 400
+    assert answer["error"] == f"limit: got {limit!r}; allowed is a whole number from 1 to 1000"
+
+
+def test_the_port_is_read_only() -> None:
+    for path in ("queues", "threads", ""):
+        assert APP.post(f"/debug/{path}").status_code == 405
+
+
+def test_a_view_that_fails_keeps_its_secrets() -> None:
+    status, answer = get("nodes")
+    assert status == 500
+    assert "secret" not in answer["error"]
+
+
+def test_threads_that_wait_at_one_place_are_counted_together() -> None:
+    barrier, end = threading.Barrier(4), threading.Event()
+
+    def wait() -> None:
+        barrier.wait()
+        end.wait()
+
+    waiting = [threading.Thread(target=wait, name=f"waiting-{number}") for number in range(3)]
+    for thread in waiting:
+        thread.start()
+    barrier.wait()
+    shown = {name: entry for entry in get("threads")[1] for name in entry["threads"]}
+    end.set()
+    for thread in waiting:
+        thread.join()
+    for number in range(3):
+        assert any(f"{wait.__name__}" in line for line in shown[f"waiting-{number}"]["stack"])
+    assert sum(entry["count"] for entry in {id(each): each for each in shown.values()}.values()) == len(shown)

@@ -1,0 +1,42 @@
+"""Ports: taken early, told apart, served aside."""
+
+import socket
+from contextlib import closing
+from http.client import HTTPConnection
+
+import pytest
+
+from extender.api.configuration import Address, InvalidConfiguration
+from extender.web.debug import create_debug_app
+from extender.web.listen import listen
+from extender.web.side import SideServer
+
+
+def test_a_port_in_use_is_told_with_its_flag() -> None:
+    with listen("--listen", Address("127.0.0.1", 0)) as taken:
+        address = Address(*taken.getsockname())
+        with pytest.raises(InvalidConfiguration, match=f"--debug-listen: got '{address}'; another process"):
+            listen("--debug-listen", address)
+
+
+def test_an_address_of_another_machine_is_told() -> None:
+    with pytest.raises(InvalidConfiguration, match="this machine has no such address"):
+        listen("--listen", Address("192.0.2.1", 0))
+
+
+def test_no_host_is_every_address() -> None:
+    with listen("--health-listen", Address("", 0)) as every:
+        port = every.getsockname()[1]
+        socket.create_connection(("127.0.0.1", port)).close()
+
+
+def test_a_side_server_serves_until_it_is_stopped() -> None:
+    side = SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), create_debug_app({}))
+    with closing(HTTPConnection(*side.address, timeout=30)) as connection:
+        connection.request("GET", "/debug/version")
+        response = connection.getresponse()
+        assert (response.status, response.version) == (200, 11)
+        response.read()
+    side.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(side.address)
