@@ -1,7 +1,7 @@
 """The writes and single reads that Muster makes, one small request each. All raise ApiError.
 
 Whatever names a pod or a group also names its UID: a request meant for an object that was deleted and made
-again under the same name answers Conflict instead of touching its successor. Answers to writes are not
+again under the same name raises Conflict instead of touching its successor. Answers to writes are not
 decoded; the watch brings what became of them.
 """
 
@@ -12,7 +12,7 @@ import msgspec
 from extender.api.keys import GATE, NUDGE
 from extender.api.objects import Lease, Pod
 from extender.kube.connection import Connection
-from extender.kube.errors import Ambiguous
+from extender.kube.errors import Ambiguous, Conflict, Invalid
 from extender.kube.events import UNREADABLE
 from extender.kube.resources import LEASES, POD_GROUPS, PODS, QUEUES
 
@@ -50,7 +50,13 @@ class Cluster:
         self._post(PODS.path(namespace, name, "binding"), binding, timeout)
 
     def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        """Ask for a pod's end. TooManyRequests while a disruption budget forbids it."""
+        """Ask for a pod's end. TooManyRequests while a disruption budget forbids it.
+
+        The UID is compared here first, because the server tries an eviction whose precondition fails
+        twenty times, for ten seconds, before it says so.
+        """
+        if self.pod(namespace, name, timeout).metadata.uid != uid:
+            raise Conflict(409, "Conflict", f"{namespace}/{name} is another pod by now")
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -97,4 +103,10 @@ class Cluster:
         self._connection.request("POST", path, body=_encode(body), timeout=timeout)
 
     def _patch(self, path: str, patch: dict[str, Any], timeout: float, kind: str = _MERGE) -> None:
-        self._connection.request("PATCH", path, body=_encode(patch), content_type=kind, timeout=timeout)
+        """A UID that is not the object's is `Invalid` to the server: it takes us to want to change it."""
+        try:
+            self._connection.request("PATCH", path, body=_encode(patch), content_type=kind, timeout=timeout)
+        except Invalid as fault:
+            if "metadata.uid" not in fault.fields:
+                raise
+            raise Conflict(fault.status, fault.reason, fault.message) from fault

@@ -45,13 +45,19 @@ class Refused(ApiError):
     """An answer of 400 or more, in the words of the server's Status object."""
 
     def __init__(
-        self, status: int, reason: str = "", message: str = "", retry_after: float | None = None
+        self,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        retry_after: float | None = None,
+        fields: tuple[str, ...] = (),
     ) -> None:
         super().__init__(f"{status} {reason}: {message}" if message else f"{status} {reason}".rstrip())
         self.status = status
         self.reason = reason
         self.message = message
-        self.retry_after = retry_after
+        self.retry_after = retry_after  # seconds, when the server gave advice
+        self.fields = fields  # paths of what it found wrong
 
 
 class Unauthorized(Refused):
@@ -100,23 +106,31 @@ _BY_STATUS: dict[int, type[Refused]] = {
 }
 
 
+class _Cause(msgspec.Struct, frozen=True):
+    field: str = ""
+
+
 class _Details(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: float = 0
+    causes: list[_Cause] | None = None
 
 
 class _Status(msgspec.Struct, frozen=True):
     code: int = 0
     reason: str = ""
     message: str = ""
-    details: _Details | None = None
+    details: _Details | None = _Details()
 
 
 def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     """The error that a Status object tells of; `status` and `retry_after` are HTTP's own words for it."""
     told = _read_status(body)
+    details = told.details or _Details()
     code = status or told.code
     kind = ServerFault if code >= 500 else _BY_STATUS.get(code, Refused)
-    return kind(code, told.reason, told.message, _seconds(retry_after) or _advice(told))
+    advice = _seconds(retry_after) or details.retry_after_seconds or None
+    fields = tuple(cause.field for cause in details.causes or ())
+    return kind(code, told.reason, told.message, advice, fields)
 
 
 def _read_status(body: bytes) -> _Status:
@@ -125,10 +139,6 @@ def _read_status(body: bytes) -> _Status:
         return msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _Status(message=body[:200].decode("utf-8", "replace").strip())
-
-
-def _advice(told: _Status) -> float | None:
-    return (told.details.retry_after_seconds or None) if told.details else None
 
 
 def _seconds(header: str) -> float | None:

@@ -1,12 +1,13 @@
 """What each call puts on the wire. That a real API server understands it is shown in tests/e2e."""
 
+import json
 from collections.abc import Callable
 
 import pytest
 
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
-from extender.kube.errors import Ambiguous, Conflict
+from extender.kube.errors import Ambiguous, Conflict, Invalid, Refused
 from tests.kube.server import Reply, Server, status
 
 POD = "/api/v1/namespaces/ns/pods/p"
@@ -25,18 +26,6 @@ WRITES: list[tuple[Callable[[Cluster], None], str, str, str, object]] = [
             "kind": "Binding",
             "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
             "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
-        },
-    ),
-    (
-        lambda cluster: cluster.evict("ns", "p", "u"),
-        "POST",
-        f"{POD}/eviction",
-        "application/json",
-        {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": "p", "namespace": "ns"},
-            "deleteOptions": {"preconditions": {"uid": "u"}},
         },
     ),
     (
@@ -112,6 +101,37 @@ def test_a_write_that_is_refused_raises(
     server.script.append(status(409, "Conflict"))
     with pytest.raises(Conflict):
         write(cluster)
+
+
+def test_an_eviction_names_the_pod_and_no_successor(server: Server, cluster: Cluster) -> None:
+    server.script.extend([Reply(200, b'{"metadata": {"uid": "u"}}'), Reply(201)])
+    cluster.evict("ns", "p", "u")
+    request = server.requests[-1]
+    assert (request.method, request.path) == ("POST", f"{POD}/eviction")
+    assert request.json == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "p", "namespace": "ns"},
+        "deleteOptions": {"preconditions": {"uid": "u"}},
+    }
+
+
+def test_a_successor_is_not_evicted(server: Server, cluster: Cluster) -> None:
+    server.script.append(Reply(200, b'{"metadata": {"uid": "successor"}}'))
+    with pytest.raises(Conflict):
+        cluster.evict("ns", "p", "u")
+    assert [request.method for request in server.requests] == ["GET"]
+
+
+@pytest.mark.parametrize(("field", "kind"), [("metadata.uid", Conflict), ("spec.nodeName", Invalid)])
+def test_a_patch_that_met_a_successor_is_a_conflict(
+    server: Server, cluster: Cluster, field: str, kind: type[Refused]
+) -> None:
+    told = {"reason": "Invalid", "details": {"causes": [{"reason": "FieldValueInvalid", "field": field}]}}
+    server.script.append(Reply(422, json.dumps(told).encode()))
+    with pytest.raises(Refused) as caught:
+        cluster.nudge("ns", "p", "u", "7")
+    assert type(caught.value) is kind
 
 
 def test_a_pod_is_read(server: Server, cluster: Cluster) -> None:
