@@ -22,7 +22,7 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length",
 
 @dataclass(frozen=True)
 class Call:
-    """One request that came by. Status 0: the caller got no answer."""
+    """One request that came by. Status 0: no answer, or (after another entry) one that was cut short."""
 
     method: str
     path: str
@@ -138,8 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
             status = self._pass_on(body) if fault is None else self._do(fault, body)
         except (OSError, http.client.HTTPException):
             status = 0
-        self.server.proxy.note(self.command, self.path, status)
-        self.close_connection |= status == 0
+        if status == 0:
+            self.close_connection = True
+            self.server.proxy.note(self.command, self.path, status)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
@@ -177,6 +178,8 @@ class _Handler(BaseHTTPRequestHandler):
         return answer.status
 
     def _head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
+        """Noted before it is sent: who has the answer finds it among the calls."""
+        self.server.proxy.note(self.command, self.path, status)
         self.send_response_only(status)
         kept = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
         for name, value in (*kept, length):

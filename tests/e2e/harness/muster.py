@@ -18,8 +18,8 @@ LONGEST_STOP = 5.0
 class Muster:
     """One replica. Ports and arguments stay the same over restarts.
 
-    It leads without a Lease, because the schedulers of most tests hold none; `leader_elect="follow"` is for those
-    that start theirs with `leader_elect=True`.
+    It leads without a Lease, because the schedulers of most tests hold none; `leader_elect="follow"` is for
+    those that start theirs with `leader_elect=True`.
     """
 
     def __init__(
