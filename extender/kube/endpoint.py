@@ -22,7 +22,7 @@ from extender.kube.errors import NoConfiguration
 
 log = structlog.get_logger(__name__)
 
-_REFRESH = 10.0  # seconds between two looks at token and certificates
+_REFRESH = 10.0  # seconds between two looks at the token
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}  # a dead peer is noticed in 75 s
 
 
@@ -40,6 +40,8 @@ class Endpoint:
         self.netloc = url.netloc.rpartition("@")[2]
         self.prefix = url.path.rstrip("/")
         self._load()
+        if self._secure:
+            _tls(self._configuration)  # so that a broken certificate is told at once
 
     @property
     def authorization(self) -> str:
@@ -57,12 +59,12 @@ class Endpoint:
 
     def dial(self, timeout: float) -> socket.socket:
         """A connected socket, through the proxy if there is one, with TLS if the server has it."""
+        if not self._secure:
+            return self._dial_plain(timeout)
+        tls = _tls(self._configuration)  # read anew: certificates rotate, dialling is rare
         sock = self._dial_plain(timeout)
-        if self._tls is None:
-            return sock
-        name = self._configuration.tls_server_name or self._host
         try:
-            return self._tls.wrap_socket(sock, server_hostname=name)
+            return tls.wrap_socket(sock, server_hostname=self._configuration.tls_server_name or self._host)
         except BaseException:
             sock.close()
             raise
@@ -98,7 +100,6 @@ class Endpoint:
 
     def _load(self) -> None:
         self._authorization: str = self._configuration.get_api_key_with_prefix("BearerToken") or ""
-        self._tls = _tls(self._configuration) if self._secure else None
         self._due = self._clock() + _REFRESH
 
 
@@ -137,10 +138,15 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
 
 
 def _tls(configuration: Any) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authorities = {"cafile": configuration.ssl_ca_cert, "cadata": configuration.ca_cert_data}
     if not configuration.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    elif any(authorities.values()):
+        context.load_verify_locations(**authorities)
+    else:
+        context.load_default_certs()
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, configuration.key_file)
     return context

@@ -3,7 +3,7 @@
 Per object only its UID and version are kept, not the object: 50,000 pods cost a few MB.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Set
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -72,9 +72,9 @@ class Inventory(Generic[T]):
             gone = Removed(*key, told[0])
             self._guarded(lambda: self._sink.remove(gone), gone)
 
-    def keep_only(self, present: Iterable[Key]) -> None:
+    def keep_only(self, present: Set[Key]) -> None:
         """Tell the end of everything that a complete list no longer shows."""
-        for key in self._told.keys() - set(present):
+        for key in self._told.keys() - present:
             self.discard(key)
         self.bad = {key: fault for key, fault in self.bad.items() if key in present}
 
@@ -95,10 +95,9 @@ class Inventory(Generic[T]):
         return True
 
     def _note_bad(self, key: Key, fault: str) -> None:
-        """Once per object in the log, whatever its versions; the last sound version stays in force."""
+        """Once per object in the log, for so many objects; the last sound version stays in force."""
         self.bad_objects += 1
-        if key in self.bad:
+        if key in self.bad or len(self.bad) >= _REMEMBERED_BAD:
             return
-        if len(self.bad) < _REMEMBERED_BAD:
-            self.bad[key] = fault
+        self.bad[key] = fault
         log.warning("bad object skipped", resource=self._plural, namespace=key[0], name=key[1], error=fault)

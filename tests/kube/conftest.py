@@ -24,12 +24,14 @@ def connection(server: Server, tmp_path: Path) -> Iterator[Connection]:
     loaded.close()
 
 
-def write_kubeconfig(folder: Path, url: str, user: Any = None, authority: Path | str = "") -> Path:
+def write_kubeconfig(
+    folder: Path, url: str, user: Any = None, authority: Path | str = "", **cluster: str
+) -> Path:
     trusted = {"certificate-authority": str(authority)} if authority else {}
     described = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url, **trusted}}],
+        "clusters": [{"name": "c", "cluster": {"server": url, **trusted, **cluster}}],
         "users": [{"name": "u", "user": user or {"token": "secret"}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 @dataclass(frozen=True)
 class Request:
     method: str
+    target: str
     path: str
     query: dict[str, str]
     headers: dict[str, str]
@@ -98,6 +99,7 @@ class _Listener(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: _Listener
 
     def setup(self) -> None:
@@ -113,10 +115,12 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        scripted.requests.append(Request(self.command, url.path, dict(parse_qsl(url.query)), headers, body))
+        scripted.requests.append(
+            Request(self.command, self.path, url.path, dict(parse_qsl(url.query)), headers, body)
+        )
         self._play(scripted.script.popleft() if scripted.script else Lines([], "silence"))
 
-    do_POST = do_PATCH = do_GET
+    do_POST = do_PATCH = do_CONNECT = do_GET
 
     def _play(self, step: Reply | Lines) -> None:
         if isinstance(step, Lines):

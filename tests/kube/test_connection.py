@@ -7,8 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from kubernetes.config import incluster_config
 
 from extender.kube.connection import Connection
+from extender.kube.endpoint import find
 from extender.kube.errors import (
     Ambiguous,
     Conflict,
@@ -195,6 +197,36 @@ def test_a_rotated_token_is_read_again_after_401(server: Server, tmp_path: Path)
     tokens = [request.headers["authorization"] for request in server.requests]
     assert tokens[0] != tokens[1]
     assert all(token.startswith("Bearer plugin-") for token in tokens)
+
+
+def test_a_proxy_is_asked_for_a_tunnel(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    server.script.append(status(502))
+    behind = Connection.load(
+        str(write_kubeconfig(tmp_path, "http://cluster.example:6443", **{"proxy-url": server.url}))
+    )
+    with pytest.raises(Unreachable, match="Tunnel connection failed: 502"):
+        behind.request("GET", "/x")
+    (request,) = server.requests
+    assert (request.method, request.target) == ("CONNECT", "cluster.example:6443")
+
+
+def test_a_pod_finds_its_cluster_and_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, _ = _self_signed(tmp_path)
+    token = tmp_path / "token"
+    token.write_text("of-the-account")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(certificate))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    endpoint = find(None, None)
+    assert (endpoint.netloc, endpoint.authorization) == ("10.0.0.1:443", "bearer of-the-account")
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, "http://named:1")))
+    assert find(None, None).netloc == "named:1"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
