@@ -4,8 +4,9 @@ Run as `python -m tests.web.program`. Its debug port can be asked to wait: /debu
 calls are held, and /debug/pods/gone/NAME once the socket of the caller that binds NAME has something to tell.
 """
 
+import sys
 from select import select
-from threading import Condition
+from threading import Condition, Event, Thread
 
 from extender.api.configuration import Address
 from extender.api.protocol import (
@@ -78,6 +79,9 @@ def main() -> None:
     holding = Holding()
 
     def start() -> None:
+        if "--broken" in sys.argv:
+            Thread(target=Event().wait).start()  # not a daemon: it would keep the process
+            raise RuntimeError("cannot start")
         SideServer("debug", debug, create_debug_app({"pod": holding.look}))
 
     serve(verbs, app=lambda: create_app(holding), on_start=start, on_stop=holding.stop, window=WINDOW)

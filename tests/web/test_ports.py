@@ -24,6 +24,13 @@ def test_an_address_of_another_machine_is_told() -> None:
         listen("--listen", Address("192.0.2.1", 0))
 
 
+def test_an_answer_never_waits_for_more_to_send_also_to_an_early_caller() -> None:
+    with listen("--listen", Address("127.0.0.1", 0)) as early, socket.create_connection(early.getsockname()):
+        accepted, _ = early.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_no_host_is_every_address() -> None:
     with listen("--health-listen", Address("", 0)) as every:
         port = every.getsockname()[1]

@@ -23,11 +23,11 @@ FILTER = {"Pod": {"metadata": {"name": "p", "namespace": "n"}}, "NodeNames": ["a
 class Server:
     """A running tests.web.program."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, *arguments: str) -> None:
         self._stack = stack
         self.process = stack.enter_context(
             subprocess.Popen(
-                [sys.executable, "-m", "tests.web.program"],
+                [sys.executable, "-m", "tests.web.program", *arguments],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
@@ -128,6 +128,11 @@ def test_a_worker_that_is_killed_is_replaced(server: Server) -> None:
     with pytest.raises(OSError, match=r"closed|reset"):
         call.getresponse()
     assert ask_filter(server.connect())["NodeNames"] == ["a", "b"]
+
+
+def test_a_program_that_cannot_start_ends_instead_of_trying_for_ever() -> None:
+    with ExitStack() as stack:
+        assert Server(stack, "--broken").ended() == 3
 
 
 def test_signals_that_would_start_a_second_worker_are_ignored(server: Server) -> None:
