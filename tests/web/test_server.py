@@ -181,6 +181,7 @@ def test_a_caller_that_waits_is_not_taken_for_gone(server: Server) -> None:
         ("POST", "/v1/nothing", b"{}", 404),
         ("GET", "/v1/filter", b"", 405),
         ("POST", "/v1/filter", b" " * (16 * 1024 * 1024 + 1), 413),
+        ("POST", "/v1/filter", b" " * (48 * 1024 * 1024), 413),
     ],
 )
 def test_bad_calls_get_their_status(server: Server, method: str, path: str, body: bytes, status: int) -> None:
