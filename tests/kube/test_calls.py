@@ -1,4 +1,4 @@
-"""What each call puts on the wire. That a real API server understands it is shown in tests/e2e."""
+"""What each call puts on the wire, and what it makes of the answer."""
 
 import json
 from collections.abc import Callable

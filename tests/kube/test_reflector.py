@@ -275,6 +275,7 @@ def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(server: Server, r
     server.script.extend([page(7), Lines([]), page(7), Lines([]), page(7), Lines([])])
     rounds.run(3)
     assert rounds.pauses == [0.5, 1, 2]
+    assert [request.query.get("watch") for request in server.requests] == [None, "1"] * 3
 
 
 def test_a_watch_that_may_not_be_had_does_not_list_in_a_hot_loop(server: Server, rounds: Rounds) -> None:

@@ -181,21 +181,24 @@ def test_the_servers_advice_counts_when_it_is_longer_than_our_pause(desk: Desk) 
 
 
 def test_a_failed_job_does_not_come_back_over_a_newer_one(desk: Desk) -> None:
-    door = Door()
+    clock, door = Clock(), Door()
 
     def fail_behind_the_door() -> None:
         door()
         raise ServerFault(500)
 
-    with writers() as pool:
+    with writers(clock=clock) as pool:
         pool.submit("a", fail_behind_the_door)
         assert door.begun.wait(10)
         pool.submit("a", desk.job("a2"))
         door.open()
         desk.wait_for("a2")
+        clock.now = 1
         pool.submit("b", desk.job("b"))
         desk.wait_for("a2", "b")
-    assert pool.outcomes == {"retried": 1, "done": 2}
+        pool.submit("c", desk.job("c"))
+        desk.wait_for("a2", "b", "c")
+    assert pool.outcomes == {"retried": 1, "done": 3}
 
 
 def test_behind_a_closed_fence_nothing_is_written(desk: Desk) -> None:
