@@ -58,7 +58,9 @@ class Space:
     @classmethod
     def empty(cls, snapshot: Snapshot) -> "Space":
         """The room if nothing ran at all."""
-        return cls(snapshot.dimensions, snapshot.nodes, snapshot.allocatable.copy(), Occupancy(), {})
+        terms = snapshot.occupancy.selected
+        nobody = Occupancy(selected=dict.fromkeys(terms, {}), carried=dict.fromkeys(terms, {}))
+        return cls(snapshot.dimensions, snapshot.nodes, snapshot.allocatable.copy(), nobody, {})
 
     # ---- placing
 
@@ -168,6 +170,8 @@ class Space:
         return rows[np.argsort(left, kind="stable")]
 
     def _fits(self, shape: Shape, suitable: Mask) -> Rows:
+        if not shape.requests.keys() <= self._columns.keys():
+            return np.zeros(len(self.room), dtype=np.int64)  # no node has ever offered such a resource
         columns, asked = self._request(shape)
         fits = np.min(np.maximum(self.room[:, columns], 0) // asked, axis=1, initial=_UNBOUNDED)
         return np.where(suitable, fits, 0)
