@@ -40,6 +40,7 @@ class Space:
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._selected = {term: Counter(by_node) for term, by_node in occupancy.selected.items()}
         self._carried = {term: Counter(by_node) for term, by_node in occupancy.carried.items()}
+        self._together: dict[Term, Counter[Shape]] = {}  # of the members being placed, by their affinity
         self._counts: dict[Shape, Rows] = {}
         self._requests: dict[Shape, tuple[Rows, Amounts]] = {}
 
@@ -58,17 +59,28 @@ class Space:
     @classmethod
     def empty(cls, snapshot: Snapshot) -> "Space":
         """The room if nothing ran at all."""
-        terms = snapshot.occupancy.selected
-        nobody = Occupancy(selected=dict.fromkeys(terms, {}), carried=dict.fromkeys(terms, {}))
+        nowhere: dict[Term, dict[str, int]] = {term: {} for term in snapshot.occupancy.selected}
+        nobody = Occupancy(selected=nowhere, carried=nowhere)
         return cls(snapshot.dimensions, snapshot.nodes, snapshot.allocatable.copy(), nobody, {})
 
     # ---- placing
 
     def place(self, pods: Iterable[PodRecord], partly: bool = False) -> dict[Uid, str] | None:
         """Nodes for all of `pods` at once, taken from the room; None (and nothing taken) where they do not
-        all fit, unless `partly`, which places what fits. Largest shapes first, the tightest nodes first."""
+        all fit, unless `partly`, which places what fits. Largest shapes first, the tightest nodes first;
+        where that leaves somebody out, those with the fewest nodes to choose from first."""
+        pods = list(pods)
+        self._together = _wanting_company(pods)
+        batches = self._batches(pods)
+        plan = self._place(batches, partly)
+        if plan is None and len(by_choice := sorted(batches, key=self._choice)) > 1 and by_choice != batches:
+            plan = self._place(by_choice, partly)
+        self._together = {}
+        return plan
+
+    def _place(self, batches: list[list[PodRecord]], partly: bool) -> dict[Uid, str] | None:
         placed: list[tuple[PodRecord, int]] = []
-        for batch in self._batches(pods):
+        for batch in batches:
             rows = self._rows_for(batch)
             placed += zip(batch, rows, strict=False)
             if len(rows) < len(batch) and not partly:
@@ -139,6 +151,10 @@ class Space:
         for pod in pods:
             batches.setdefault(pod.uid if self.is_particular(pod) else pod.shape, []).append(pod)
         return sorted(batches.values(), key=lambda batch: -self._size(batch[0].shape.requests))
+
+    def _choice(self, batch: list[PodRecord]) -> int:
+        """How many nodes have room for a pod like those of `batch`."""
+        return int(np.count_nonzero(self.counts(batch[0].shape)))
 
     def _size(self, requests: Resources) -> float:
         """A request's largest part of the whole room."""
@@ -238,8 +254,19 @@ class Space:
         """Rows of the domains where a selected pod stands; the first of its kind may go to any domain."""
         by_node: Mapping[str, int] = self._selected.get(term, {})
         if not any(by_node.values()) and term.matches(pod.namespace, pod.labels):
-            return self.nodes.domains(term.topology_key) >= 0
+            return self._openings(term)
         return self._domains_of(term, by_node)
+
+    def _openings(self, term: Term) -> Mask:
+        """Rows of the domains with room for all who want to be together there; all domains if none has it."""
+        codes = self.nodes.domains(term.topology_key)
+        labelled = codes >= 0
+        roomy = labelled.copy()
+        for shape, pods in self._together.get(term, {}).items():
+            counts = np.minimum(self.counts(shape)[labelled], pods)
+            sums = np.bincount(codes[labelled], weights=counts)
+            roomy[labelled] &= sums[codes[labelled]] >= pods
+        return roomy if roomy.any() else labelled
 
     def _domains_of(self, term: Term, by_node: Mapping[str, int]) -> Mask:
         """All rows in the same domain as one of the nodes that count."""
@@ -247,3 +274,12 @@ class Space:
         rows = [self.nodes.row[node] for node, n in by_node.items() if n > 0 and node in self.nodes.row]
         inside = np.unique(codes[rows])
         return np.isin(codes, inside[inside >= 0])
+
+
+def _wanting_company(pods: Iterable[PodRecord]) -> dict[Term, Counter[Shape]]:
+    """How many pods of each shape must stand in one domain, by the term that says so."""
+    together: dict[Term, Counter[Shape]] = {}
+    for pod in pods:
+        for term in pod.shape.constraints.affinity:
+            together.setdefault(term, Counter())[pod.shape] += 1
+    return together
