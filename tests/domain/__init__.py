@@ -1,0 +1,1 @@
+"""Tests of policy: tables, invariants and virtual time."""

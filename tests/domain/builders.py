@@ -1,0 +1,191 @@
+"""Objects as the API server sends them, in a few words each."""
+
+from collections.abc import Mapping, Sequence
+
+from extender.api import keys
+from extender.api.objects import (
+    Affinity,
+    Condition,
+    Container,
+    Gate,
+    Guarantee,
+    LabelSelector,
+    Meta,
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    NodeSpec,
+    NodeStatus,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodGroup,
+    PodGroupSpec,
+    PodGroupStatus,
+    PodSpec,
+    PodStatus,
+    Port,
+    Quantities,
+    Queue,
+    QueueSpec,
+    QueueStatus,
+    Requirement,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+)
+
+NAMESPACE = "team"
+SCHEDULER = "muster"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+
+def node(
+    name: str,
+    cpu: str = "4",
+    memory: str = "64Gi",
+    pods: str = "110",
+    zone: str = "",
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Taint] = (),
+    cordoned: bool = False,
+    more: Mapping[str, str] | None = None,
+) -> Node:
+    zones = {ZONE: zone} if zone else {}
+    return Node(
+        Meta(name=name, uid=f"uid-{name}", labels={HOSTNAME: name, **zones, **(labels or {})}),
+        NodeSpec(list(taints) or None, unschedulable=cordoned),
+        NodeStatus({"cpu": cpu, "memory": memory, "pods": pods, **(more or {})}),
+    )
+
+
+def pod(
+    name: str,
+    group: str = "",
+    cpu: str = "1",
+    role: str = "",
+    queue: str = "",
+    gated: bool = True,
+    on: str = "",
+    phase: str = "",
+    scheduler: str = SCHEDULER,
+    priority: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    selector: Mapping[str, str] | None = None,
+    tolerations: Sequence[Toleration] = (),
+    affinity: Affinity | None = None,
+    host_port: int = 0,
+    foreign_gate: str = "",
+    more: Mapping[str, str] | None = None,
+    uid: str = "",
+    created: str = "",
+) -> Pod:
+    annotations = {keys.GROUP_ANNOTATION: group, keys.ROLE: role, keys.QUEUE: queue}
+    gates = ([Gate(keys.GATE)] if gated and not on else []) + ([Gate(foreign_gate)] if foreign_gate else [])
+    container = Container(
+        ResourceRequirements({"cpu": cpu, **(more or {})}),
+        [Port(host_port=host_port)] if host_port else None,
+    )
+    return Pod(
+        Meta(
+            name=name,
+            namespace=NAMESPACE,
+            uid=uid or f"uid-{name}",
+            creation_timestamp=created or None,
+            labels=dict(labels or {}),
+            annotations={key: value for key, value in annotations.items() if value},
+        ),
+        PodSpec(
+            [container],
+            node_name=on,
+            scheduler_name=scheduler,
+            node_selector=dict(selector) if selector else None,
+            affinity=affinity,
+            tolerations=list(tolerations) or None,
+            scheduling_gates=gates or None,
+            priority=priority,
+        ),
+        PodStatus(phase=phase or ("Running" if on else "Pending")),
+    )
+
+
+def stranger(name: str, on: str = "", cpu: str = "1", labels: Mapping[str, str] | None = None) -> Pod:
+    """A pod that is not ours."""
+    return pod(name, cpu=cpu, on=on, gated=False, scheduler=keys.DEFAULT_SCHEDULER, labels=labels)
+
+
+def group(
+    name: str,
+    min_member: int,
+    queue: str = "",
+    roles: Mapping[str, int] | None = None,
+    priority_class: str = "",
+    created: str = "",
+    phase: str = "",
+    stood_whole: bool = False,
+    last_reason: str = "",
+    uid: str = "",
+    min_resources: Quantities | None = None,
+) -> PodGroup:
+    conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
+    if stood_whole:
+        conditions.append(Condition(keys.STOOD_WHOLE, "True"))
+    return PodGroup(
+        Meta(name=name, namespace=NAMESPACE, uid=uid or f"uid-{name}", creation_timestamp=created or None),
+        PodGroupSpec(
+            min_member,
+            dict(roles) if roles else None,
+            queue,
+            priority_class,
+            min_resources,
+        ),
+        PodGroupStatus(phase, conditions or None),
+    )
+
+
+def queue(
+    name: str,
+    weight: int = 1,
+    capability: Mapping[str, str] | None = None,
+    guarantee: Mapping[str, str] | None = None,
+    strategy: str = "",
+    priority: int = 0,
+    spec_state: str = "",
+    status_state: str = "",
+    created: str = "",
+) -> Queue:
+    return Queue(
+        Meta(name=name, uid=f"uid-{name}", creation_timestamp=created or None),
+        QueueSpec(
+            weight=weight,
+            capability=dict(capability) if capability else None,
+            guarantee=Guarantee(dict(guarantee)) if guarantee else None,
+            priority=priority,
+            dequeue_strategy=strategy,
+            state=spec_state,
+        ),
+        QueueStatus(status_state),
+    )
+
+
+# ---- affinity
+
+
+def _term(topology: str, labels: Mapping[str, str]) -> PodAffinityTerm:
+    return PodAffinityTerm(topology, LabelSelector(dict(labels)))
+
+
+def apart(topology: str = HOSTNAME, **labels: str) -> Affinity:
+    """Never in one domain with a pod of these labels."""
+    return Affinity(pod_anti_affinity=PodAffinity([_term(topology, labels)]))
+
+
+def together(topology: str = ZONE, **labels: str) -> Affinity:
+    """Only in a domain with a pod of these labels."""
+    return Affinity(pod_affinity=PodAffinity([_term(topology, labels)]))
+
+
+def on_nodes(key: str, operator: str, *values: str) -> Affinity:
+    term = NodeSelectorTerm([Requirement(key, operator, list(values) or None)])
+    return Affinity(node_affinity=NodeAffinity(NodeSelector([term])))

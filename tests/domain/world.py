@@ -1,0 +1,273 @@
+"""A small world around a Ledger: an API server's objects, a stock scheduler's calls, and a clock that is
+moved by hand."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import singledispatchmethod
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import Condition, Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.domain.claims import Claim, Stage
+from extender.domain.decide import decide
+from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
+from extender.domain.ledger import Confirmation, Ledger
+from extender.domain.reasons import Reason, Verdict
+from extender.domain.records import GroupKey, Ownership, Uid
+from extender.domain.snapshot import Limits
+from tests.domain import builders
+from tests.domain.builders import NAMESPACE, SCHEDULER
+
+_PATIENCE = 50
+
+
+class World:
+    def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
+        self.now = 1000.0
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Node] = {}
+        self.changes = 0
+        self.ledger = Ledger(
+            Ownership(frozenset({SCHEDULER})), limits, clock=lambda: self.now, on_change=self._note_change
+        )
+        self.add(*objects)
+
+    def _note_change(self) -> None:
+        self.changes += 1
+
+    # ---- the API server's side
+
+    def add(self, *objects: Any) -> "World":
+        """Add or replace objects; a list counts as its elements."""
+        for each in objects:
+            self._set(each)
+        return self
+
+    @singledispatchmethod
+    def _set(self, thing: Any) -> None:
+        raise TypeError(type(thing))
+
+    @_set.register
+    def _(self, thing: list) -> None:  # type: ignore[type-arg]
+        self.add(*thing)
+
+    @_set.register
+    def _(self, thing: Node) -> None:
+        self.nodes[thing.metadata.name] = thing
+        self.ledger.set_node(thing)
+
+    @_set.register
+    def _(self, thing: Pod) -> None:
+        self.pods[thing.metadata.name] = thing
+        self.ledger.set_pod(thing)
+
+    @_set.register
+    def _(self, thing: PodGroup) -> None:
+        self.ledger.set_group(thing)
+
+    @_set.register
+    def _(self, thing: Queue) -> None:
+        self.ledger.set_queue(thing)
+
+    @_set.register
+    def _(self, thing: Namespace) -> None:
+        self.ledger.set_namespace(thing)
+
+    @_set.register
+    def _(self, thing: PriorityClass) -> None:
+        self.ledger.set_priority_class(thing)
+
+    def drop_node(self, name: str) -> None:
+        del self.nodes[name]
+        self.ledger.drop_node(name)
+
+    def delete(self, *names: str) -> "World":
+        for name in names:
+            self.ledger.drop_pod(Uid(self.pods.pop(name).metadata.uid))
+        return self
+
+    def mark_deleted(self, name: str) -> None:
+        """The pod is on its way out: its kubelet still runs it."""
+        before = self.pods[name]
+        self.add(replace(before, metadata=replace(before.metadata, deletion_timestamp="2026-01-01T00:00:00Z")))
+
+    def bind(self, name: str, node: str) -> None:
+        before = self.pods[name]
+        self.add(replace(before, spec=replace(before.spec, node_name=node)))
+
+    def run(self, *names: str) -> "World":
+        for name in names:
+            self._phase(name, "Running")
+        return self
+
+    def finish(self, *names: str, phase: str = "Succeeded") -> "World":
+        for name in names:
+            self._phase(name, phase)
+        return self
+
+    def _phase(self, name: str, phase: str) -> None:
+        before = self.pods[name]
+        self.add(replace(before, status=replace(before.status, phase=phase)))
+
+    def ungate(self, *names: str) -> "World":
+        for name in names:
+            before = self.pods[name]
+            others = [gate for gate in before.spec.scheduling_gates or () if gate.name != keys.GATE]
+            self.add(replace(before, spec=replace(before.spec, scheduling_gates=others or None)))
+        return self
+
+    def refuse(self, name: str, words: str = "0/3 nodes are available: 3 Insufficient magic.") -> None:
+        """The scheduler finds no node for a pod and says so on its status."""
+        before = self.pods[name]
+        condition = Condition("PodScheduled", "False", "Unschedulable", words)
+        self.add(replace(before, status=replace(before.status, conditions=[condition])))
+
+    # ---- time
+
+    def advance(self, seconds: float) -> "World":
+        self.now += seconds
+        return self
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass as the server does: it decides again when the decisions say that time matters."""
+        until = self.now + seconds
+        self.settle()
+        while (wake_at := self.decisions.wake_at) is not None and wake_at <= until:
+            self.now = max(wake_at, self.now + 0.001)
+            self.settle()
+        self.now = until
+
+    # ---- deciding
+
+    def decide(self) -> Decisions:
+        return decide(self.ledger.snapshot(), self.ledger.decisions)
+
+    def settle(self) -> "World":
+        """Decide and publish until nothing changes."""
+        for _ in range(_PATIENCE):
+            decisions, before = self.decide(), self.ledger.version
+            self.ledger.publish(decisions)
+            if self.ledger.version == before:
+                return self
+        raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
+
+    @property
+    def decisions(self) -> Decisions:
+        return self.ledger.decisions
+
+    def decision(self, group: str) -> GroupDecision:
+        return self.decisions.groups[key(group)]
+
+    def queue(self, name: str) -> QueueDecision:
+        return self.decisions.queues[name]
+
+    def verdict(self, group: str) -> Verdict:
+        return self.decision(group).verdict
+
+    def reason(self, group: str) -> Reason | None:
+        return self.decision(group).reason
+
+    def detail(self, group: str) -> str:
+        return self.decision(group).detail
+
+    def verdicts(self, *groups: str) -> list[Verdict]:
+        return [self.verdict(group) for group in groups]
+
+    def plan(self, group: str) -> dict[str, str]:
+        """Nodes by the name of the pod."""
+        names = {pod.metadata.uid: name for name, pod in self.pods.items()}
+        return {names[uid]: node for uid, node in self.decision(group).plan.items()}
+
+    def claim(self, name: str) -> Claim | None:
+        return self.ledger.claim(Uid(self.pods[name].metadata.uid))
+
+    def stage(self, name: str) -> Stage | None:
+        claim = self.claim(name)
+        return claim.stage if claim else None
+
+    def stood_whole(self, group: str) -> bool:
+        self.ledger.snapshot()
+        return self.ledger.stood_whole(key(group))
+
+    # ---- the scheduler's side
+
+    def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
+        """A filter call. All nodes are offered unless told otherwise."""
+        uid = Uid(self.pods[name].metadata.uid)
+        return self.ledger.answer(uid, list(self.nodes) if offered is None else offered)
+
+    def hold(self, name: str, node: str) -> Reason | None:
+        return self.ledger.hold(Uid(self.pods[name].metadata.uid), node)
+
+    def release(self, name: str) -> None:
+        self.ledger.release(Uid(self.pods[name].metadata.uid))
+
+    def confirm(self, group: str) -> Confirmation:
+        return self.ledger.confirm(key(group))
+
+    def scheduler_takes(self, *names: str, offered: Sequence[str] | None = None) -> "World":
+        """The scheduler filters and binds each pod in turn, and our side of the bind call lets go whoever
+        may go."""
+        for name in names:
+            self.ungate(name)
+            nodes = self.answer(name, offered)
+            assert isinstance(nodes, list), f"{name} was refused: {nodes}"
+            refused = self.hold(name, nodes[0])
+            assert refused is None, f"the binding of {name} was refused: {refused}"
+            self.post(self.group_of(name))
+        return self
+
+    def group_of(self, name: str) -> str:
+        record = self.ledger.pod(Uid(self.pods[name].metadata.uid))
+        assert record is not None
+        return str(record.group).partition("/")[2]
+
+    def post(self, group: str) -> list[str]:
+        """Post the bindings of a group that is whole; returns whose."""
+        posted = [(claim.pod.name, claim.node) for claim in self.confirm(group).posting]
+        for name, node in posted:
+            self.bind(name, node)
+        return [name for name, _ in posted]
+
+    def start(self, *groups: str) -> "World":
+        """Settle, let the scheduler take everybody who has a plan, and run them."""
+        for each in groups:
+            self.settle()
+            names = list(self.plan(each))
+            assert names, f"{each} does not start: {self.decision(each)}"
+            self.scheduler_takes(*names).run(*names)
+        return self.settle()
+
+
+def key(group: str) -> GroupKey:
+    return GroupKey(f"{NAMESPACE}/{group}")
+
+
+def single(pod: str) -> str:
+    """The name of the group that a pod on its own makes."""
+    return f"pod:{pod}"
+
+
+def gang(
+    name: str,
+    members: int,
+    min_member: int | None = None,
+    queue: str = "",
+    roles: Mapping[str, int] | None = None,
+    priority_class: str = "",
+    created: str = "",
+    **pods: Any,
+) -> list[Any]:
+    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed."""
+    needed = members if min_member is None else min_member
+    record = builders.group(name, needed, queue, roles, priority_class, created)
+    return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
+
+
+def nodes(*names: str, **each: Any) -> list[Node]:
+    return [builders.node(name, **each) for name in names]
+
+
+def names(group: str, count: int) -> Iterable[str]:
+    return (f"{group}-{n}" for n in range(count))
