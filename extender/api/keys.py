@@ -12,6 +12,7 @@ BIND_MARK = "kube-muster.io/bind"
 MARKS = frozenset({PLACE_MARK, BIND_MARK})
 
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and why not
+STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup that once had all it needs running: never undone
 
 DEFAULT_QUEUE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"

@@ -29,7 +29,7 @@ class Meta(Wire, frozen=True):
     annotations: Labels | None = None
 
 
-class Condition(Wire, frozen=True):
+class Condition(Wire, frozen=True, omit_defaults=False):
     type: str
     status: str
     reason: str = ""
@@ -231,7 +231,6 @@ class PodGroupSpec(Wire, frozen=True):
 
 class PodGroupStatus(Wire, frozen=True):
     phase: str = ""
-    stood_whole: bool = False
     conditions: list[Condition] | None = None
 
 

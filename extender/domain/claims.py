@@ -147,6 +147,20 @@ class Claims:
             fits[row] = self.fits(pod, own.node)
         return fits
 
+    def idle(self, node: str) -> dict[str, int]:
+        """What all claims together leave on a node."""
+        return self.dimensions.mapping(self.free[self._row[node]])
+
+    def fullness(self, pod: PodRecord, node: str) -> float:
+        """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
+        row = self._row.get(node)
+        if row is None:
+            return 0.0
+        asked, there = self._vector(pod.shape), self.allocatable[row]
+        columns = np.flatnonzero((asked > 0) & (there > 0))
+        left = (self.free[row, columns] - asked[columns]) / there[columns]
+        return float(np.clip(1.0 - left, 0.0, 1.0).max(initial=0.0))
+
     def overcommitted(self, node: str) -> bool:
         row = self._row.get(node)
         return row is None or bool(np.any(self.room[row] < 0))

@@ -5,6 +5,7 @@ for decide(). One lock guards it, and nothing in here waits for anything. Durabl
 a restart the watches rebuild all of it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -26,7 +27,7 @@ from extender.domain.records import (
     queue_record,
 )
 from extender.domain.registry import Group, Registry
-from extender.domain.resources import offered
+from extender.domain.resources import Resources, offered
 from extender.domain.shapes import Shape, Shapes, node_taints
 from extender.domain.snapshot import Limits, Refusal, Snapshot, Start
 
@@ -84,9 +85,7 @@ class Ledger:
     def set_pod(self, pod: Pod) -> None:
         """Raises BadQuantity."""
         with self._lock:
-            namespace_queue = self._registry.namespace_queues.get(pod.metadata.namespace, "")
-            ours = self._ownership.owns(pod, namespace_queue)
-            record = pod_record(pod, self._shapes, ours)
+            record = pod_record(pod, self._shapes, self.owns(pod))
             before = self._pods.get(record.uid)
             if record == before:
                 return
@@ -115,8 +114,8 @@ class Ledger:
 
     def set_group(self, group: PodGroup) -> None:
         with self._lock:
-            self._registry.set_group(group_record(group))
-            self._changed()
+            if self._registry.set_group(group_record(group)):
+                self._changed()
 
     def drop_group(self, key: GroupKey) -> None:
         with self._lock:
@@ -190,6 +189,28 @@ class Ledger:
                     self._apply(decision)
 
     # ---- called by verbs
+
+    def owns(self, pod: Pod) -> bool:
+        """Whether a pod is ours."""
+        return self._ownership.owns(pod, self._registry.namespace_queues.get(pod.metadata.namespace, ""))
+
+    def knows_node(self, name: str) -> bool:
+        return self._claims.knows(name)
+
+    def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
+        """For each node the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
+        with self._lock:
+            pod = self._pods.get(uid)
+            return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
+
+    def could_lose(self, uids: Sequence[Uid]) -> bool:
+        """Whether these pods may be evicted together without breaking a gang or a start under way."""
+        with self._lock:
+            victims = [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
+            if any((claim := self._claims.get(pod.uid)) and _in_flight(claim) for pod in victims):
+                return False
+            losses = Counter(pod.group for pod in victims)
+            return all(self._registry.group(key).could_lose(lost) for key, lost in losses.items())
 
     def pod(self, uid: Uid) -> PodRecord | None:
         return self._pods.get(uid)
@@ -273,10 +294,30 @@ class Ledger:
         group = self._registry.groups.get(key)
         return group is not None and group.stood_whole
 
+    def find_pod(self, namespace: str, name: str) -> PodRecord | None:
+        """By name: for people. Everything else goes by UID."""
+        with self._lock:
+            named = (pod for pod in self._pods.values() if (pod.namespace, pod.name) == (namespace, name))
+            return next(named, None)
+
+    def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
+        """Each node's name, what it offers, what is idle beside all claims, and the claims."""
+        with self._lock:
+            return [
+                (
+                    node.name,
+                    node.allocatable,
+                    self._claims.idle(node.name),
+                    list(self._claims.on_node(node.name)),
+                )
+                for node in self._claims.table().nodes
+                if node
+            ]
+
     # ---- inside: pods
 
     def _claim_for(self, pod: PodRecord) -> None:
-        """A pod on a node holds room there; one that has finished holds none; a waiting one keeps its claim."""
+        """A pod on a node holds room there, a finished one none; a waiting one keeps its claim."""
         if pod.holds_room:
             self._claims.put(pod, pod.node, Stage.BOUND)
         elif pod.node or not pod.waiting:
@@ -458,3 +499,7 @@ class Ledger:
 
 def _is_held(claim: Claim) -> bool:
     return claim.stage is Stage.HELD
+
+
+def _in_flight(claim: Claim) -> bool:
+    return Stage.ANSWERED <= claim.stage <= Stage.POSTED

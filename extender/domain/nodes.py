@@ -42,8 +42,9 @@ class NodeTable:
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
         """The table of `nodes`, which differ from this one's in `rows` only."""
         table, changed = NodeTable(nodes), tuple(rows)
-        for key, (test, mask) in self._masks.items():
-            patched = np.resize(mask, len(table.nodes))
+        for key, (test, mask) in tuple(self._masks.items()):  # decide() may be adding to them
+            patched = np.zeros(len(table.nodes), dtype=np.bool_)
+            patched[: len(mask)] = mask
             for row in changed:
                 patched[row] = table._suits(test, row)
             table._masks[key] = (test, patched)

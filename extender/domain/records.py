@@ -9,7 +9,7 @@ from typing import NewType
 import msgspec
 
 from extender.api import keys
-from extender.api.objects import ContainerStatus, Pod, PodGroup, Queue
+from extender.api.objects import Condition, ContainerStatus, Pod, PodGroup, Queue
 from extender.api.quantities import BadQuantity
 from extender.domain.resources import Resources, asked, offered
 from extender.domain.selectors import Labels
@@ -115,9 +115,17 @@ class Ownership(msgspec.Struct, frozen=True):
         scheduler = pod.spec.scheduler_name
         if scheduler not in self.schedulers:
             return False
-        if scheduler != keys.DEFAULT_SCHEDULER:
+        if scheduler != keys.DEFAULT_SCHEDULER or _is_marked(pod):
             return True
         return bool(group_name(pod) or own_queue(pod) or namespace_queue)
+
+
+def _is_marked(pod: Pod) -> bool:
+    """Whether the admission policy took the pod for ours: nobody else would open its gate."""
+    if any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
+        return True
+    first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
+    return first is not None and not keys.MARKS.isdisjoint(first)
 
 
 def group_name(pod: Pod) -> str:
@@ -215,16 +223,15 @@ def group_record(group: PodGroup) -> GroupRecord:
         priority_class=spec.priority_class_name,
         created=meta.creation_timestamp or "",
         phase=group.status.phase,
-        stood_whole=group.status.stood_whole,
-        last_reason=_last_reason(group),
+        stood_whole=_condition(group, keys.STOOD_WHOLE).status == "True",
+        last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
     )
 
 
-def _last_reason(group: PodGroup) -> str:
-    """What the group's condition says that it waits for."""
+def _condition(group: PodGroup, kind: str) -> Condition:
     conditions = group.status.conditions or ()
-    return next((each.reason for each in conditions if each.type == keys.SCHEDULED), "")
+    return next((each for each in conditions if each.type == kind), Condition(kind, "Unknown"))
 
 
 def _group_fault(group: PodGroup) -> str:

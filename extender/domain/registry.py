@@ -65,7 +65,14 @@ class Group:
 
     def is_quorate(self) -> bool:
         """Whether the members that stand make the group whole, or it once was."""
-        return self.stood_whole or whole(*self.needs, Counter(self.standing.values()), len(self.standing))
+        if self.stood_whole:
+            return True
+        enough = len(self.standing) >= self.needs[0]
+        return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
+
+    def could_lose(self, members: int) -> bool:
+        """Whether the group stands, and still would with so many members less."""
+        return self.is_quorate() and len(self.standing) - members >= self.needs[0]
 
     @property
     def waits_for_nobody(self) -> bool:
@@ -96,12 +103,16 @@ class Registry:
     def touch(self, key: GroupKey) -> None:
         self._dirty.add(key)
 
-    def set_group(self, record: GroupRecord) -> None:
+    def set_group(self, record: GroupRecord) -> bool:
+        """True when anything that matters changed."""
         group = self.group(record.key)
+        if group.record == record:
+            return False
         if group.record is not None and group.record.uid != record.uid:
             group.forget_history()
         group.record = record
         self.touch(record.key)
+        return True
 
     def drop_group(self, key: GroupKey) -> None:
         if key in self.groups:

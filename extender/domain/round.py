@@ -25,7 +25,7 @@ class Round:
         self.shares = shares_of(snapshot)
         self.window_left = snapshot.limits.window
         self.decided: dict[GroupKey, GroupDecision] = {}
-        self.wake_at: list[float] = []
+        self.wake_at = [] if snapshot.refused_until is None else [snapshot.refused_until]
         self._allocated = {name: dict(queue.allocated) for name, queue in snapshot.queues.items()}
 
     def settle(self, decision: GroupDecision) -> None:

@@ -102,7 +102,8 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
-    """`room` has the amounts left on each row of `nodes` beside all pinned claims, without planned ones."""
+    """`room` has the amounts left on each row of `nodes` beside all pinned claims, without planned ones.
+    `refused`: rows where the scheduler refuses a shape, the first of them forgotten at `refused_until`."""
 
     version: int
     now: float
@@ -115,3 +116,4 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     refused: Mapping[Shape, frozenset[int]]
     queues: Mapping[str, QueueView]
     groups: Mapping[GroupKey, GroupView]
+    refused_until: float | None = None

@@ -109,4 +109,4 @@ class Cluster:
         except Invalid as fault:
             if "metadata.uid" not in fault.fields:
                 raise
-            raise Conflict(fault.status, fault.reason, fault.message) from fault
+            raise Conflict(409, "Conflict", fault.message) from fault

@@ -62,6 +62,8 @@ class Writers:
             threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True)
             for number in range(threads)
         ]
+
+    def start(self) -> None:
         for thread in self._threads:
             thread.start()
 

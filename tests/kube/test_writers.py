@@ -73,6 +73,7 @@ class Clock:
 @contextmanager
 def writers(threads: int = 1, **options: Any) -> Iterator[Writers]:
     running = Writers(threads, "test", **{"backoff": lambda: Backoff(0.001), **options})
+    running.start()
     try:
         yield running
     finally:

@@ -1,0 +1,90 @@
+"""The cycle: one thread that decides whenever something changed; at once when idle, else 20 times a second.
+
+Changes only set a flag; however many come while a decision is made, the next one sees them all.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from extender.domain.decide import decide
+from extender.domain.decisions import Decisions
+from extender.domain.ledger import Ledger
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+
+Listener = Callable[[Decisions], None]
+_SHORTEST = 0.05
+_HEARTBEAT = 0.5  # listeners look at least this often, for what changes without an event: a caller's hang-up
+
+
+class Cycle:
+    """`poke` says that something changed. `ready`: until it is true nothing is decided."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        listeners: Sequence[Listener],
+        ready: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._listeners = listeners
+        self._ready = ready
+        self._clock = clock
+        self._changed = threading.Event()
+        self._stopping = threading.Event()
+        self._seen = -1
+        self.last_run = clock()
+
+    def poke(self) -> None:
+        self._changed.set()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="decide", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._changed.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            started = self._clock()
+            try:
+                self.once()
+            except Exception:
+                log.exception("a cycle stumbled")
+            self._stopping.wait(max(_SHORTEST - (self._clock() - started), 0.0))
+            self._changed.wait(self._until_next())
+
+    def once(self) -> None:
+        """Decide if anything changed or is due, and let the listeners look."""
+        self._changed.clear()
+        if self._ready() and self._is_due():
+            self._decide()
+        for listener in self._listeners:
+            listener(self._ledger.decisions)
+        self.last_run = self._clock()
+
+    def _is_due(self) -> bool:
+        wake_at = self._ledger.decisions.wake_at
+        return self._ledger.version != self._seen or (wake_at is not None and self._clock() >= wake_at)
+
+    def _decide(self) -> None:
+        started = self._clock()
+        snapshot = self._ledger.snapshot()
+        self._seen = snapshot.version
+        decisions = decide(snapshot, self._ledger.decisions)
+        self._ledger.publish(decisions)
+        metrics.decision_seconds.observe(self._clock() - started)
+        metrics.decisions.inc()
+        verdicts = Counter((each.verdict, each.reason or "") for each in decisions.groups.values())
+        metrics.show_groups({(str(v), str(r)): n for (v, r), n in verdicts.items()})
+
+    def _until_next(self) -> float:
+        wake_at = self._ledger.decisions.wake_at
+        due = _HEARTBEAT if wake_at is None else wake_at - self._clock()
+        return min(max(due, 0.0), _HEARTBEAT)

@@ -1,0 +1,82 @@
+"""Leadership follows the scheduler: the replica whose neighbour holds the kube-scheduler Lease leads.
+
+Only that replica receives calls. The holder's identity begins with its host name, which a sidecar shares. A
+Lease that is not renewed leads nobody: once it was not seen to change for the renew deadline, all writes
+stop, whatever the clocks say.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from extender.api.objects import LeaseSpec
+from extender.kube.calls import Cluster
+from extender.kube.errors import ApiError, NotFound
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+
+_PERIOD = 2.0
+_RENEW_DEADLINE = 10.0  # of kube-scheduler, by default
+
+
+class Leadership:
+    """`leads()` is asked before every write."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        name: str,
+        host: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self._prefix = f"{host}_"
+        self._clock = clock
+        self._seen: LeaseSpec | None = None
+        self._until = clock()
+        self._led = False
+        self._stopping = threading.Event()
+
+    def leads(self) -> bool:
+        return self._clock() < self._until
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="leadership", daemon=True).start()
+
+    def stop(self) -> None:
+        self._until = self._clock()
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_PERIOD):
+            self.look()
+
+    def look(self) -> None:
+        """Read the Lease once and say so when the leadership changed."""
+        asked = self._clock()
+        try:
+            self._judge(self._cluster.lease(self._namespace, self._name, timeout=_PERIOD).spec, asked)
+        except NotFound:
+            self._until = asked
+        except ApiError as fault:
+            log.warning("the Lease could not be read", lease=self._name, error=str(fault))
+        self._tell()
+
+    def _judge(self, lease: LeaseSpec, asked: float) -> None:
+        if not (lease.holder_identity or "").startswith(self._prefix):
+            self._until = asked
+        elif lease != self._seen:
+            self._until = asked + _RENEW_DEADLINE
+        self._seen = lease
+
+    def _tell(self) -> None:
+        leads = self.leads()
+        metrics.leader.set(leads)
+        if leads is not self._led:
+            self._led = leads
+            log.info("leading" if leads else "not leading", lease=f"{self._namespace}/{self._name}")

@@ -1,0 +1,68 @@
+"""Releasing planned pods to the scheduler: nominate the planned node, open the gate, or nudge.
+
+The nomination makes the scheduler look at that node first, and at no other if it fits; it is written before
+the gate opens and never after. A pod without our gate that the scheduler has parked is nudged by one
+annotation, once for every plan made for it.
+"""
+
+from collections.abc import Callable
+
+from extender.domain.claims import Claim
+from extender.domain.decisions import Decisions
+from extender.domain.ledger import Ledger
+from extender.domain.records import PodRecord, Uid
+from extender.kube.calls import Cluster
+from extender.kube.errors import ApiError
+from extender.kube.writers import Writers
+from extender.telemetry import metrics
+
+Act = tuple[str, str]  # what was done for a pod, and for which planned node
+
+
+class Releaser:
+    def __init__(self, ledger: Ledger, cluster: Cluster, writers: Writers, leads: Callable[[], bool]) -> None:
+        self._ledger = ledger
+        self._cluster = cluster
+        self._writers = writers
+        self._leads = leads
+        self._done: dict[Uid, Act] = {}
+
+    def look(self, _: Decisions) -> None:
+        """Act on every planned pod that the scheduler has not taken up, once."""
+        if not self._leads():
+            return
+        planned = self._ledger.to_release()
+        waiting = {claim.pod.uid for claim in planned}
+        self._done = {uid: act for uid, act in self._done.items() if uid in waiting}
+        for claim in planned:
+            self._release(claim)
+
+    def _release(self, claim: Claim) -> None:
+        pod = claim.pod
+        if pod.gated:
+            self._once(pod, ("open", ""), lambda: self._open(pod, claim.node))
+        elif pod.unschedulable:
+            self._once(pod, ("nudge", claim.node), lambda: self._nudge(pod, claim))
+
+    def _once(self, pod: PodRecord, act: Act, write: Callable[[], None]) -> None:
+        if self._done.get(pod.uid) == act:
+            return
+        self._done[pod.uid] = act
+        self._writers.submit(("release", pod.uid), lambda: self._guarded(pod, write))
+
+    def _guarded(self, pod: PodRecord, write: Callable[[], None]) -> None:
+        """A write that failed is due again with the next look."""
+        try:
+            write()
+        except ApiError:
+            self._done.pop(pod.uid, None)
+            raise
+
+    def _open(self, pod: PodRecord, node: str) -> None:
+        if not self._ledger.waits_for_nobody(pod.group) and pod.nominated != node:
+            self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
+        self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
+        metrics.gates_opened.inc()
+
+    def _nudge(self, pod: PodRecord, claim: Claim) -> None:
+        self._cluster.nudge(pod.namespace, pod.name, pod.uid, f"{claim.node}-{claim.since:.3f}")

@@ -1,0 +1,67 @@
+"""Undoing starts that failed for good: the bound members of a group that never stood whole are evicted.
+
+An eviction that a disruption budget refuses is asked for again, and told, for as long as the decision stands.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from extender.domain.decisions import Decisions, GroupDecision
+from extender.domain.ledger import Ledger
+from extender.domain.records import PodRecord, Uid
+from extender.kube.calls import Cluster
+from extender.kube.errors import ApiError, NotFound
+from extender.kube.writers import Writers
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+
+_AGAIN = 3.0
+
+
+class Undoer:
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        writers: Writers,
+        leads: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._cluster = cluster
+        self._writers = writers
+        self._leads = leads
+        self._clock = clock
+        self._asked: dict[Uid, float] = {}
+
+    def look(self, decisions: Decisions) -> None:
+        if not self._leads():
+            return
+        undone = [decision for decision in decisions.groups.values() if decision.undo]
+        wanted = {uid for decision in undone for uid in decision.undo}
+        self._asked = {uid: at for uid, at in self._asked.items() if uid in wanted}
+        for decision in undone:
+            self._undo(decision)
+
+    def _undo(self, decision: GroupDecision) -> None:
+        for uid in decision.undo:
+            pod = self._ledger.pod(uid)
+            if pod is None or pod.deleting or self._clock() < self._asked.get(uid, 0.0):
+                continue
+            self._asked[uid] = self._clock() + _AGAIN
+            log.warning("undoing a start", pod=pod.key, group=decision.key, why=decision.detail)
+            self._writers.submit(("evict", uid), partial(self._evict, pod))
+
+    def _evict(self, pod: PodRecord) -> None:
+        try:
+            self._cluster.evict(pod.namespace, pod.name, pod.uid)
+        except NotFound:
+            return
+        except ApiError as fault:
+            metrics.evictions.labels("refused").inc()
+            log.warning("an eviction was refused", pod=pod.key, group=pod.group, error=str(fault))
+            raise
+        metrics.evictions.labels("done").inc()

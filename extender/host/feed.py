@@ -1,0 +1,105 @@
+"""The watches that feed the ledger, one reflector for each resource.
+
+Pods come last: which are ours, and in which queue they wait, depends on namespaces and groups.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Event, Thread
+from typing import Any, Generic, TypeVar
+
+from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.controllers.reporting import Reporter
+from extender.domain.ledger import Ledger
+from extender.domain.records import GroupKey, Uid
+from extender.kube.connection import Connection
+from extender.kube.inventory import Removed
+from extender.kube.reflector import Reflector
+from extender.kube.resources import NAMESPACES, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES
+from extender.verbs.newcomers import Newcomers
+
+T = TypeVar("T")
+_PATIENCE = 0.02
+_OLDEST = 180.0  # seconds without a word from a watch that sends bookmarks every minute
+
+
+class _Sink(Generic[T]):
+    def __init__(self, upsert: Callable[[T], None], remove: Callable[[Removed], None]) -> None:
+        self.upsert = upsert
+        self.remove = remove
+
+
+class Feed:
+    def __init__(
+        self, connection: Connection, ledger: Ledger, newcomers: Newcomers, reporter: Reporter
+    ) -> None:
+        self._ledger = ledger
+        self._newcomers = newcomers
+        self._reporter = reporter
+        self._stopping = Event()
+        watch = partial(Reflector[Any], connection)
+        self.reflectors: tuple[Reflector[Any], ...] = (
+            watch(
+                NAMESPACES,
+                Namespace,
+                _Sink(ledger.set_namespace, lambda gone: ledger.drop_namespace(gone.name)),
+            ),
+            watch(
+                PRIORITY_CLASSES,
+                PriorityClass,
+                _Sink(ledger.set_priority_class, lambda gone: ledger.drop_priority_class(gone.name)),
+            ),
+            watch(QUEUES, Queue, _Sink(ledger.set_queue, lambda gone: ledger.drop_queue(gone.name))),
+            watch(NODES, Node, _Sink(ledger.set_node, lambda gone: ledger.drop_node(gone.name))),
+            watch(POD_GROUPS, PodGroup, _Sink(self._set_group, self._drop_group)),
+            watch(PODS, Pod, _Sink(self._set_pod, self._drop_pod)),
+        )
+
+    def start(self) -> None:
+        *others, pods = self.reflectors
+        for reflector in others:
+            reflector.start()
+        Thread(target=self._start_after, args=[pods, others], name="feed", daemon=True).start()
+
+    def _start_after(self, last: Reflector[Any], others: Sequence[Reflector[Any]]) -> None:
+        while not all(reflector.synced for reflector in others):
+            if self._stopping.wait(_PATIENCE):
+                return
+        last.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for reflector in self.reflectors:
+            reflector.stop()
+
+    def synced(self) -> bool:
+        return all(reflector.synced for reflector in self.reflectors)
+
+    def checks(self) -> dict[str, Callable[[], str | None]]:
+        """For /readyz: what has not been read yet, or not been heard of for long."""
+        return {f"{each.resource.plural}-synced": partial(_state, each) for each in self.reflectors}
+
+    def _set_group(self, group: PodGroup) -> None:
+        self._reporter.see(group)
+        self._ledger.set_group(group)
+
+    def _drop_group(self, gone: Removed) -> None:
+        key = GroupKey(f"{gone.namespace}/{gone.name}")
+        self._reporter.forget(key)
+        self._ledger.drop_group(key)
+
+    def _set_pod(self, pod: Pod) -> None:
+        self._newcomers.seen(Uid(pod.metadata.uid))
+        self._ledger.set_pod(pod)
+
+    def _drop_pod(self, gone: Removed) -> None:
+        self._newcomers.seen(Uid(gone.uid))
+        self._ledger.drop_pod(Uid(gone.uid))
+
+
+def _state(reflector: Reflector[Any]) -> str | None:
+    if not reflector.synced:
+        return "not read yet"
+    silent = time.monotonic() - (reflector.last_heard or 0.0)
+    return f"not heard of for {silent:.0f} s" if silent > _OLDEST else None

@@ -1,0 +1,144 @@
+"""Everything put together: one process that watches a cluster, decides, and answers the scheduler.
+
+reflectors ──► Ledger ◄──► Cycle (decide) ──► Releaser, Reporter, Undoer, Barrier
+                 ▲                                                        ▲
+                 └───────── verbs: filter, prioritize, preempt, bind ─────┘
+"""
+
+import socket
+import time
+from threading import RLock
+
+from extender.api.configuration import Configuration
+from extender.controllers.cycle import Cycle
+from extender.controllers.leadership import Leadership
+from extender.controllers.releasing import Releaser
+from extender.controllers.reporting import Reporter
+from extender.controllers.undoing import Undoer
+from extender.domain.decisions import Decisions
+from extender.domain.ledger import Ledger
+from extender.domain.records import Ownership
+from extender.domain.snapshot import Limits
+from extender.host.feed import Feed
+from extender.host.gauges import show_gauges
+from extender.host.views import Views
+from extender.kube.calls import Cluster
+from extender.kube.connection import Connection
+from extender.kube.writers import Writers
+from extender.telemetry.logs import logger, set_up
+from extender.verbs.barrier import Barrier
+from extender.verbs.newcomers import Newcomers
+from extender.verbs.posting import Binder
+from extender.verbs.verbs import SchedulerVerbs
+from extender.web.app import create_app
+from extender.web.debug import create_debug_app
+from extender.web.health import Check, create_health_app
+from extender.web.listen import listen
+from extender.web.server import serve as serve_verbs
+from extender.web.side import SideServer
+
+log = logger(__name__)
+
+_STUCK = 30.0  # seconds without a cycle after which the process is not alive
+
+
+def serve(configuration: Configuration) -> None:
+    """Serve until told to stop. Raises InvalidConfiguration for a port in use."""
+    set_up(configuration.log_format, configuration.log_level)
+    listeners = [
+        listen("--listen", configuration.listen),
+        listen("--health-listen", configuration.health_listen),
+        listen("--debug-listen", configuration.debug_listen),
+    ]
+    connection = Connection.load(
+        configuration.kubeconfig or None,
+        configuration.context or None,
+        pool=configuration.binders + configuration.writers + 4,
+    )
+    host = Host(configuration, connection)
+    serve_verbs(
+        listeners[0],
+        app=lambda: create_app(host.verbs),
+        on_start=lambda: host.start(*listeners[1:]),
+        on_stop=host.stop,
+        window=configuration.window,
+    )
+
+
+class Host:
+    """Made before the fork, started after it: threads do not survive one."""
+
+    def __init__(self, configuration: Configuration, connection: Connection) -> None:
+        lease = configuration.lease
+        cluster = Cluster(connection)
+        self._configuration = configuration
+        self._leadership = Leadership(cluster, lease.namespace, lease.name, socket.gethostname())
+        self._writers = Writers(configuration.writers, "write", fence=self.leads)
+        self.ledger = Ledger(
+            Ownership(frozenset(configuration.scheduler_names)),
+            _limits(configuration),
+            clock=time.monotonic,
+            lock=RLock(),
+            on_change=lambda: self._cycle.poke(),
+        )
+        self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
+        self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
+        self._newcomers = Newcomers(self.ledger, time.monotonic)
+        self.verbs = SchedulerVerbs(self.ledger, self._barrier, self._newcomers, cluster)
+        reporter = Reporter(self.ledger, cluster, self._writers, self.leads)
+        self._feed = Feed(connection, self.ledger, self._newcomers, reporter)
+        self._views = Views(self.ledger, self._barrier, self._feed, configuration)
+        self._cycle = Cycle(
+            self.ledger,
+            (
+                self._barrier.obey,
+                Releaser(self.ledger, cluster, self._writers, self.leads).look,
+                Undoer(self.ledger, cluster, self._writers, self.leads).look,
+                reporter.look,
+                self._views.look,
+                self._keep_house,
+            ),
+            ready=self._feed.synced,
+        )
+
+    def leads(self) -> bool:
+        return self._configuration.leader_elect == "off" or self._leadership.leads()
+
+    def start(self, health: socket.socket, debug: socket.socket) -> None:
+        """Begin to watch and decide."""
+        self._writers.start()
+        self._binder.start()
+        if self._configuration.leader_elect == "follow":
+            self._leadership.start()
+        self._feed.start()
+        self._cycle.start()
+        SideServer("health", health, create_health_app(self._live(), self._feed.checks()))
+        SideServer("debug", debug, create_debug_app(self._views.table()))
+
+    def stop(self) -> None:
+        """Answer what is held, then stop. Called once, as soon as the end is near."""
+        self._barrier.stop()
+        self._leadership.stop()
+        self._cycle.stop()
+        self._writers.stop()
+        self._feed.stop()
+
+    def _keep_house(self, _: Decisions) -> None:
+        self._newcomers.forget_ghosts()
+        show_gauges(self._feed, self._writers)
+
+    def _live(self) -> dict[str, Check]:
+        return {"ping": lambda: None, "deciding": self._is_deciding}
+
+    def _is_deciding(self) -> str | None:
+        silent = time.monotonic() - self._cycle.last_run
+        return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
+
+
+def _limits(configuration: Configuration) -> Limits:
+    return Limits(
+        window=configuration.window,
+        start_deadline=configuration.bind_deadline,
+        backoff=configuration.start_backoff,
+        backoff_max=configuration.start_backoff_max,
+    )

@@ -1,0 +1,177 @@
+"""What /debug shows: the ledger and its decisions, for administrators."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from extender.api.configuration import Configuration, as_document
+from extender.domain.claims import Claim
+from extender.domain.decisions import Decisions, GroupDecision
+from extender.domain.ledger import Ledger
+from extender.domain.records import GroupKey, PodRecord
+from extender.domain.snapshot import GroupView
+from extender.host.feed import Feed
+from extender.verbs.barrier import Barrier
+
+View = Callable[..., object]
+_REMEMBERED = 1000
+
+
+class Views:
+    """Also listens to the cycle, to remember the latest decisions."""
+
+    def __init__(self, ledger: Ledger, barrier: Barrier, feed: Feed, configuration: Configuration) -> None:
+        self._ledger = ledger
+        self._barrier = barrier
+        self._feed = feed
+        self._configuration = configuration
+        self._before: Decisions = Decisions()
+        self._latest: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
+
+    def table(self) -> dict[str, View]:
+        return {
+            "queues": self.queues,
+            "podgroups": self.podgroups,
+            "podgroup": self.podgroup,
+            "nodes": self.nodes,
+            "pod": self.pod,
+            "held": self.held,
+            "decisions": self.decisions,
+            "bad-objects": self.bad_objects,
+            "config": lambda: as_document(self._configuration),
+        }
+
+    def look(self, decisions: Decisions) -> None:
+        """Remember what is newly decided."""
+        if decisions is self._before:
+            return
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        for key, decision in decisions.groups.items():
+            if self._before.groups.get(key) is not decision:
+                self._latest.append({"time": now, "podGroup": key, **_decision(decision)})
+        self._before = decisions
+
+    def queues(self) -> list[dict[str, Any]]:
+        return [msgspec.to_builtins(queue) for _, queue in sorted(self._ledger.decisions.queues.items())]
+
+    def podgroups(self) -> list[dict[str, Any]]:
+        decisions = self._ledger.decisions.groups
+        return [
+            {
+                "podGroup": key,
+                "minMember": view.min_member,
+                "placed": len(view.placed),
+                **_said(decisions, key),
+            }
+            for key, view in sorted(self._ledger.snapshot().groups.items())
+        ]
+
+    def podgroup(self, namespace: str, name: str) -> dict[str, Any] | None:
+        key = GroupKey(f"{namespace}/{name}")
+        view = self._ledger.snapshot().groups.get(key)
+        if view is None:
+            return None
+        said = _said(self._ledger.decisions.groups, key)
+        return {"podGroup": key, **_view(view), **said, "members": self._members(key)}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "allocatable": allocatable,
+                "idle": idle,
+                "claims": [_claim(each) for each in claims],
+            }
+            for name, allocatable, idle, claims in self._ledger.nodes()
+        ]
+
+    def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
+        record = self._ledger.find_pod(namespace, name)
+        if record is None:
+            return None
+        claim = self._ledger.claim(record.uid)
+        decision = self._ledger.decisions.groups.get(record.group)
+        return {
+            **_pod(record),
+            "ours": bool(record.group),
+            "podGroup": record.group,
+            "claim": _claim(claim) if claim else None,
+            "decision": _decision(decision) if decision else None,
+        }
+
+    def held(self) -> list[dict[str, Any]]:
+        now = time.monotonic()
+        return [
+            {
+                "pod": hold.pod.key,
+                "podGroup": hold.pod.group,
+                "node": hold.node,
+                "posting": not hold.waiting,
+                "secondsLeft": round(hold.deadline - now, 1),
+            }
+            for hold in self._barrier.held()
+        ]
+
+    def decisions(self, limit: int) -> list[dict[str, Any]]:
+        return list(self._latest)[-limit:][::-1]
+
+    def bad_objects(self) -> dict[str, dict[str, str]]:
+        return {
+            reflector.resource.plural: {
+                "/".join(filter(None, key)): why for key, why in reflector.bad.items()
+            }
+            for reflector in self._feed.reflectors
+        }
+
+    def _members(self, key: GroupKey) -> list[dict[str, Any]]:
+        pods = sorted(self._ledger.members(key), key=lambda pod: pod.name)
+        claims = [(pod, self._ledger.claim(pod.uid)) for pod in pods]
+        return [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims]
+
+
+def _said(decisions: Any, key: GroupKey) -> dict[str, Any]:
+    decision = decisions.get(key)
+    return _decision(decision) if decision else {"verdict": None}
+
+
+def _decision(decision: GroupDecision) -> dict[str, Any]:
+    said: dict[str, Any] = msgspec.to_builtins(decision)
+    return {name: value for name, value in said.items() if name != "key" and value not in ("", {}, [], None)}
+
+
+def _view(view: GroupView) -> dict[str, Any]:
+    return {
+        "queue": view.queue,
+        "minMember": view.min_member,
+        "minTaskMember": dict(view.min_task_member),
+        "priority": view.priority,
+        "stoodWhole": view.stood_whole,
+        "entitled": view.entitled,
+        "failures": view.start.failures,
+        "lastFailure": view.start.failure,
+        "placed": len(view.placed),
+        "pinned": len(view.pinned),
+        "waiting": len(view.waiting),
+        "allocated": dict(view.allocated),
+        "pending": dict(view.pending),
+    }
+
+
+def _pod(pod: PodRecord) -> dict[str, Any]:
+    return {
+        "pod": pod.key,
+        "uid": pod.uid,
+        "phase": pod.phase,
+        "node": pod.node,
+        "gated": pod.gated,
+        "requests": dict(pod.shape.requests),
+        "schedulerSays": pod.unschedulable,
+    }
+
+
+def _claim(claim: Claim) -> dict[str, str]:
+    return {"pod": claim.pod.key, "podGroup": claim.pod.group, "node": claim.node, "stage": claim.stage.name}

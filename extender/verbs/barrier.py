@@ -1,0 +1,210 @@
+"""The barrier: a bind call is held until the whole gang stands bound or held, then all are posted at once.
+
+This is a Permit stage for stock schedulers. Each held call is woken once, with its verdict:
+
+    hold ──► whole? ──► last check of every node ──► post in the pool ──► "" or an error
+      ├────► the group's start ended (Decisions)  ──► error
+      ├────► the caller hung up, the pod is gone  ──► claim freed, nothing is bound
+      └────► its deadline, or the process ends    ──► error
+
+A failed hold costs the scheduler a patch and seconds of backoff, so only the members concerned are failed.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from extender.domain.decisions import Decisions
+from extender.domain.ledger import Ledger
+from extender.domain.reasons import REFUSAL_PREFIX, Reason, Verdict
+from extender.domain.records import GroupKey, PodRecord, Uid
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+
+SUPERSEDED = f"{REFUSAL_PREFIX}another bind call came for the same pod"
+NODE_TAKEN = f"{REFUSAL_PREFIX}the node was taken before the whole group stood"
+ABANDONED = f"{REFUSAL_PREFIX}the caller hung up"
+POD_GONE = f"{REFUSAL_PREFIX}the pod is gone"
+START_ENDED = f"{REFUSAL_PREFIX}the start of the group was given up"
+TOO_LATE = f"{REFUSAL_PREFIX}the group did not stand whole in time"
+_LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
+STOPPING = f"{REFUSAL_PREFIX}Muster is stopping"
+
+
+class Caller(Protocol):
+    def gone(self) -> bool: ...
+
+
+class Hold:
+    """One bind call that waits: either it is posted, and its poster says how that went, or it is given up."""
+
+    def __init__(self, pod: PodRecord, node: str, caller: Caller, deadline: float) -> None:
+        self.pod = pod
+        self.node = node
+        self.caller = caller
+        self.deadline = deadline
+        self._posting = False
+        self._verdict: str | None = None
+        self._guard = threading.Lock()
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    @property
+    def waiting(self) -> bool:
+        return not self._posting and self._verdict is None
+
+    def begin_posting(self) -> bool:
+        """False when the hold was given up before, or is posted already."""
+        with self._guard:
+            begins = self.waiting
+            self._posting = self._posting or begins
+            return begins
+
+    def give_up(self, error: str) -> bool:
+        """End a hold that waits; false when it is posted, or ended before."""
+        with self._guard:
+            if not self.waiting:
+                return False
+            self._verdict = error
+        self._done.release()
+        return True
+
+    def finish(self, error: str) -> None:
+        """The outcome of its posting, said once."""
+        self._verdict = error
+        self._done.release()
+
+    def wait(self, seconds: float) -> str | None:
+        """The verdict: an error, empty for success; None when it did not come in time."""
+        if self._done.acquire(timeout=max(seconds, 0.0)):
+            self._done.release()
+        return self._verdict
+
+
+class Barrier:
+    """`post` is given holds that may be bound, and finishes each of them; it must not wait."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        post: Callable[[Hold], None],
+        longest_hold: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._post = post
+        self._longest_hold = longest_hold
+        self._clock = clock
+        self._holds: dict[Uid, Hold] = {}
+        self._by_group: dict[GroupKey, set[Uid]] = {}
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
+        """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound."""
+        hold = Hold(pod, node, caller, self._clock() + self._longest_hold)
+        if not self._enter(hold):
+            return STOPPING
+        refused = self._ledger.hold(pod.uid, node)
+        try:
+            if refused is not None:
+                return f"{REFUSAL_PREFIX}{refused}"
+            self.advance(pod.group)
+            if hold.wait(hold.deadline - self._clock()) is None:
+                self._give_up(hold, TOO_LATE)
+            verdict = hold.wait(_LAST_ANSWER)
+            return TOO_LATE if verdict is None else verdict
+        finally:
+            self._leave(hold)
+
+    def advance(self, group: GroupKey) -> None:
+        """Let a group go if it stands whole now."""
+        confirmation = self._ledger.confirm(group)
+        for claim in confirmation.lost:
+            if hold := self._holds.get(claim.pod.uid):
+                hold.give_up(NODE_TAKEN)
+        if confirmation.posting and not self._ledger.waits_for_nobody(group):
+            metrics.barrier_releases.inc()
+        for claim in confirmation.posting:
+            hold = self._holds.get(claim.pod.uid)
+            if hold is not None and hold.begin_posting():
+                self._post(hold)
+
+    def obey(self, decisions: Decisions) -> None:
+        """Bring the held calls in line with newly published decisions."""
+        self.sweep()
+        for group in self._waiting_groups():
+            decision = decisions.groups.get(group)
+            if decision is None or decision.verdict is Verdict.WAITING:
+                reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
+                self._fail_group(group, reason)
+            else:
+                self.advance(group)
+
+    def sweep(self) -> None:
+        """Let go of holds whose caller hung up or whose pod is gone."""
+        for hold in self._waiting():
+            if hold.caller.gone():
+                self._give_up(hold, ABANDONED)
+            elif self._ledger.claim(hold.pod.uid) is None:
+                hold.give_up(POD_GONE)
+
+    def stop(self) -> None:
+        """Answer everything that is held, now; what comes later is refused."""
+        self._stopping = True
+        for hold in self._waiting():
+            hold.give_up(STOPPING)
+
+    def release(self, hold: Hold) -> None:
+        """Free the claim of a hold that came to nothing, unless a newer call holds it."""
+        if self._holds.get(hold.pod.uid) is hold:
+            self._ledger.release(hold.pod.uid)
+
+    def held(self) -> list[Hold]:
+        """All calls in flight, for those who look."""
+        with self._lock:
+            return list(self._holds.values())
+
+    # ---- inside
+
+    def _enter(self, hold: Hold) -> bool:
+        with self._lock:
+            if self._stopping:
+                return False
+            before = self._holds.get(hold.pod.uid)
+            self._holds[hold.pod.uid] = hold
+            self._by_group.setdefault(hold.pod.group, set()).add(hold.pod.uid)
+            metrics.held_binds.set(len(self._holds))
+        if before is not None:
+            before.give_up(SUPERSEDED)
+        return True
+
+    def _leave(self, hold: Hold) -> None:
+        with self._lock:
+            if self._holds.get(hold.pod.uid) is hold:
+                del self._holds[hold.pod.uid]
+                of_group = self._by_group[hold.pod.group]
+                of_group.discard(hold.pod.uid)
+                if not of_group:
+                    del self._by_group[hold.pod.group]
+            metrics.held_binds.set(len(self._holds))
+
+    def _waiting(self) -> list[Hold]:
+        return [hold for hold in self.held() if hold.waiting]
+
+    def _waiting_groups(self) -> set[GroupKey]:
+        return {hold.pod.group for hold in self._waiting()}
+
+    def _fail_group(self, group: GroupKey, reason: Reason) -> None:
+        failed = [hold for hold in self._waiting() if hold.pod.group == group]
+        for hold in failed:
+            self._give_up(hold, START_ENDED)
+        metrics.barrier_aborts.labels(reason).inc()
+        log.warning("a start was given up", group=group, reason=reason, held=len(failed))
+
+    def _give_up(self, hold: Hold, error: str) -> None:
+        if hold.give_up(error):
+            self.release(hold)

@@ -1,0 +1,115 @@
+"""Posting bindings: a bounded pool of threads over one lean client.
+
+A binding whose outcome is unknown is resolved by reading the pod, and one that failed for a passing reason is
+tried again until its deadline; nothing is posted for a caller that hung up.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from extender.api.objects import Pod
+from extender.domain.reasons import REFUSAL_PREFIX
+from extender.kube.calls import Cluster
+from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+from extender.verbs.barrier import ABANDONED, POD_GONE, TOO_LATE, Hold
+
+log = logger(__name__)
+
+_LONGEST_REQUEST = 10.0
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+class Binder:
+    """`post(hold)` returns at once; the hold is finished by one of the threads. `release` frees the claim of
+    a hold that came to nothing."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        release: Callable[[Hold], None],
+        threads: int,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._release = release
+        self._clock = clock
+        self._pause = pause
+        self._queue: SimpleQueue[Hold] = SimpleQueue()
+        self._threads = threads
+
+    def start(self) -> None:
+        for number in range(self._threads):
+            threading.Thread(target=self._run, name=f"bind-{number}", daemon=True).start()
+
+    def post(self, hold: Hold) -> None:
+        self._queue.put(hold)
+
+    def _run(self) -> None:
+        while True:
+            self.bind(self._queue.get())
+
+    def bind(self, hold: Hold) -> None:
+        """Bind one held pod and finish its hold."""
+        try:
+            error = self._bind(hold)
+        except Exception:
+            log.exception("a binding stumbled", pod=hold.pod.key)
+            error = f"{REFUSAL_PREFIX}the binding failed"
+        metrics.bindings.labels("failed" if error else "bound").inc()
+        if error:
+            log.warning("a binding failed", pod=hold.pod.key, group=hold.pod.group, error=error)
+            self._release(hold)
+        hold.finish(error)
+
+    def _bind(self, hold: Hold) -> str:
+        pause = _FIRST_PAUSE
+        while True:
+            if hold.caller.gone():
+                return ABANDONED
+            remaining = hold.deadline - self._clock()
+            if remaining <= 0:
+                return TOO_LATE
+            error = self._try(hold, min(remaining, _LONGEST_REQUEST))
+            if error is not None:
+                return error
+            self._pause(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _try(self, hold: Hold, timeout: float) -> str | None:
+        """The error, empty for success; None when the same request is worth another try."""
+        pod = hold.pod
+        try:
+            self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, timeout)
+        except (Ambiguous, Conflict):
+            return self._what_became_of(hold)
+        except NotFound:
+            return POD_GONE
+        except ApiError as fault:
+            return None if fault.transient else f"{REFUSAL_PREFIX}{type(fault).__name__}"
+        return ""
+
+    def _what_became_of(self, hold: Hold) -> str | None:
+        try:
+            found = self._cluster.pod(hold.pod.namespace, hold.pod.name)
+        except NotFound:
+            return POD_GONE
+        except ApiError:
+            return None
+        return outcome(found, hold)
+
+
+def outcome(found: Pod, hold: Hold) -> str | None:
+    """What a pod, read after an unclear answer, says of its binding; None: it is still unbound."""
+    if found.metadata.uid != hold.pod.uid or found.metadata.deletion_timestamp is not None:
+        return POD_GONE
+    if not found.spec.node_name:
+        return None
+    if found.spec.node_name == hold.node:
+        return ""
+    return f"{REFUSAL_PREFIX}the pod is already bound to another node"

@@ -1,0 +1,135 @@
+"""The four verbs of the extender, as the stock scheduler calls them.
+
+Refusals are answers, not failures: one offered node carries the reason's constant message and the others are
+left out, which the scheduler reads as "unresolvable", so that nobody is preempted for a pod that waits.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from extender.api.objects import Pod
+from extender.api.protocol import (
+    BindingArgs,
+    BindingResult,
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
+    MetaVictims,
+    PreemptionArgs,
+    PreemptionResult,
+    Victim,
+)
+from extender.domain.ledger import Ledger
+from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.records import PodRecord, Uid
+from extender.kube.calls import Cluster
+from extender.kube.errors import ApiError, NotFound
+from extender.telemetry import metrics
+from extender.verbs.barrier import POD_GONE, Barrier, Caller
+from extender.verbs.newcomers import Newcomers
+
+NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
+ANOTHER_UID = f"{REFUSAL_PREFIX}the pod was replaced by another of the same name"
+ALREADY_BOUND = f"{REFUSAL_PREFIX}the pod is already bound"
+UNKNOWN_NODE = f"{REFUSAL_PREFIX}the node is unknown"
+UNREADABLE = f"{REFUSAL_PREFIX}the pod could not be read"
+
+_NULL = b"null"
+_LARGEST_SCORE = 10
+
+
+class SchedulerVerbs:
+    def __init__(self, ledger: Ledger, barrier: Barrier, newcomers: Newcomers, cluster: Cluster) -> None:
+        self._ledger = ledger
+        self._barrier = barrier
+        self._newcomers = newcomers
+        self._cluster = cluster
+
+    def filter(self, args: ExtenderArgs) -> FilterResult:
+        if not self._ledger.owns(args.pod):
+            return FilterResult(nodes=_given(args.nodes), node_names=_given(args.node_names))
+        if _given(args.node_names) is None:
+            return (
+                FilterResult(error=NODE_CACHE_NEEDED) if _given(args.nodes) else FilterResult(node_names=[])
+            )
+        self._newcomers.meet(args.pod)
+        nodes = msgspec.json.decode(args.node_names, type=list[str])
+        answer = self._ledger.answer(Uid(args.pod.metadata.uid), nodes)
+        return FilterResult(node_names=answer) if isinstance(answer, list) else _refused(answer, nodes)
+
+    def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+        """Packing: the fuller a node would be, the better. Pods that are not ours are not scored."""
+        if not self._ledger.owns(args.pod) or _given(args.node_names) is None:
+            return []
+        nodes = msgspec.json.decode(args.node_names, type=list[str])
+        fullness = self._ledger.fullness(Uid(args.pod.metadata.uid), nodes)
+        return [HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
+
+    def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+        error = self._bind(args, caller)
+        if error:
+            metrics.because("BindRefused")
+        return BindingResult(error)
+
+    def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+        """Pods of ours evict nobody. Others may, but not what would break a gang or a start under way."""
+        if self._ledger.owns(args.pod):
+            return PreemptionResult({})
+        candidates = _candidates(args)
+        return PreemptionResult(
+            {node: victims for node, victims in candidates.items() if self._spares_gangs(victims)}
+        )
+
+    def _bind(self, args: BindingArgs, caller: Caller) -> str:
+        pod = self._ledger.pod(Uid(args.pod_uid)) or self._look_up(args)
+        if isinstance(pod, str):
+            return pod
+        if (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
+            return ANOTHER_UID
+        if pod.node:
+            return ALREADY_BOUND
+        if not self._ledger.knows_node(args.node):
+            return UNKNOWN_NODE
+        return self._barrier.pass_through(pod, args.node, caller)
+
+    def _look_up(self, args: BindingArgs) -> PodRecord | str:
+        """A pod that the cache lacks is read; its claim can only be one of a group of one."""
+        try:
+            found = self._cluster.pod(args.pod_namespace, args.pod_name)
+        except NotFound:
+            return POD_GONE
+        except ApiError:
+            return UNREADABLE
+        if found.metadata.uid != args.pod_uid:
+            return ANOTHER_UID
+        self._newcomers.meet(found)
+        return self._ledger.pod(Uid(args.pod_uid)) or UNREADABLE
+
+    def _spares_gangs(self, victims: MetaVictims) -> bool:
+        return self._ledger.could_lose([Uid(victim.uid) for victim in victims.pods or ()])
+
+
+def _given(value: msgspec.Raw) -> msgspec.Raw | None:
+    return None if bytes(value) == _NULL else value
+
+
+def _refused(reason: Reason, nodes: list[str]) -> FilterResult:
+    metrics.because(reason)
+    return FilterResult(
+        node_names=[], failed_and_unresolvable_nodes={node: refusal(reason) for node in nodes[:1]}
+    )
+
+
+def _candidates(args: PreemptionArgs) -> Mapping[str, MetaVictims]:
+    """Victims by node in their short form, whichever the scheduler sent."""
+    if args.node_name_to_meta_victims is not None:
+        return args.node_name_to_meta_victims
+    return {
+        node: MetaVictims(_uids(victims.pods or ()), victims.num_pdb_violations)
+        for node, victims in (args.node_name_to_victims or {}).items()
+    }
+
+
+def _uids(pods: Iterable[Pod]) -> list[Victim]:
+    return [Victim(pod.metadata.uid) for pod in pods]
