@@ -8,6 +8,7 @@ from functools import cached_property
 
 from extender.domain.decisions import GroupDecision
 from extender.domain.deserved import EPSILON, Claimant, Share, divide, exceeded, share
+from extender.domain.quorum import missing
 from extender.domain.records import GroupKey, PodRecord
 from extender.domain.resources import PODS, Resources, add, show, total
 from extender.domain.snapshot import GroupView, QueueView, Snapshot
@@ -25,7 +26,9 @@ class Round:
         self.shares = shares_of(snapshot)
         self.window_left = snapshot.limits.window
         self.decided: dict[GroupKey, GroupDecision] = {}
-        self.wake_at = [] if snapshot.refused_until is None else [snapshot.refused_until]
+        self.claimants: list[GroupView] = []  # groups within their share that only lack room
+        self._room_is_kept = False
+        self.wake_at: list[float] = []
         self._allocated = {name: dict(queue.allocated) for name, queue in snapshot.queues.items()}
 
     def settle(self, decision: GroupDecision) -> None:
@@ -40,6 +43,13 @@ class Round:
     def queue_share(self, name: str) -> float:
         given = self.shares.get(name)
         return share(self._allocated.get(name, {}), given.deserved) if given else 0.0
+
+    def keep_room_of_claimants(self) -> None:
+        """Take out of the room, once, what groups within their share could stand on already: nobody may
+        borrow that."""
+        for group in () if self._room_is_kept else self.claimants:
+            self.space.place(missing(group).members, partly=True)
+        self._room_is_kept = True
 
     @cached_property
     def empty(self) -> Space:

@@ -44,6 +44,8 @@ def _keep_planned(round_: Round, group: GroupView) -> Growth:
 def grow(round_: Round, growths: list[Growth]) -> None:
     hungry = [growth for growth in growths if growth.kept.unplanned]
     for lending in (False, True):
+        if lending and hungry:
+            round_.keep_room_of_claimants()
         for growth in sorted(hungry, key=lambda each: _turn(round_, each.group)):
             _grow(round_, growth, lending)
     for growth in growths:

@@ -51,7 +51,6 @@ def _not_ready(round_: Round, group: GroupView) -> bool:
 class _Admission:
     def __init__(self, round_: Round) -> None:
         self._round = round_
-        self._claimants: list[GroupView] = []
         self._unclaimed: Space | None = None  # the room as it was before claims were kept
         self._head: dict[str, GroupKey] = {}  # of fifo queues: the group that must go first
         self._misfits: dict[Signature | None, tuple[Reason, str]] = {}
@@ -78,12 +77,10 @@ class _Admission:
         return over_share
 
     def keep_room_of_claimants(self) -> None:
-        """Take out of the room what groups at or below their share could stand on already."""
-        space = self._round.space
-        self._unclaimed = space.clone()
+        """From now on room is lent."""
+        self._unclaimed = self._round.space.clone()
         self._misfits.clear()
-        for group in self._claimants:
-            space.place(missing(group).members, partly=True)
+        self._round.keep_room_of_claimants()
 
     def _turn(self, name: str) -> Turn:
         queue = self._round.snapshot.queues[name].record
@@ -108,15 +105,15 @@ class _Admission:
             above = self._round.over_share(group.queue, requests_of(members))
             if above:
                 return None
-        return self._blocked(group, obstacle or self._start(group, members))
+        return self._blocked(group, obstacle or self._start(group, members), lending)
 
-    def _blocked(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
+    def _blocked(self, group: GroupView, decision: GroupDecision, lending: bool) -> GroupDecision:
         """Remember whom a waiting group blocks: the rest of a fifo queue, and those who would borrow."""
         if decision.verdict is Verdict.WAITING:
             if self._round.snapshot.queues[group.queue].record.strategy == _FIFO:
                 self._head[group.queue] = group.key
-            if decision.reason in _WAITS_FOR_ROOM:
-                self._claimants.append(group)
+            if decision.reason in _WAITS_FOR_ROOM and not lending:
+                self._round.claimants.append(group)
         return decision
 
     def _ceiling(self, group: GroupView, members: Sequence[PodRecord]) -> GroupDecision | None:
@@ -152,7 +149,7 @@ class _Admission:
 
     def _why_not(self, group: GroupView, members: Sequence[PodRecord]) -> tuple[Reason, str]:
         if self._unclaimed is not None and self._unclaimed.could_place(members):
-            claimants = ", ".join(sorted({each.queue for each in self._claimants}))
+            claimants = ", ".join(sorted({each.queue for each in self._round.claimants}))
             return Reason.QUEUE_SHARE, f"groups of {claimants} have a claim on the room"
         return explain(self._round, self._unclaimed or self._round.space, group, members)
 
