@@ -64,6 +64,7 @@ class Writers:
         ]
 
     def start(self) -> None:
+        """Begin with what has been submitted so far."""
         for thread in self._threads:
             thread.start()
 
@@ -92,7 +93,7 @@ class Writers:
             self._resting.clear()
             self._changed.notify_all()
         deadline = time.monotonic() + 1
-        for thread in self._threads:
+        for thread in filter(threading.Thread.is_alive, self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:

@@ -245,3 +245,10 @@ def test_stopping_begins_nothing_more_and_ends_the_threads(desk: Desk) -> None:
         assert pool.depth == 0
     assert desk.log == []
     assert not any(thread.name.startswith("test-") for thread in threading.enumerate())
+
+
+def test_stopping_before_the_start_is_no_fault(desk: Desk) -> None:
+    pool = Writers(1, "test")
+    pool.submit("a", desk.job("a"))
+    pool.stop()
+    assert pool.depth == 0
