@@ -36,6 +36,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     node: str
     stage: Stage
     since: float = 0.0
+    version: int = 0  # of the ledger, from which on the claim is as it is
 
 
 class Claims:
@@ -106,12 +107,12 @@ class Claims:
     def __iter__(self) -> Iterator[Claim]:
         return iter(self._claims.values())
 
-    def put(self, pod: PodRecord, node: str, stage: Stage, since: float = 0.0) -> None:
+    def put(self, pod: PodRecord, node: str, stage: Stage, since: float = 0.0, version: int = 0) -> None:
         """Set the claim of a pod, in place of any that it had."""
         before = self._claims.get(pod.uid)
         if before is not None:
             self._uncount(before)
-        claim = self._claims[pod.uid] = Claim(pod, node, stage, since)
+        claim = self._claims[pod.uid] = Claim(pod, node, stage, since, version)
         self._on_node.setdefault(node, {})[pod.uid] = claim
         self._count(claim, 1)
         if before is not None and before.node != node and before.stage.pinned:

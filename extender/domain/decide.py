@@ -28,7 +28,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
             standing.append(group)
         elif group.stood_whole:
             replacing.append(group)
-        elif group.start.admitted_at is not None or group.placed:
+        elif group.start.admitted_at is not None or group.placed or group.pinned:
             under_way.append(group)
         else:
             candidates.append(group)

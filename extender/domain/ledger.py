@@ -61,6 +61,7 @@ class Ledger:
         self._pods: dict[Uid, PodRecord] = {}
         self._refused: dict[tuple[Shape, str], tuple[int, float]] = {}
         self._decisions = Decisions()
+        self._moved_claims: dict[GroupKey, int] = {}  # the version at which a group's claims last moved
         self._version = 0
 
     # ---- fed by watches
@@ -166,6 +167,7 @@ class Ledger:
     def snapshot(self) -> Snapshot:
         with self._lock:
             groups, queues = self._registry.refresh(self._claims)
+            refused = self._remembered_refusals()
             return Snapshot(
                 version=self._version,
                 now=self._clock(),
@@ -175,18 +177,23 @@ class Ledger:
                 room=self._claims.room.copy(),
                 allocatable=self._claims.allocatable.copy(),
                 occupancy=self._claims.occupancy(),
-                refused=self._remembered_refusals(),
+                refused=refused,
                 queues=queues,
                 groups=groups,
+                refused_until=min((expires for _, expires in self._refused.values()), default=None),
             )
 
     def publish(self, decisions: Decisions) -> None:
         """Turn plans into claims. What filter has pinned since the snapshot was taken stays as it is."""
         with self._lock:
             before, self._decisions = self._decisions.groups, decisions
+            moved, version = self._moved_claims, decisions.version
+            self._moved_claims = {key: at for key, at in moved.items() if at > version}
             for key, decision in decisions.groups.items():
                 if before.get(key) is not decision:
                     self._apply(decision)
+                if before.get(key) is not decision or key in moved:
+                    self._replan(decision, version)
 
     # ---- called by verbs
 
@@ -229,6 +236,8 @@ class Ledger:
             claim = self._claims.get(uid)
             if pod is None or claim is None:
                 return self._why_not(pod)
+            if claim.stage >= Stage.POSTED:  # its binding may have reached the API server
+                return [claim.node] if claim.node in nodes else Reason.NO_ROOM
             group = self._registry.group(pod.group)
             if group.waits_for_nobody:
                 return self._all_that_fit(pod, nodes) or Reason.NO_ROOM
@@ -242,6 +251,8 @@ class Ledger:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is None or claim is None:
                 return self._why_not(pod)
+            if claim.stage is Stage.BOUND or (claim.node != node and claim.stage is Stage.POSTED):
+                return Reason.NO_ROOM
             if claim.node != node and not self._claims.fits(pod, node):
                 return Reason.NO_ROOM
             self._put(pod, node, Stage.HELD)
@@ -279,6 +290,10 @@ class Ledger:
                 for uid in decision.plan
                 if (claim := self._claims.get(uid)) and claim.stage is Stage.PLANNED
             ]
+
+    def awaits_the_scheduler(self) -> bool:
+        """Whether any pod is planned and open, so that the scheduler should ask for it."""
+        return any(not claim.pod.gated for claim in self.to_release())
 
     def waits_for_nobody(self, key: GroupKey) -> bool:
         """Whether a group is one pod that needs no other to start."""
@@ -323,7 +338,7 @@ class Ledger:
         elif pod.node or not pod.waiting:
             self._claims.drop(pod.uid)
         elif (claim := self._claims.get(pod.uid)) is not None:
-            self._claims.put(pod, claim.node, claim.stage, claim.since)
+            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version)
 
     @staticmethod
     def _moved(before: PodRecord | None, now: PodRecord) -> bool:
@@ -346,6 +361,8 @@ class Ledger:
     def _leave_group(self, pod: PodRecord) -> None:
         group = self._registry.group(pod.group)
         group.forget(pod.uid)
+        if group.record is None and not group.pods:
+            group.forget_history()
         self._registry.touch(pod.group)
 
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
@@ -368,12 +385,14 @@ class Ledger:
     # ---- inside: claims
 
     def _put(self, pod: PodRecord, node: str, stage: Stage) -> None:
-        self._claims.put(pod, node, stage, self._clock())
+        self._claims.put(pod, node, stage, self._clock(), self._version + 1)
+        self._moved_claims[pod.group] = self._version + 1
         self._restand(self._registry.group(pod.group), pod)
         self._registry.touch(pod.group)
 
     def _release(self, pod: PodRecord) -> None:
         self._claims.drop(pod.uid)
+        self._moved_claims[pod.group] = self._version + 1
         group = self._registry.group(pod.group)
         group.expected_since.pop(pod.uid, None)
         self._restand(group, pod)
@@ -435,8 +454,6 @@ class Ledger:
             group.start = start
             self._registry.touch(group.key)
             self._changed()
-        for pod in group.pods.values():
-            self._replan(group, pod, decision)
 
     def _started(self, group: Group, decision: GroupDecision) -> Start:
         start = group.start
@@ -451,12 +468,20 @@ class Ledger:
                 return msgspec.structs.replace(start, admitted_at=None)
         return start
 
-    def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision) -> None:
-        """Bring a waiting member's claim in line with its group's decision."""
+    def _replan(self, decision: GroupDecision, version: int) -> None:
+        group = self._registry.groups.get(decision.key)
+        if group is None:
+            return
+        for pod in group.pods.values():
+            self._replan_pod(group, pod, decision, version)
+
+    def _replan_pod(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
+        """Bring a waiting member's claim in line with its group's decision, made on `version`."""
         claim, node = self._claims.get(pod.uid), decision.plan.get(pod.uid)
         if claim is not None and claim.stage >= Stage.POSTED:
             return
-        if claim is not None and claim.stage.pinned and decision.verdict is not Verdict.WAITING:
+        is_newer = claim is not None and claim.version > version
+        if claim is not None and claim.stage.pinned and (is_newer or decision.verdict is not Verdict.WAITING):
             return
         if node is None and claim is not None:
             self._release(pod)

@@ -108,9 +108,10 @@ class Registry:
         group = self.group(record.key)
         if group.record == record:
             return False
-        if group.record is not None and group.record.uid != record.uid:
+        if group.record is None or group.record.uid != record.uid:
             group.forget_history()
         group.record = record
+        self._note_arrival(group)
         self.touch(record.key)
         return True
 
@@ -125,8 +126,16 @@ class Registry:
         if self._queues.get(record.name) == record:
             return False
         self._queues[record.name] = record
-        self._touch_all(group for group in self.groups.values() if self.queue_of(group) == record.name)
+        for group in self.groups.values():
+            if self.queue_of(group) == record.name:
+                self._note_arrival(group)
+                self.touch(group.key)
         return True
+
+    def _note_arrival(self, group: Group) -> None:
+        """A group whose queue is open when it comes stays entitled, however soon the queue is closed."""
+        if group.record is not None:
+            group.entitled = group.entitled or self._is_open(self.queue_of(group))
 
     def drop_queue(self, name: str) -> None:
         self._queues.pop(name, None)

@@ -28,7 +28,7 @@ class Round:
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.claimants: list[GroupView] = []  # groups within their share that only lack room
         self._room_is_kept = False
-        self.wake_at: list[float] = []
+        self.wake_at = [] if snapshot.refused_until is None else [snapshot.refused_until]
         self._allocated = {name: dict(queue.allocated) for name, queue in snapshot.queues.items()}
 
     def settle(self, decision: GroupDecision) -> None:

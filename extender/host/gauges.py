@@ -1,16 +1,56 @@
-"""Gauges that are read off the parts, once a cycle."""
+"""What is read off the parts once a cycle: gauges, counts of parts that do not count themselves, and a watch
+over the one mistake that nothing else shows: a scheduler that was never configured to call us."""
 
 import time
+from collections import Counter
 
+from extender.domain.ledger import Ledger
 from extender.host.feed import Feed
 from extender.kube.writers import Writers
 from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+
+_SILENCE = 60.0  # seconds with pods to start and without a call, after which it is said, and said again
 
 
-def show_gauges(feed: Feed, writers: Writers) -> None:
-    metrics.write_queue_depth.set(writers.depth)
-    for reflector in feed.reflectors:
-        name = reflector.resource.plural
-        metrics.cache_synced.labels(name).set(reflector.synced)
-        if reflector.last_heard is not None:
-            metrics.cache_age.labels(name).set(time.monotonic() - reflector.last_heard)
+class Gauges:
+    def __init__(self, feed: Feed, writers: Writers, ledger: Ledger) -> None:
+        self._feed = feed
+        self._writers = writers
+        self._ledger = ledger
+        self._counted: Counter[tuple[str, str]] = Counter()
+        self._expected_since: float | None = None
+
+    def show(self) -> None:
+        metrics.write_queue_depth.set(self._writers.depth)
+        for outcome, count in list(self._writers.outcomes.items()):
+            metrics.writes.labels(outcome).inc(self._more("writes", outcome, count))
+        for reflector in self._feed.reflectors:
+            name = reflector.resource.plural
+            metrics.cache_synced.labels(name).set(reflector.synced)
+            metrics.relists.labels(name).inc(self._more("relists", name, reflector.relists))
+            metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.bad_objects))
+            if reflector.last_heard is not None:
+                metrics.cache_age.labels(name).set(time.monotonic() - reflector.last_heard)
+        self._watch_over_the_scheduler()
+
+    def _more(self, kind: str, name: str, count: int) -> int:
+        """By how much a count has grown since it was last looked at."""
+        more = count - self._counted[kind, name]
+        self._counted[kind, name] = count
+        return more
+
+    def _watch_over_the_scheduler(self) -> None:
+        if metrics.first_call.is_set() or not self._ledger.awaits_the_scheduler():
+            self._expected_since = None
+            return
+        now = time.monotonic()
+        self._expected_since = self._expected_since or now
+        if now - self._expected_since > _SILENCE:
+            self._expected_since = now
+            log.warning(
+                "the scheduler has never called: is it running, is this server in its extenders, is its"
+                " urlPrefix this --listen address?"
+            )

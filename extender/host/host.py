@@ -9,7 +9,8 @@ import socket
 import time
 from threading import RLock
 
-from extender.api.configuration import Configuration
+from extender.api.configuration import Configuration, InvalidConfiguration
+from extender.controllers.chronicle import Chronicle
 from extender.controllers.cycle import Cycle
 from extender.controllers.leadership import Leadership
 from extender.controllers.releasing import Releaser
@@ -20,10 +21,11 @@ from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
 from extender.domain.snapshot import Limits
 from extender.host.feed import Feed
-from extender.host.gauges import show_gauges
+from extender.host.gauges import Gauges
 from extender.host.views import Views
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
+from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
 from extender.telemetry.logs import logger, set_up
 from extender.verbs.barrier import Barrier
@@ -39,6 +41,7 @@ from extender.web.side import SideServer
 
 log = logger(__name__)
 
+_READERS = 8  # watches, and single reads of pods and the Lease
 _STUCK = 30.0  # seconds without a cycle after which the process is not alive
 
 
@@ -50,12 +53,7 @@ def serve(configuration: Configuration) -> None:
         listen("--health-listen", configuration.health_listen),
         listen("--debug-listen", configuration.debug_listen),
     ]
-    connection = Connection.load(
-        configuration.kubeconfig or None,
-        configuration.context or None,
-        pool=configuration.binders + configuration.writers + 4,
-    )
-    host = Host(configuration, connection)
+    host = Host(configuration, _connect(configuration))
     serve_verbs(
         listeners[0],
         app=lambda: create_app(host.verbs),
@@ -63,6 +61,15 @@ def serve(configuration: Configuration) -> None:
         on_stop=host.stop,
         window=configuration.window,
     )
+
+
+def _connect(configuration: Configuration) -> Connection:
+    """Raises InvalidConfiguration where no cluster is named."""
+    connections = configuration.binders + configuration.writers + _READERS
+    try:
+        return Connection.load(configuration.kubeconfig or None, configuration.context or None, connections)
+    except NoConfiguration as fault:
+        raise InvalidConfiguration(f"--kubeconfig: {fault}") from fault
 
 
 class Host:
@@ -87,7 +94,9 @@ class Host:
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, self._newcomers, cluster)
         reporter = Reporter(self.ledger, cluster, self._writers, self.leads)
         self._feed = Feed(connection, self.ledger, self._newcomers, reporter)
-        self._views = Views(self.ledger, self._barrier, self._feed, configuration)
+        chronicle = Chronicle()
+        self._views = Views(self.ledger, self._barrier, self._feed, chronicle, configuration)
+        self._gauges = Gauges(self._feed, self._writers, self.ledger)
         self._cycle = Cycle(
             self.ledger,
             (
@@ -95,7 +104,7 @@ class Host:
                 Releaser(self.ledger, cluster, self._writers, self.leads).look,
                 Undoer(self.ledger, cluster, self._writers, self.leads).look,
                 reporter.look,
-                self._views.look,
+                chronicle.look,
                 self._keep_house,
             ),
             ready=self._feed.synced,
@@ -125,7 +134,7 @@ class Host:
 
     def _keep_house(self, _: Decisions) -> None:
         self._newcomers.forget_ghosts()
-        show_gauges(self._feed, self._writers)
+        self._gauges.show()
 
     def _live(self) -> dict[str, Check]:
         return {"ping": lambda: None, "deciding": self._is_deciding}

@@ -1,16 +1,15 @@
 """What /debug shows: the ledger and its decisions, for administrators."""
 
 import time
-from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from extender.api.configuration import Configuration, as_document
+from extender.controllers.chronicle import Chronicle
 from extender.domain.claims import Claim
-from extender.domain.decisions import Decisions, GroupDecision
+from extender.domain.decisions import GroupDecision
 from extender.domain.ledger import Ledger
 from extender.domain.records import GroupKey, PodRecord
 from extender.domain.snapshot import GroupView
@@ -18,19 +17,24 @@ from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
 
 View = Callable[..., object]
-_REMEMBERED = 1000
 
 
 class Views:
-    """Also listens to the cycle, to remember the latest decisions."""
+    """One method for each endpoint; all answers can be encoded as they are."""
 
-    def __init__(self, ledger: Ledger, barrier: Barrier, feed: Feed, configuration: Configuration) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        feed: Feed,
+        chronicle: Chronicle,
+        configuration: Configuration,
+    ) -> None:
         self._ledger = ledger
         self._barrier = barrier
         self._feed = feed
         self._configuration = configuration
-        self._before: Decisions = Decisions()
-        self._latest: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
+        self._chronicle = chronicle
 
     def table(self) -> dict[str, View]:
         return {
@@ -44,16 +48,6 @@ class Views:
             "bad-objects": self.bad_objects,
             "config": lambda: as_document(self._configuration),
         }
-
-    def look(self, decisions: Decisions) -> None:
-        """Remember what is newly decided."""
-        if decisions is self._before:
-            return
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        for key, decision in decisions.groups.items():
-            if self._before.groups.get(key) is not decision:
-                self._latest.append({"time": now, "podGroup": key, **_decision(decision)})
-        self._before = decisions
 
     def queues(self) -> list[dict[str, Any]]:
         return [msgspec.to_builtins(queue) for _, queue in sorted(self._ledger.decisions.queues.items())]
@@ -117,7 +111,10 @@ class Views:
         ]
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
-        return list(self._latest)[-limit:][::-1]
+        return [
+            {"time": entry.time, "podGroup": entry.decision.key, **_decision(entry.decision)}
+            for entry in self._chronicle.latest(limit)
+        ]
 
     def bad_objects(self) -> dict[str, dict[str, str]]:
         return {

@@ -7,6 +7,7 @@ groups, queues and nodes are never labels; they are in the logs and under /debug
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Event
 from time import perf_counter
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -34,6 +35,8 @@ scheduler_never_called = Gauge(
     "muster_scheduler_never_called", "1 until the scheduler calls for the first time: is it configured to?"
 )
 scheduler_never_called.set(1)
+
+first_call = Event()  # set once the scheduler has called any verb
 held_binds = Gauge("muster_held_binds", "Bind calls that wait for the rest of their gang.")
 bindings = Counter("muster_bindings_total", "Bindings posted to the API server.", ["outcome"])
 barrier_releases = Counter("muster_barrier_releases_total", "Gangs that stood whole and were bound.")
@@ -59,7 +62,7 @@ cache_age = Gauge(
 cache_synced = Gauge("muster_cache_synced", "1 once the resource has been read.", ["resource"])
 relists = Counter("muster_relists_total", "Times that a resource was read anew.", ["resource"])
 bad_objects = Counter("muster_bad_objects_total", "Objects that could not be read.", ["resource"])
-writes = Counter("muster_writes_total", "Writes to the API server.", ["kind", "outcome"])
+writes = Counter("muster_writes_total", "Writes to the API server, without bindings.", ["outcome"])
 write_queue_depth = Gauge("muster_write_queue_depth", "Writes that wait for a thread.")
 leader = Gauge("muster_leader", "1 while this replica leads.")
 
@@ -83,6 +86,7 @@ def counted(verb: str) -> Iterator[Call]:
     """Time and count one call of `verb`. Whoever answers it may say how it ended, and by `because` why."""
     last_verb_call.set_to_current_time()
     scheduler_never_called.set(0)
+    first_call.set()
     call, started = Call(), perf_counter()
     token = _call.set(call)
     try:
