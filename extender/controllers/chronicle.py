@@ -1,4 +1,4 @@
-"""What was decided when: a log line for every turn that a group takes, and the latest ones kept for /debug."""
+"""What was decided when: a log line for every turn a group takes, and the latest ones kept for /debug."""
 
 from collections import deque
 from collections.abc import Iterator

@@ -11,7 +11,6 @@ A pure function of the snapshot; `previous` only saves work. The order of a roun
 
 from extender.domain import starting, surplus, waiting
 from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
-from extender.domain.quorum import stands
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.round import Round
 from extender.domain.snapshot import GroupView, QueueView, Snapshot
@@ -24,7 +23,9 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         fault = None if group.placed else obstacle(round_, group)
         if fault is not None:
             round_.settle(fault)
-        elif stands(group):
+        elif group.rests:
+            round_.settle(GroupDecision(group.key, group.queue, Verdict.RUNNING))
+        elif group.stands:
             standing.append(group)
         elif group.stood_whole:
             replacing.append(group)

@@ -30,11 +30,6 @@ def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[st
     return members >= min_member and all(roles[role] >= n for role, n in needed.items())
 
 
-def stands(group: GroupView) -> bool:
-    roles = Counter(pod.role for pod in group.placed)
-    return whole(group.min_member, group.min_task_member, roles, len(group.placed))
-
-
 def missing(group: GroupView) -> Missing:
     """The members to start next so that the group stands: pinned ones first, then those with a plan."""
     candidates = [pod for pod, _ in group.pinned] + _by_preference(group)

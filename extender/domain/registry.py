@@ -211,6 +211,7 @@ class Registry:
             fault=record.fault if record else "",
             entitled=group.entitled,
             stood_whole=group.stood_whole,
+            stands=whole(*group.needs, Counter(pod.role for pod in members.placed), len(members.placed)),
             start=group.start,
             placed=tuple(members.placed),
             pinned=tuple(members.pinned),

@@ -53,7 +53,8 @@ class Start(msgspec.Struct, frozen=True):
 
 class GroupView(msgspec.Struct, frozen=True, eq=False):
     """A group with its members: those placed, those pinned (no plan may move their claim), and those that
-    wait, with the nodes planned for them. `entitled`: it came while its queue was open. `held_back`: members
+    wait, with the nodes planned for them. `stands`: those placed make it whole. `entitled`: it came while
+    its queue was open. `held_back`: members
     that gates of others keep."""
 
     key: GroupKey
@@ -66,6 +67,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False):
     fault: str
     entitled: bool
     stood_whole: bool
+    stands: bool
     start: Start
     placed: tuple[PodRecord, ...]
     pinned: tuple[tuple[PodRecord, str], ...]
@@ -76,6 +78,11 @@ class GroupView(msgspec.Struct, frozen=True, eq=False):
     held_back: int
     allocated: Resources
     pending: Resources
+
+    @property
+    def rests(self) -> bool:
+        """Whether the group stands and nobody waits to join it."""
+        return self.stands and not self.waiting and not self.pinned
 
     @property
     def order(self) -> tuple[int, str, str]:
