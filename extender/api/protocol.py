@@ -105,7 +105,7 @@ def _decode_respelled(body: bytes, kind: type[T]) -> T:
         given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         known = {spelling[key.lower()]: value for key, value in given.items() if key.lower() in spelling}
         return msgspec.json.decode(msgspec.json.encode(known), type=kind)
-    except msgspec.ValidationError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise MalformedRequest(str(fault)) from fault
 
 
