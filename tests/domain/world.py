@@ -90,7 +90,9 @@ class World:
     def mark_deleted(self, name: str) -> None:
         """The pod is on its way out: its kubelet still runs it."""
         before = self.pods[name]
-        self.add(replace(before, metadata=replace(before.metadata, deletion_timestamp="2026-01-01T00:00:00Z")))
+        self.add(
+            replace(before, metadata=replace(before.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+        )
 
     def bind(self, name: str, node: str) -> None:
         before = self.pods[name]

@@ -1,0 +1,101 @@
+"""Quantities: the API server's grammar, and rounding that never overcommits."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.api.quantities import BadQuantity, Quantity, at_least, at_most
+
+SUFFIXES = [
+    ("n", Fraction(1, 10**9)),
+    ("u", Fraction(1, 10**6)),
+    ("m", Fraction(1, 1000)),
+    ("", Fraction(1)),
+    ("k", Fraction(10**3)),
+    ("M", Fraction(10**6)),
+    ("G", Fraction(10**9)),
+    ("T", Fraction(10**12)),
+    ("P", Fraction(10**15)),
+    ("E", Fraction(10**18)),
+    ("Ki", Fraction(2**10)),
+    ("Mi", Fraction(2**20)),
+    ("Gi", Fraction(2**30)),
+    ("Ti", Fraction(2**40)),
+    ("Pi", Fraction(2**50)),
+    ("Ei", Fraction(2**60)),
+    ("e3", Fraction(1000)),
+    ("E3", Fraction(1000)),
+    ("e+3", Fraction(1000)),
+    ("e-3", Fraction(1, 1000)),
+]
+
+
+@pytest.mark.parametrize(("suffix", "factor"), SUFFIXES)
+def test_a_suffix_multiplies(suffix: str, factor: Fraction) -> None:
+    assert at_least(f"3{suffix}", 10**9) == 3 * factor * 10**9 or 3 * factor * 10**9 > 2**63 - 1
+    assert at_most(f"2{suffix}", 1) == int(2 * factor)
+
+
+@pytest.mark.parametrize(
+    ("text", "up", "down"),
+    [
+        ("1", 1, 1),
+        ("+1", 1, 1),
+        ("1.", 1, 1),
+        (".5", 1, 0),
+        ("0.1", 1, 0),
+        ("1.5", 2, 1),
+        ("1500m", 2, 1),
+        ("1n", 1, 0),
+        ("1.5Ki", 1536, 1536),
+        ("0.0001Ki", 1, 0),
+        ("-1.5", -1, -2),
+        ("0", 0, 0),
+        (2, 2, 2),
+        ("007", 7, 7),
+    ],
+)
+def test_requests_round_up_and_capacities_down(text: Quantity, up: int, down: int) -> None:
+    assert (at_least(text), at_most(text)) == (up, down)
+
+
+def test_cpu_is_counted_in_millicores() -> None:
+    assert at_least("0.1", 1000) == 100
+    assert at_least("100u", 1000) == 1
+    assert at_most("100u", 1000) == 0
+
+
+@pytest.mark.parametrize("text", ["16E", "9223372036854775808", "1e30", "1e999"])
+def test_a_number_too_large_is_the_largest(text: str) -> None:
+    assert at_least(text) == at_most(text) == 2**63 - 1
+    assert at_least(f"-{text}") == -(2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", ".", "-", "+", "1 ", " 1", "1 Gi", "1K", "1ki", "1KI", "1g", "1mi", "1Mi2", "1b", "1GiB",
+        "1e", "1e1.5", "1e1000", "1ee3", "1Ee3", "1kk", "1k3", "--1", "+-1", "1,5", "1_000", "0x10", "NaN",
+        "inf", "one", "1..5", "1.5.", "\u0661", "1\n", "1/2", "None", "True",
+    ],
+)  # fmt: skip
+def test_what_the_api_server_refuses_is_refused(text: str) -> None:
+    with pytest.raises(BadQuantity, match="is not a quantity"):
+        at_least(text)
+    with pytest.raises(BadQuantity):
+        at_most(text)
+
+
+@given(
+    st.decimals(min_value=0, max_value=10**6, places=6),
+    st.sampled_from([suffix for suffix, _ in SUFFIXES]),
+    st.sampled_from([1, 1000]),
+)
+def test_rounding_brackets_the_exact_value(number: object, suffix: str, scale: int) -> None:
+    exact = Fraction(str(number)) * dict(SUFFIXES)[suffix] * scale
+    up, down = at_least(f"{number}{suffix}", scale), at_most(f"{number}{suffix}", scale)
+    assert up - down == (exact.denominator != 1) or up == 2**63 - 1
+    assert down <= exact
+    assert up >= exact or up == 2**63 - 1
