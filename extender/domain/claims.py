@@ -184,6 +184,10 @@ class Claims:
     def unwatch_terms(self, pod: PodRecord) -> None:
         self._terms.unwatch(pod)
 
+    def keep_only(self, used: set[Shape]) -> None:
+        """Forget what was worked out for shapes that no pod has any more."""
+        self._vectors = {shape: vector for shape, vector in self._vectors.items() if shape in used}
+
     # ---- inside
 
     def _new_row(self, name: str) -> int:

@@ -42,7 +42,8 @@ def _unused(round_: Round, group: GroupView, pod: PodRecord) -> bool:
     """Whether the scheduler had its time to use the planned node, and did not.
 
     Its own refusal has a short grace (its view may lag ours); silence a longer one (it patches no condition
-    that did not change, so a member can be unplaceable without any sign but its absence).
+    that did not change, so a member can be unplaceable without any sign but its absence), and the longer
+    the more pods it has before it.
     """
     since, refusal = group.expected_since.get(pod.uid), group.refusals.get(pod.uid)
     if since is None:
@@ -50,7 +51,7 @@ def _unused(round_: Round, group: GroupView, pod: PodRecord) -> bool:
     if refusal is not None and refusal.at >= since:
         due = refusal.at + round_.limits.refusal_grace
     else:
-        due = since + round_.limits.arrival_grace
+        due = since + round_.limits.arrival_grace + round_.limits.arrival_grace_per_pod * round_.in_flight
     if round_.snapshot.now >= due:
         return True
     round_.wake_at.append(due)

@@ -32,6 +32,9 @@ from extender.domain.shapes import Shape, Shapes, node_taints
 from extender.domain.snapshot import Limits, Refusal, Snapshot, Start
 
 
+_FEW_SHAPES = 1000
+
+
 class Confirmation(msgspec.Struct, frozen=True):
     """The last check before binding: members to post, and those whose node is no longer theirs."""
 
@@ -58,6 +61,7 @@ class Ledger:
         self._claims = Claims()
         self._registry = Registry()
         self._shapes = Shapes()
+        self._most_shapes = _FEW_SHAPES
         self._pods: dict[Uid, PodRecord] = {}
         self._refused: dict[tuple[Shape, str], tuple[int, float]] = {}
         self._decisions = Decisions()
@@ -93,6 +97,7 @@ class Ledger:
             if before is not None and before.group and before.group != record.group:
                 self._leave_group(before)
             self._pods[record.uid] = record
+            self._forget_old_shapes()
             if record.group:
                 self._claims.watch_terms(record)
             self._claim_for(record)
@@ -295,6 +300,11 @@ class Ledger:
         """Whether any pod is planned and open, so that the scheduler should ask for it."""
         return any(not claim.pod.gated for claim in self.to_release())
 
+    def is_quorate(self, key: GroupKey) -> bool:
+        """Whether a group is whole in bound and held members."""
+        group = self._registry.groups.get(key)
+        return group is not None and group.is_quorate()
+
     def waits_for_nobody(self, key: GroupKey) -> bool:
         """Whether a group is one pod that needs no other to start."""
         group = self._registry.groups.get(key)
@@ -339,6 +349,14 @@ class Ledger:
             self._claims.drop(pod.uid)
         elif (claim := self._claims.get(pod.uid)) is not None:
             self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version)
+
+    def _forget_old_shapes(self) -> None:
+        """Now and then, once they have doubled in number."""
+        if len(self._shapes) > self._most_shapes:
+            used = {pod.shape for pod in self._pods.values()}
+            self._shapes.keep_only(used)
+            self._claims.keep_only(used)
+            self._most_shapes = 2 * len(used) + _FEW_SHAPES
 
     @staticmethod
     def _moved(before: PodRecord | None, now: PodRecord) -> bool:

@@ -18,6 +18,7 @@ from extender.domain.shapes import NodeTest, Shape
 
 Amounts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+_MOST_MASKS = 512  # more come from shapes that are long gone; those in use are soon worked out again
 FIRST_DIMENSIONS = (CPU, MEMORY, PODS)
 
 
@@ -42,6 +43,8 @@ class NodeTable:
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
         """The table of `nodes`, which differ from this one's in `rows` only."""
         table, changed = NodeTable(nodes), tuple(rows)
+        if len(self._masks) > _MOST_MASKS:
+            return table
         for key, (test, mask) in tuple(self._masks.items()):  # decide() may be adding to them
             patched = np.zeros(len(table.nodes), dtype=np.bool_)
             patched[: len(mask)] = mask

@@ -225,15 +225,16 @@ class Registry:
         )
 
     def _note_history(self, group: Group, queue: str, members: "Members") -> None:
-        """Facts that stay true once they were: it came in time, it stood whole."""
+        """Facts that stay true once they were: it came in time, it stood whole. A group of which no member is
+        left on a node stands no more: it starts anew, whole."""
         record = group.record
         came_before = record is not None and (
             record.phase in ("Inqueue", "Running") or record.last_reason not in _SAYS_NOTHING
         )
         group.entitled = group.entitled or came_before or bool(members.placed) or self._is_open(queue)
         roles = Counter(pod.role for pod in members.placed if pod.started)
-        stood = whole(*group.needs, roles, roles.total()) and bool(members.placed)
-        group.stood_whole = group.stood_whole or stood or (record is not None and record.stood_whole)
+        stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
+        group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
 
     def _is_open(self, queue: str) -> bool:
         record = self._queue(queue)

@@ -52,6 +52,11 @@ class Round:
         self._room_is_kept = True
 
     @cached_property
+    def in_flight(self) -> int:
+        """Pods that the scheduler has, or soon will have, on its hands for us."""
+        return sum(len(group.planned) + len(group.pinned) for group in self.snapshot.groups.values())
+
+    @cached_property
     def empty(self) -> Space:
         """The room if nothing ran at all."""
         return Space.empty(self.snapshot)

@@ -5,6 +5,7 @@ fit are worked out once per shape, not once per pod.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -105,7 +106,10 @@ class Shapes:
         key = (tuple(sorted(requests.items())), constraints)
         return self._known.setdefault(key, Shape(requests, constraints))
 
-    def forget_unused(self, used: set[Shape]) -> None:
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def keep_only(self, used: set[Shape]) -> None:
         self._known = {key: shape for key, shape in self._known.items() if shape in used}
 
 
@@ -155,13 +159,9 @@ def _namespaces(term: PodAffinityTerm, own: str) -> frozenset[str] | None:
     return frozenset(term.namespaces or [own])
 
 
-_SELECTORS: dict[bytes, LabelSelector | None] = {}
-
-
+@lru_cache(maxsize=4096)
 def _selector(encoded: bytes) -> LabelSelector | None:
-    if encoded not in _SELECTORS:
-        _SELECTORS[encoded] = msgspec.json.decode(encoded, type=LabelSelector | None)
-    return _SELECTORS[encoded]
+    return msgspec.json.decode(encoded, type=LabelSelector | None)
 
 
 def _node_terms(encoded: bytes) -> list[NodeSelectorTerm] | None:

@@ -18,10 +18,11 @@ class Limits(msgspec.Struct, frozen=True):
 
     window: int = 1000
     start_deadline: float = 120.0
-    start_deadline_base: float = 30.0
+    start_deadline_base: float = 60.0
     start_deadline_per_member: float = 0.1
     refusal_grace: float = 2.0
     arrival_grace: float = 15.0
+    arrival_grace_per_pod: float = 0.05
     stall_grace: float = 10.0
     refusal_memory: float = 60.0
     backoff: float = 5.0

@@ -12,7 +12,7 @@ A failed hold costs the scheduler a patch and seconds of backoff, so only the me
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from extender.domain.decisions import Decisions
@@ -28,8 +28,10 @@ SUPERSEDED = f"{REFUSAL_PREFIX}another bind call came for the same pod"
 NODE_TAKEN = f"{REFUSAL_PREFIX}the node was taken before the whole group stood"
 ABANDONED = f"{REFUSAL_PREFIX}the caller hung up"
 POD_GONE = f"{REFUSAL_PREFIX}the pod is gone"
+BOUND_ELSEWHERE = f"{REFUSAL_PREFIX}the pod is already bound to another node"
 START_ENDED = f"{REFUSAL_PREFIX}the start of the group was given up"
 TOO_LATE = f"{REFUSAL_PREFIX}the group did not stand whole in time"
+_SWEEP_PERIOD = 0.5  # seconds
 _LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
 STOPPING = f"{REFUSAL_PREFIX}Muster is stopping"
 
@@ -102,6 +104,7 @@ class Barrier:
         self._by_group: dict[GroupKey, set[Uid]] = {}
         self._lock = threading.Lock()
         self._stopping = False
+        self._sweep_at = 0.0
 
     def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
         """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound."""
@@ -121,7 +124,10 @@ class Barrier:
             self._leave(hold)
 
     def advance(self, group: GroupKey) -> None:
-        """Let a group go if it stands whole now."""
+        """Let a group go if it stands whole now, and all its callers are still there."""
+        if not self._ledger.is_quorate(group):
+            return
+        self._abandon(hold for hold in self._waiting() if hold.pod.group == group)
         confirmation = self._ledger.confirm(group)
         for claim in confirmation.lost:
             if hold := self._holds.get(claim.pod.uid):
@@ -134,8 +140,10 @@ class Barrier:
                 self._post(hold)
 
     def obey(self, decisions: Decisions) -> None:
-        """Bring the held calls in line with newly published decisions."""
-        self.sweep()
+        """Bring the held calls in line with newly published decisions, and now and then with the world."""
+        if self._clock() >= self._sweep_at:
+            self._sweep_at = self._clock() + _SWEEP_PERIOD
+            self.sweep()
         for group in self._waiting_groups():
             decision = decisions.groups.get(group)
             if decision is None or decision.verdict is Verdict.WAITING:
@@ -145,12 +153,14 @@ class Barrier:
                 self.advance(group)
 
     def sweep(self) -> None:
-        """Let go of holds whose caller hung up or whose pod is gone."""
+        """Let go of holds whose caller hung up or whose pod is gone or bound."""
+        self._abandon(self._waiting())
         for hold in self._waiting():
-            if hold.caller.gone():
-                self._give_up(hold, ABANDONED)
-            elif self._ledger.claim(hold.pod.uid) is None:
+            pod = self._ledger.pod(hold.pod.uid)
+            if pod is None or self._ledger.claim(pod.uid) is None:
                 hold.give_up(POD_GONE)
+            elif pod.node:
+                hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
 
     def stop(self) -> None:
         """Answer everything that is held, now; what comes later is refused."""
@@ -191,6 +201,11 @@ class Barrier:
                 if not of_group:
                     del self._by_group[hold.pod.group]
             metrics.held_binds.set(len(self._holds))
+
+    def _abandon(self, holds: Iterable[Hold]) -> None:
+        for hold in holds:
+            if hold.caller.gone():
+                self._give_up(hold, ABANDONED)
 
     def _waiting(self) -> list[Hold]:
         return [hold for hold in self.held() if hold.waiting]

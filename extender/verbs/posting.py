@@ -15,7 +15,7 @@ from extender.kube.calls import Cluster
 from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.verbs.barrier import ABANDONED, POD_GONE, TOO_LATE, Hold
+from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, TOO_LATE, Hold
 
 log = logger(__name__)
 
@@ -112,4 +112,4 @@ def outcome(found: Pod, hold: Hold) -> str | None:
         return None
     if found.spec.node_name == hold.node:
         return ""
-    return f"{REFUSAL_PREFIX}the pod is already bound to another node"
+    return BOUND_ELSEWHERE
