@@ -1,0 +1,191 @@
+"""The life of a queue, and which queue a pod belongs to."""
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import Meta, Namespace, PriorityClass
+from extender.domain.reasons import Reason, Verdict
+from extender.domain.records import queue_record
+from tests.domain.builders import NAMESPACE, group, pod, queue
+from tests.domain.world import World, gang, key, nodes, single
+
+RUNS, WAITS = Verdict.STARTING, Verdict.WAITING
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "with_groups", "without"),
+    [
+        ("", "", "Open", "Open"),
+        ("", "Open", "Open", "Open"),
+        ("", "Unknown", "Open", "Open"),
+        ("", "Closed", "Closing", "Closed"),
+        ("", "Closing", "Closing", "Closed"),
+        ("Open", "Closed", "Open", "Open"),
+        ("Open", "Closing", "Open", "Open"),
+        ("Open", "", "Open", "Open"),
+        ("Closed", "", "Closing", "Closed"),
+        ("Closed", "Open", "Closing", "Closed"),
+        ("Closed", "Closed", "Closing", "Closed"),
+    ],
+)
+def test_state_of_a_queue(spec: str, status: str, with_groups: str, without: str) -> None:
+    record = queue_record(queue("q", spec_state=spec, status_state=status))
+    assert (record.state(True), record.state(False)) == (with_groups, without)
+    assert record.open is (without == "Open")
+
+
+def test_decisions_tell_the_state() -> None:
+    world = World(nodes("a"), queue("q", spec_state="Closed")).settle()
+    assert world.queue("q").state == "Closed"
+    assert world.add(gang("g", 1, queue="q")).settle().queue("q").state == "Closing"
+
+
+def test_who_comes_after_the_queue_closed_waits() -> None:
+    world = World(nodes("a"), queue("q", spec_state="Closed"), gang("g", 1, queue="q")).settle()
+    assert (world.verdict("g"), world.reason("g")) == (WAITS, Reason.QUEUE_NOT_OPEN)
+    assert world.detail("g") == "queue q is Closing"
+    assert world.add(queue("q", spec_state="Open")).settle().verdict("g") is RUNS
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_who_came_before_the_queue_closed_is_scheduled(settled: bool) -> None:
+    world = World(nodes("a"), queue("q"), gang("g", 6, queue="q"))
+    if settled:
+        world.settle()
+    world.add(queue("q", spec_state="Closed")).settle()
+    assert world.queue("q").state == "Closing"
+    assert world.add(nodes("b")).settle().verdict("g") is RUNS
+
+
+def test_a_closing_queue_keeps_its_deserved_share() -> None:
+    world = World(
+        nodes("a"), queue("q"), queue("r"), gang("g", 4, queue="q"), gang("h", 4, queue="r")
+    ).settle()
+    before = world.queue("q").deserved
+    assert before["cpu"] == 2000
+    assert world.add(queue("q", spec_state="Closed")).settle().queue("q").deserved == before
+
+
+def test_a_pod_that_came_before_its_podgroup_entitles_nobody() -> None:
+    world = World(nodes("a"), queue("q", spec_state="Closed"), pod("g-0", "g")).settle()
+    assert world.reason("g") is Reason.GROUP_NOT_FOUND
+    assert world.add(group("g", 1, queue="q")).settle().reason("g") is Reason.QUEUE_NOT_OPEN
+
+
+@pytest.mark.parametrize(
+    ("record", "came_in_time"),
+    [
+        (group("g", 1, "q", phase="Inqueue"), True),
+        (group("g", 1, "q", phase="Running"), True),
+        (group("g", 1, "q", phase="Pending"), False),
+        (group("g", 1, "q", phase="Pending", last_reason=Reason.NO_ROOM), True),
+        (group("g", 1, "q", phase="Pending", last_reason=Reason.NOT_ENOUGH_MEMBERS), True),
+        (group("g", 1, "q", phase="Pending", last_reason=Reason.QUEUE_NOT_OPEN), False),
+        (group("g", 1, "q", phase="Pending", last_reason=Reason.QUEUE_NOT_FOUND), False),
+        (group("g", 1, "q", phase="Pending", last_reason=Reason.NOT_READY), False),
+    ],
+)
+def test_after_a_restart_the_group_itself_tells_whether_it_came_in_time(
+    record: object, came_in_time: bool
+) -> None:
+    world = World(nodes("a"), queue("q", spec_state="Closed"), record, pod("g-0", "g")).settle()
+    assert (world.verdict("g") is RUNS) is came_in_time
+
+
+def test_a_new_podgroup_of_the_same_name_is_another_group() -> None:
+    world = World(nodes("a"), queue("q"), gang("g", 5, queue="q")).settle()
+    world.add(queue("q", spec_state="Closed"), group("g", 5, "q", uid="another")).settle()
+    assert world.reason("g") is Reason.QUEUE_NOT_OPEN
+
+
+# ---- which queue
+
+
+def test_the_default_queue_is_assumed() -> None:
+    world = World(nodes("a"), gang("g", 1)).settle()
+    assert world.verdict("g") is RUNS
+    assert world.queue(keys.DEFAULT_QUEUE).state == "Open"
+
+
+def test_a_default_queue_that_somebody_made_counts() -> None:
+    world = World(nodes("a"), queue(keys.DEFAULT_QUEUE, spec_state="Closed"), gang("g", 1)).settle()
+    assert world.reason("g") is Reason.QUEUE_NOT_OPEN
+
+
+def namespace(queue_name: str) -> Namespace:
+    return Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: queue_name}))
+
+
+def test_a_namespace_names_the_queue_of_those_who_do_not() -> None:
+    world = World(nodes("a"), [queue(name) for name in "pqr"], namespace("p"))
+    world.add(gang("g", 1), gang("d", 1, queue="default"), gang("h", 1, queue="q"), pod("s"))
+    world.add(pod("t", queue="r")).settle()
+    queues = {name: world.decision(name).queue for name in ("g", "d", "h", single("s"), single("t"))}
+    assert queues == {"g": "p", "d": "p", "h": "q", single("s"): "p", single("t"): "r"}
+
+
+def test_a_podgroup_decides_over_its_pods() -> None:
+    world = World(nodes("a"), queue("p"), queue("q"), group("g", 1, "p"), pod("g-0", "g", queue="q")).settle()
+    assert world.decision("g").queue == "p"
+
+
+def test_a_queue_that_goes_leaves_its_groups_waiting() -> None:
+    world = World(nodes("a"), queue("q"), gang("g", 5, queue="q")).settle()
+    world.ledger.drop_queue("q")
+    assert world.settle().reason("g") is Reason.QUEUE_NOT_FOUND
+
+
+def test_a_pod_of_another_scheduler_is_not_ours() -> None:
+    world = World(nodes("a"), pod("p", scheduler=keys.DEFAULT_SCHEDULER)).settle()
+    assert not world.decisions.groups
+
+
+# ---- order inside a queue
+
+
+def test_priority_then_age_then_name() -> None:
+    high = PriorityClass(Meta(name="high"), 10)
+    world = World(
+        nodes("a", cpu="1"), high, gang("c", 1, created="2026-01-02"), gang("b", 1, created="2026-01-01")
+    )
+    world.add(gang("a", 1, created="2026-01-02"), gang("z", 1, priority_class="high", created="2026-01-03"))
+    started = []
+    for _ in range(4):
+        world.settle()
+        (first,) = [name for name in "abcz" if key(name) in world.decisions.groups and world.plan(name)]
+        started.append(first)
+        world.ledger.drop_group(key(first))
+        world.delete(f"{first}-0")
+    assert started == ["z", "b", "a", "c"]
+
+
+def test_the_default_priority_class_counts_for_groups_that_name_none() -> None:
+    low = PriorityClass(Meta(name="low"), -5)
+    world = World(nodes("a", cpu="1"), PriorityClass(Meta(name="base"), 3, global_default=True), low)
+    world.add(group("empty", 1), gang("low", 1, priority_class="low"), gang("plain", 1, created="2026-01-09"))
+    assert world.settle().verdict("plain") is RUNS
+    assert world.verdict("low") is WAITS
+
+
+def test_pods_on_their_own_go_by_their_own_priority() -> None:
+    world = World(nodes("a", cpu="1"), pod("a", priority=1), pod("b", priority=2)).settle()
+    assert [world.verdict(single(name)) for name in "ab"] == [WAITS, RUNS]
+
+
+def test_a_queue_of_higher_priority_goes_first() -> None:
+    queues = [queue("low", created="2026-01-01"), queue("high", priority=9, created="2026-01-02")]
+    world = World(nodes("a", cpu="1"), queues, gang("l", 1, queue="low"), gang("h", 1, queue="high")).settle()
+    assert (world.verdict("h"), world.verdict("l")) == (RUNS, WAITS)
+
+
+def test_an_unparsable_queue_says_so() -> None:
+    broken = queue("q", capability={"cpu": "four"})
+    world = World(nodes("a"), broken, gang("g", 1, queue="q"), gang("h", 1)).settle()
+    assert world.reason("g") is Reason.INVALID_SPEC
+    assert "'four'" in world.detail("g")
+    assert world.verdict("h") is RUNS
+    assert (
+        world.add(replace(broken, spec=replace(broken.spec, capability={"cpu": "4"}))).settle().verdict("g")
+        is RUNS
+    )

@@ -1,0 +1,71 @@
+"""minMember and minTaskMember."""
+
+from collections import Counter
+
+import pytest
+
+from extender.domain.quorum import whole
+from extender.domain.reasons import Reason, Verdict
+from tests.domain.builders import group, node, pod
+from tests.domain.world import World, gang
+
+
+@pytest.mark.parametrize(
+    ("min_member", "roles", "there", "is_whole"),
+    [
+        (3, {}, {"": 3}, True),
+        (3, {}, {"": 2}, False),
+        (3, {}, {"a": 1, "b": 2}, True),
+        (0, {}, {}, True),
+        (3, {"master": 1, "worker": 2}, {"master": 1, "worker": 2}, True),
+        (3, {"master": 1, "worker": 2}, {"worker": 3}, False),
+        (3, {"master": 1, "worker": 2}, {"master": 1, "worker": 1}, False),
+        (3, {"master": 1, "worker": 2}, {"master": 2, "worker": 2}, True),
+        (4, {"master": 1}, {"master": 1, "other": 2}, False),
+        (4, {"master": 1}, {"master": 1, "other": 3}, True),
+        (2, {"master": 1, "worker": 2}, {"worker": 2}, True),
+        (2, {"master": 1, "worker": 2}, {"worker": 1}, False),
+    ],
+)
+def test_whole(min_member: int, roles: dict[str, int], there: dict[str, int], is_whole: bool) -> None:
+    assert whole(min_member, roles, Counter(there), sum(there.values())) is is_whole
+
+
+ROLES = {"master": 1, "worker": 2}
+
+
+def test_members_are_chosen_for_their_roles() -> None:
+    workers = [pod(f"a-worker-{n}", "g", role="worker") for n in range(5)]
+    world = World(node("n", cpu="3"), group("g", 3, roles=ROLES), workers, pod("master", "g", role="master"))
+    assert set(world.settle().plan("g")) == {"master", "a-worker-0", "a-worker-1"}
+
+
+def test_a_role_that_is_not_there_is_named() -> None:
+    world = World(node("n"), group("g", 3, roles=ROLES), [pod(f"w{n}", "g", role="worker") for n in range(3)])
+    assert world.settle().reason("g") is Reason.NOT_ENOUGH_MEMBERS
+    assert world.detail("g") == "3 of 3 members there, lacking 1 of role master"
+
+
+def test_members_that_gates_of_others_keep_are_told() -> None:
+    world = World(node("n"), gang("g", 2, foreign_gate="quota.example/gate")).settle()
+    assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
+    assert world.detail("g") == "0 of 2 members there; 2 held back by gates of others"
+
+
+def test_important_members_first() -> None:
+    world = World(node("n", cpu="2"), group("g", 2))
+    world.add(pod("a", "g"), pod("b", "g", priority=5), pod("c", "g", priority=9)).settle()
+    assert set(world.plan("g")) == {"b", "c"}
+
+
+def test_finished_members_count() -> None:
+    world = World(node("n", cpu="3"), gang("g", 3)).start("g").finish("g-0", "g-1")
+    assert world.settle().verdict("g") is Verdict.RUNNING
+    assert world.reason("g") is None
+
+
+def test_a_group_of_no_members_stands() -> None:
+    world = World(node("n", cpu="1"), gang("g", 2, min_member=0)).settle()
+    assert world.verdict("g") is Verdict.RUNNING
+    assert len(world.plan("g")) == 1
+    assert world.reason("g") is Reason.QUEUE_CEILING
