@@ -1,0 +1,223 @@
+"""Every reason for which a group waits, and what the user reads of it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from extender.domain.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
+from extender.domain.snapshot import Limits
+from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue, stranger
+from tests.domain.world import World, gang, nodes
+
+GPU = "x.io/gpu"
+
+
+class Case(NamedTuple):
+    reason: Reason
+    detail: str
+    make: Callable[[], World]
+
+
+def refused_everywhere() -> World:
+    world = World(node("n"), gang("g", 2)).settle().ungate("g-0", "g-1")
+    world.refuse("g-0", "0/1 nodes are available: 1 node(s) had no magic.")
+    world.pass_time(8.0)
+    return world
+
+
+CASES = {
+    "no PodGroup": Case(
+        Reason.GROUP_NOT_FOUND,
+        "PodGroup team/g does not exist",
+        lambda: World(node("n"), pod("g-0", "g")),
+    ),
+    "no queue": Case(
+        Reason.QUEUE_NOT_FOUND,
+        "queue q does not exist",
+        lambda: World(node("n"), gang("g", 1, queue="q")),
+    ),
+    "negative minMember": Case(
+        Reason.INVALID_SPEC,
+        "spec.minMember is -1; it must be 0 or more",
+        lambda: World(node("n"), group("g", -1), pod("g-0", "g")),
+    ),
+    "negative minTaskMember": Case(
+        Reason.INVALID_SPEC,
+        "spec.minTaskMember[ps] is -2; it must be 0 or more",
+        lambda: World(node("n"), group("g", 1, roles={"ps": -2}), pod("g-0", "g")),
+    ),
+    "minResources that do not parse": Case(
+        Reason.INVALID_SPEC,
+        "spec.minResources: '1 core' is not a quantity such as 500m, 2 or 1.5Gi",
+        lambda: World(node("n"), group("g", 1, min_resources={"cpu": "1 core"}), pod("g-0", "g")),
+    ),
+    "queue not open": Case(
+        Reason.QUEUE_NOT_OPEN,
+        "queue q is Closing",
+        lambda: World(node("n"), queue("q", spec_state="Closed"), gang("g", 1, queue="q")),
+    ),
+    "too few members": Case(
+        Reason.NOT_ENOUGH_MEMBERS,
+        "2 of 3 members there",
+        lambda: World(node("n"), gang("g", 2, min_member=3)),
+    ),
+    "no members at all": Case(
+        Reason.NOT_ENOUGH_MEMBERS, "0 of 3 members there", lambda: World(node("n"), group("g", 3))
+    ),
+    "a member larger than any node": Case(
+        Reason.NEVER_FITS,
+        "no node can hold cpu 5 (2 suit)",
+        lambda: World(nodes("a", "b"), gang("g", 1, cpu="5")),
+    ),
+    "a member that no node suits": Case(
+        Reason.NEVER_FITS,
+        "no node can hold cpu 1 (0 suit)",
+        lambda: World(nodes("a", "b"), gang("g", 1, selector={"disk": "tape"})),
+    ),
+    "a gang larger than the suitable nodes": Case(
+        Reason.NEVER_FITS,
+        "5 members are more than all suitable nodes hold when empty",
+        lambda: World(nodes("a", "b"), gang("g", 5, selector={HOSTNAME: "a"})),
+    ),
+    "a gang with more members that stand apart than nodes": Case(
+        Reason.NEVER_FITS,
+        "3 members are more than all suitable nodes hold when empty",
+        lambda: World(nodes("a", "b"), gang("g", 3, labels={"app": "x"}, affinity=apart(app="x"))),
+    ),
+    "a gang with one host port on too few nodes": Case(
+        Reason.NEVER_FITS,
+        "3 members are more than all suitable nodes hold when empty",
+        lambda: World(nodes("a", "b"), gang("g", 3, host_port=80)),
+    ),
+    "a gang larger than its queue may grow": Case(
+        Reason.NEVER_FITS,
+        "larger than queue q may grow: cpu: 0 held + 3 asked > 2",
+        lambda: World(nodes("a"), queue("q", capability={"cpu": "2"}), gang("g", 3, queue="q")),
+    ),
+    "a resource that nobody has": Case(
+        Reason.NEVER_FITS,
+        f"larger than queue default may grow: {GPU}: 0 held + 1 asked > 0",
+        lambda: World(nodes("a"), gang("g", 1, more={GPU: "1"})),
+    ),
+    "a guaranteed resource that nobody has": Case(
+        Reason.NEVER_FITS,
+        f"no node can hold cpu 1 {GPU} 1 (1 suit)",
+        lambda: World(nodes("a"), queue("q", guarantee={GPU: "9"}), gang("g", 1, queue="q", more={GPU: "1"})),
+    ),
+    "the queue's ceiling is reached": Case(
+        Reason.QUEUE_CEILING,
+        "queue q: cpu: 2 held + 2 asked > 3",
+        lambda: (
+            World(
+                nodes("a"),
+                queue("q", capability={"cpu": "3"}),
+                gang("first", 2, queue="q", created="2026-01-01"),
+            )
+            .start("first")
+            .add(gang("g", 2, queue="q", created="2026-01-02"))
+        ),
+    ),
+    "what others are guaranteed is out of reach": Case(
+        Reason.NEVER_FITS,
+        "larger than queue q may grow: cpu: 0 held + 3 asked > 2",
+        lambda: World(nodes("a"), queue("q"), queue("r", guarantee={"cpu": "2"}), gang("g", 3, queue="q")),
+    ),
+    "above its share while others have a claim": Case(
+        Reason.QUEUE_SHARE,
+        "groups of r have a claim on the room",
+        lambda: (
+            World(nodes("a", "b", cpu="3"), queue("q"), queue("r"))
+            .add(stranger("s", on="a"), stranger("t", on="b"))
+            .add(gang("h", 3, queue="q", created="2026-01-01"))
+            .start("h")
+            .add(gang("big", 3, queue="r"), gang("g", 1, queue="q", created="2026-01-02"))
+        ),
+    ),
+    "behind the head of a fifo queue": Case(
+        Reason.BEHIND_OTHERS,
+        "team/head goes first in queue q",
+        lambda: World(
+            nodes("a"),
+            queue("q", strategy="fifo"),
+            stranger("s", on="a"),
+            gang("head", 4, queue="q", created="2026-01-01"),
+            gang("g", 1, queue="q", created="2026-01-02"),
+        ),
+    ),
+    "no room": Case(
+        Reason.NO_ROOM,
+        "cpu: 3 needed, 2 left on suitable nodes; room for 2 of 3 members",
+        lambda: World(nodes("a"), stranger("s", on="a", cpu="2"), gang("g", 3)),
+    ),
+    "room only in pieces": Case(
+        Reason.FRAGMENTED,
+        "room for 0 of 1 members at once",
+        lambda: World(
+            nodes("a", "b"),
+            [stranger(f"s{n}", on=n, cpu="2") for n in "ab"],
+            gang("g", 1, cpu="4"),
+        ),
+    ),
+    "backing off": Case(
+        Reason.BACKING_OFF,
+        "0/1 nodes are available: 1 node(s) had no magic.",
+        lambda: _refused_once(),
+    ),
+    "the window is full": Case(
+        Reason.WINDOW_FULL,
+        "2 members to start, window 3",
+        lambda: World(node("n"), limits=Limits(window=3)).add(gang("f", 2), gang("g", 2)),
+    ),
+    "larger than the window": Case(
+        Reason.TOO_LARGE_FOR_WINDOW,
+        "4 members, window 3",
+        lambda: World(node("n"), limits=Limits(window=3)).add(gang("g", 4)),
+    ),
+    "refused by the scheduler": Case(
+        Reason.REFUSED_BY_SCHEDULER,
+        "0/1 nodes are available: 1 node(s) had no magic.",
+        refused_everywhere,
+    ),
+}
+
+
+def _refused_once() -> World:
+    world = World(node("n"), gang("g", 2)).settle().ungate("g-0", "g-1")
+    world.refuse("g-0", "0/1 nodes are available: 1 node(s) had no magic.")
+    world.pass_time(3.0)
+    return world
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_why_a_group_waits(case: Case) -> None:
+    world = case.make().settle()
+    assert (world.verdict("g"), world.reason("g")) == (Verdict.WAITING, case.reason)
+    assert world.detail("g") == case.detail
+    assert not world.plan("g")
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_nobody_else_starves_for_it(case: Case) -> None:
+    world = case.make().add(node("spare"), queue("other"), gang("good", 1, queue="other")).settle()
+    assert world.verdict("good") is Verdict.STARTING or case.reason is Reason.WINDOW_FULL
+
+
+def test_before_anything_is_decided_muster_is_not_ready() -> None:
+    assert World(node("n"), gang("g", 1)).answer("g-0") is Reason.NOT_READY
+
+
+def test_filter_tells_the_reason_of_the_group() -> None:
+    world = World(node("n"), gang("g", 1, cpu="9")).settle()
+    assert world.answer("g-0") is Reason.NEVER_FITS
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_message_of_a_reason_is_constant_and_ours(reason: Reason) -> None:
+    assert refusal(reason).startswith(f"{REFUSAL_PREFIX}{reason}: ")
+    assert not any(letter.isdigit() for letter in refusal(reason))
+
+
+def test_every_reason_that_can_occur_has_a_case() -> None:
+    later = {Reason.RESERVED, Reason.RECLAIMING, Reason.NOT_READY}
+    assert {case.reason for case in CASES.values()} == set(Reason) - later

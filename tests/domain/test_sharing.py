@@ -1,0 +1,179 @@
+"""Who goes first, what is lent, and to whom."""
+
+import pytest
+
+from extender.domain.reasons import Reason, Verdict
+from extender.domain.snapshot import Limits
+from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.world import World, gang, nodes
+
+STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
+
+
+def test_two_gangs_above_their_shares_on_an_idle_cluster_one_runs() -> None:
+    """kube-batch#492: both queues deserve 2 of 4 cpus, both gangs need 3."""
+    world = World(
+        node("n"), queue("q"), queue("r"), gang("a", 3, queue="q"), gang("b", 3, queue="r")
+    ).settle()
+    assert sorted(world.verdicts("a", "b")) == [STARTS, WAITS]
+
+
+def test_the_other_runs_when_the_first_ends() -> None:
+    world = World(node("n"), queue("q"), queue("r"), gang("a", 3, queue="q"), gang("b", 3, queue="r"))
+    world.start("a").finish("a-0", "a-1", "a-2").settle()
+    assert world.verdict("b") is STARTS
+
+
+def contended() -> World:
+    """Queue q is at its share of 3, a gang of r within its share lacks one cpu, 2 are idle."""
+    world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
+    world.add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
+    return world.add(gang("claimant", 3, queue="r", created="2026-01-03"))
+
+
+def test_a_group_above_its_share_waits_while_another_has_a_claim() -> None:
+    world = contended().add(gang("b", 1, queue="q", created="2026-01-02")).settle()
+    assert [world.reason("claimant"), world.reason("b")] == [Reason.NO_ROOM, Reason.QUEUE_SHARE]
+
+
+def test_it_goes_on_when_the_claim_is_gone() -> None:
+    world = contended().add(gang("b", 1, queue="q", created="2026-01-02")).settle()
+    world.delete("claimant-0", "claimant-1", "claimant-2").settle()
+    assert world.verdict("b") is STARTS
+
+
+def test_the_claimant_gets_the_room_that_was_kept() -> None:
+    world = contended().add(gang("b", 1, queue="q", created="2026-01-02")).settle()
+    assert world.delete("s").settle().verdict("claimant") is STARTS
+
+
+def test_room_that_a_claimant_cannot_use_is_lent() -> None:
+    world = contended().add(node("far", labels={"far": "y"}, taints=[]))
+    world.add(gang("picky", 9, queue="r", selector={"kubernetes.io/hostname": "n"}))
+    world.add(gang("b", 1, queue="q", selector={"far": "y"})).settle()
+    assert world.verdict("b") is STARTS
+
+
+def test_surplus_members_do_not_take_the_room_of_a_claimant() -> None:
+    world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
+    world.add(gang("elastic", 6, min_member=3, queue="q"))
+    for n in range(3):
+        world.bind(f"elastic-{n}", "n")
+    world.add(gang("claimant", 3, queue="r")).settle()
+    assert world.reason("claimant") is Reason.NO_ROOM
+    assert not world.plan("elastic")
+
+
+def test_surplus_members_borrow_what_nobody_claims() -> None:
+    world = World(node("n", cpu="6"), queue("q"), queue("r"), gang("b", 1, queue="r"))
+    world.add(gang("elastic", 9, min_member=1, queue="q")).settle()
+    world.start("b", "elastic")
+    assert len(world.plan("elastic")) == 4
+    assert world.queue("q").deserved["cpu"] == 5000
+    assert world.reason("elastic") is Reason.QUEUE_CEILING or world.reason("elastic") is Reason.NO_ROOM
+
+
+def test_queues_take_turns_by_share() -> None:
+    world = World(node("n"), queue("q"), queue("r"))
+    for n in range(4):
+        world.add(gang(f"q{n}", 1, queue="q", created="2026-01-01"))
+        world.add(gang(f"r{n}", 1, queue="r", created="2026-01-02"))
+    world.settle()
+    assert world.verdicts("q0", "q1", "q2", "q3").count(STARTS) == 2
+    assert world.verdicts("r0", "r1", "r2", "r3").count(STARTS) == 2
+
+
+@pytest.mark.parametrize(("weight", "started"), [(1, 2), (3, 3)])
+def test_weights_count(weight: int, started: int) -> None:
+    world = World(node("n"), queue("q", weight=weight), queue("r"))
+    for n in range(4):
+        world.add(gang(f"q{n}", 1, queue="q"), gang(f"r{n}", 1, queue="r"))
+    world.settle()
+    assert world.verdicts("q0", "q1", "q2", "q3").count(STARTS) == started
+
+
+def test_traverse_skips_what_does_not_fit() -> None:
+    world = World(
+        node("n"), stranger("s", on="n"), queue("q"), gang("big", 4, queue="q", created="2026-01-01")
+    )
+    world.add(gang("small", 1, queue="q", created="2026-01-02")).settle()
+    assert world.verdicts("big", "small") == [WAITS, STARTS]
+
+
+def test_a_fifo_queue_blocks_nobody_elses() -> None:
+    world = World(node("n"), stranger("s", on="n"), queue("q", strategy="fifo"), queue("r"))
+    world.add(gang("big", 4, queue="q"), gang("behind", 1, queue="q", created="2026-01-09"))
+    world.add(gang("other", 1, queue="r")).settle()
+    assert world.reason("behind") is Reason.BEHIND_OTHERS
+    assert world.verdict("other") is STARTS
+
+
+def test_a_fifo_queue_goes_on_when_its_head_has_started() -> None:
+    world = World(node("n"), queue("q", strategy="fifo"), gang("head", 3, queue="q", created="2026-01-01"))
+    world.add(gang("next", 1, queue="q", created="2026-01-02")).settle()
+    assert world.verdicts("head", "next") == [STARTS, STARTS]
+
+
+# ---- surplus
+
+
+def test_surplus_members_start_one_by_one() -> None:
+    world = World(node("n"), gang("g", 6, min_member=2)).start("g")
+    assert len(world.plan("g")) == 2
+    assert world.reason("g") is Reason.QUEUE_CEILING
+    world.add(node("m", cpu="1"))
+    assert len(world.settle().plan("g")) == 3
+
+
+def test_gangs_come_before_surplus() -> None:
+    world = World(node("n"), gang("g", 6, min_member=2)).start("g")
+    for name in list(world.plan("g")):
+        world.delete(name)
+    world.add(gang("h", 2)).add(pod("g-8", "g"), pod("g-9", "g")).settle()
+    assert world.verdict("h") is STARTS
+
+
+def test_surplus_stays_within_the_window() -> None:
+    world = World(node("n", cpu="64"), limits=Limits(window=4)).add(gang("g", 12, min_member=2)).start("g")
+    assert len(world.plan("g")) == 4
+    assert world.reason("g") is Reason.WINDOW_FULL
+
+
+def test_surplus_stays_within_the_ceiling() -> None:
+    world = World(node("n"), queue("q", capability={"cpu": "3"}), gang("g", 6, min_member=2, queue="q"))
+    world.start("g")
+    assert len(world.plan("g")) == 1
+    assert world.reason("g") is Reason.QUEUE_CEILING
+
+
+# ---- the window
+
+
+def test_a_large_gang_is_not_overtaken_for_ever() -> None:
+    world = World(node("n", cpu="64"), limits=Limits(window=4))
+    world.add(gang("first", 2, created="2026-01-01"), gang("large", 4, created="2026-01-02"))
+    world.add(gang("small", 1, created="2026-01-03")).settle()
+    assert [world.reason(name) for name in ("large", "small")] == [Reason.WINDOW_FULL] * 2
+    world.scheduler_takes("first-0", "first-1").settle()
+    assert world.verdicts("large", "small") == [STARTS, WAITS]
+
+
+# ---- replacements
+
+
+def test_replacements_have_first_claim_on_room() -> None:
+    world = World(nodes("n"), gang("g", 4)).start("g")
+    world.add(gang("waiting", 1, created="2020-01-01")).settle()
+    assert world.verdict("waiting") is WAITS
+    world.delete("g-3").add(pod("g-new", "g", created="2026-12-31")).settle()
+    assert (world.verdict("g"), world.plan("g")) == (RUNS, {"g-new": "n"})
+    assert world.verdict("waiting") is WAITS
+
+
+def test_replacements_start_one_by_one_and_undo_nobody() -> None:
+    world = World(nodes("n"), gang("g", 4)).start("g").delete("g-2", "g-3")
+    world.add(stranger("s", on="n"), pod("g-4", "g"), pod("g-5", "g")).settle()
+    assert list(world.plan("g").values()) == ["n"]
+    assert (world.verdict("g"), world.reason("g"), world.decision("g").undo) == (RUNS, Reason.NO_ROOM, ())
+    world.pass_time(10_000)
+    assert not world.decision("g").undo

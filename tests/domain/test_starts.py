@@ -1,0 +1,231 @@
+"""Starts under way: completed, moved, undone, tried again."""
+
+import pytest
+
+from extender.domain.claims import Stage
+from extender.domain.reasons import Reason, Verdict
+from extender.domain.snapshot import Limits
+from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.world import World, gang, key, nodes, single
+
+STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
+
+
+def test_a_gang_starts_whole() -> None:
+    world = World(nodes("a", cpu="3"), gang("g", 3)).settle()
+    assert world.plan("g") == {"g-0": "a", "g-1": "a", "g-2": "a"}
+    world.scheduler_takes("g-0", "g-1")
+    assert [world.stage(f"g-{n}") for n in range(3)] == [Stage.HELD, Stage.HELD, Stage.PLANNED]
+    world.scheduler_takes("g-2")
+    assert [world.stage(f"g-{n}") for n in range(3)] == [Stage.BOUND] * 3
+    assert world.settle().verdict("g") is RUNS
+    assert not world.stood_whole("g")
+    assert world.run("g-0", "g-1", "g-2").stood_whole("g")
+
+
+def test_a_pod_on_its_own_waits_for_nobody() -> None:
+    world = World(nodes("a", "b"), pod("p")).settle()
+    assert world.answer("p") == ["a", "b"], "the scheduler's own scoring decides"
+    world.scheduler_takes("p").settle()
+    assert world.verdict(single("p")) is RUNS
+
+
+def test_two_gangs_that_fit_alone_but_not_together() -> None:
+    world = World(node("n"), gang("a", 3, created="2026-01-01"), gang("b", 3, created="2026-01-02")).settle()
+    assert world.verdicts("a", "b") == [STARTS, WAITS]
+    world.start("a").finish("a-0", "a-1", "a-2").settle()
+    assert world.verdict("b") is STARTS
+
+
+# ---- short starts
+
+
+def crashed(limits: Limits | None = None) -> World:
+    """One of two members is bound; the process that began the start is gone."""
+    return World(
+        node("n"), group("g", 2, phase="Inqueue"), pod("g-0", "g", on="n", phase="Pending"), limits=limits
+    )
+
+
+def test_a_start_that_nobody_remembers_is_completed() -> None:
+    world = crashed().add(pod("g-1", "g")).settle()
+    assert (world.verdict("g"), world.plan("g"), world.decision("g").undo) == (STARTS, {"g-1": "n"}, ())
+    world.scheduler_takes("g-1").run("g-0", "g-1")
+    assert world.settle().verdict("g") is RUNS
+
+
+def test_it_is_undone_after_its_deadline() -> None:
+    world = crashed(Limits(start_deadline_base=30.0, start_deadline_per_member=1.0)).settle()
+    assert world.detail("g") == "1 of 2 members there"
+    world.pass_time(31.9)
+    assert (world.verdict("g"), world.decision("g").undo) == (STARTS, ())
+    world.pass_time(0.2)
+    assert (world.verdict("g"), world.reason("g")) == (WAITS, Reason.BACKING_OFF)
+    assert world.decision("g").undo == ("uid-g-0",)
+    assert world.detail("g") == "the group did not stand whole within its deadline"
+
+
+def test_it_stays_undone_until_the_eviction_succeeds() -> None:
+    world = crashed().settle()
+    world.pass_time(32.0)
+    world.pass_time(1.0)
+    assert world.decision("g").undo == ("uid-g-0",)
+    assert world.delete("g-0").settle().decision("g").undo == ()
+
+
+def test_losing_members_after_standing_whole_undoes_nobody() -> None:
+    world = World(node("n"), group("g", 2, stood_whole=True), pod("g-0", "g", on="n")).settle()
+    world.pass_time(10_000)
+    assert (world.verdict("g"), world.decision("g").undo) == (RUNS, ())
+
+
+def test_a_member_that_the_kubelet_refused_is_replaced_in_time_or_all_are_undone() -> None:
+    world = World(node("n"), gang("g", 2)).settle().scheduler_takes("g-0", "g-1").settle()
+    world.finish("g-1", phase="Failed").settle()
+    assert (world.verdict("g"), world.decision("g").undo) == (STARTS, ())
+    replaced = world.add(pod("g-2", "g")).settle()
+    assert replaced.plan("g") == {"g-2": "n"}
+    world.delete("g-2")
+    world.pass_time(31.0)
+    assert world.decision("g").undo == ("uid-g-0",)
+
+
+def test_the_deadline_grows_with_the_gang_up_to_the_limit() -> None:
+    limits = Limits(start_deadline=100.0, start_deadline_base=10.0, start_deadline_per_member=1.0)
+    assert [limits.deadline(members) for members in (1, 50, 500)] == [11.0, 60.0, 100.0]
+
+
+# ---- backing off
+
+
+def test_backoff_doubles_up_to_its_limit() -> None:
+    limits = Limits(backoff=5.0, backoff_max=60.0)
+    assert [limits.retry_after(n) for n in (0, 1, 2, 3, 4, 1000)] == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+
+
+def test_failed_starts_wait_longer_each_time() -> None:
+    world = World(node("n"), gang("g", 2), limits=Limits(backoff=5.0, backoff_max=15.0, refusal_memory=1.0))
+    waits = []
+    for n in range(3):
+        world.settle().ungate("g-0", "g-1")
+        world.refuse("g-0", f"0/1 nodes are available: refusal {n}.")
+        world.pass_time(2.5)
+        assert world.reason("g") is Reason.BACKING_OFF
+        waits.append(world.decision("g").retry_at - world.now + 0.5)
+        world.pass_time(waits[-1])
+    assert waits == [5.0, 10.0, 15.0]
+
+
+def test_a_start_that_succeeds_forgets_the_failures() -> None:
+    world = World(node("n"), gang("g", 2)).settle().ungate("g-0", "g-1")
+    world.refuse("g-0")
+    world.pass_time(3.0)
+    world.ledger.drop_node("n")
+    world.pass_time(10.0)
+    world.add(node("n")).start("g")
+    assert world.ledger.snapshot().groups[key("g")].start.failures == 0
+
+
+def test_a_failed_start_frees_its_room_at_once() -> None:
+    world = World(node("n", cpu="2"), gang("g", 2, created="2026-01-01"), gang("h", 2, created="2026-01-02"))
+    world.settle().ungate("g-0", "g-1").refuse("g-0")
+    world.pass_time(3.0)
+    assert (world.reason("g"), world.verdict("h")) == (Reason.BACKING_OFF, STARTS)
+    assert world.claim("g-0") is world.claim("g-1") is None
+
+
+def test_a_gang_that_waits_too_long_for_a_member_is_given_up() -> None:
+    world = World(node("n", cpu="2"), gang("g", 2)).settle().scheduler_takes("g-0").ungate("g-1")
+    world.delete("g-1")
+    world.pass_time(11.0)
+    assert world.reason("g") is Reason.BACKING_OFF
+    assert world.claim("g-0") is None, "held members are let go"
+
+
+# ---- refusals by the scheduler
+
+
+def test_a_refused_member_moves_elsewhere_while_the_rest_stays() -> None:
+    world = World(node("a", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1").add(node("b"))
+    world.scheduler_takes("g-1")
+    world.refuse("g-0")
+    world.pass_time(1.0)
+    assert world.plan("g") == {"g-0": "a"}, "the scheduler's view may lag ours"
+    world.pass_time(1.5)
+    assert (world.verdict("g"), world.plan("g")) == (STARTS, {"g-0": "b"})
+    assert world.stage("g-1") is Stage.HELD
+    world.scheduler_takes("g-0")
+    assert world.settle().verdict("g") is RUNS
+
+
+def test_a_member_that_never_arrives_moves_too() -> None:
+    world = World(nodes("a", "b", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1")
+    first = world.plan("g")["g-0"]
+    world.scheduler_takes("g-1")
+    world.pass_time(15.5)
+    assert world.plan("g")["g-0"] != first
+
+
+def test_our_own_refusal_is_none_of_the_schedulers() -> None:
+    world = World(node("a"), gang("g", 2)).settle().ungate("g-0", "g-1")
+    world.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: the suitable nodes lack room.")
+    world.pass_time(3.0)
+    assert world.verdict("g") is STARTS
+
+
+def test_gated_members_are_not_expected() -> None:
+    world = World(node("a"), gang("g", 2)).settle()
+    world.pass_time(29.0)
+    assert world.verdict("g") is STARTS
+
+
+def test_a_refusal_is_remembered_until_the_node_changes() -> None:
+    world = World(node("a"), gang("g", 1)).settle().ungate("g-0")
+    world.refuse("g-0")
+    world.pass_time(8.0)
+    assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
+    assert world.add(node("a", labels={"new": "label"})).settle().verdict("g") is STARTS
+
+
+def test_a_refusal_is_forgotten_with_time() -> None:
+    world = World(node("a"), gang("g", 1)).settle().ungate("g-0")
+    world.refuse("g-0")
+    world.pass_time(59.0)
+    assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
+    world.pass_time(3.5)
+    assert world.verdict("g") is STARTS
+
+
+def test_a_refusal_holds_for_pods_of_the_same_shape_only() -> None:
+    world = World(node("a"), gang("g", 1)).settle().ungate("g-0")
+    world.refuse("g-0")
+    world.pass_time(3.0)
+    world.add(gang("same", 1), gang("other", 1, cpu="2")).settle()
+    assert world.reason("same") is Reason.REFUSED_BY_SCHEDULER
+    assert world.verdict("other") is STARTS
+
+
+# ---- room that others take
+
+
+def test_planned_room_that_others_take_is_planned_anew() -> None:
+    world = World(nodes("a", "b", cpu="2"), gang("g", 2)).settle()
+    (node_,) = set(world.plan("g").values())
+    world.add(stranger("s", on=node_)).settle()
+    assert (world.verdict("g"), sorted(world.plan("g").values())) == (STARTS, ["a", "b"]) or set(
+        world.plan("g").values()
+    ) == {"ab".replace(node_, "")}
+
+
+def test_a_start_without_room_left_waits_again_without_backoff() -> None:
+    world = World(nodes("a", cpu="2"), gang("g", 2)).settle().add(stranger("s", on="a")).settle()
+    assert (world.verdict("g"), world.reason("g")) == (WAITS, Reason.NO_ROOM)
+    assert world.delete("s").settle().verdict("g") is STARTS
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
+    world = World(node("n"), queue("q"), gang("g", 2, queue="q")).settle()
+    if bound:
+        world.bind("g-0", "n")
+    assert world.add(queue("q", spec_state="Closed")).settle().verdict("g") is STARTS
