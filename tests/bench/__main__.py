@@ -1,0 +1,70 @@
+"""`python -m tests.bench [CASE ...]`: the cases one after the other, each row printed when it is known."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tests.bench import machine
+from tests.bench.cases import CASES
+from tests.bench.cases.racing import Races
+from tests.bench.report import FORMATS, Report, say
+from tests.bench.sizes import QUICK, Bench, Sizes
+from tests.e2e.build import BuildError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parser().parse_args(arguments)
+    sizes = _sizes(asked)
+    report = Report(asked.output)
+    report.header({**machine.described(), "sizes": str(sizes)})
+    bench = Bench(sizes, Races(sizes))
+    failed = [name for name in asked.cases or CASES if not _run(name, bench, report)]
+    report.close()
+    return 1 if failed else 0
+
+
+def _run(name: str, bench: Bench, report: Report) -> bool:
+    """A case that fails is a row that says so; the others still run."""
+    say(f"case {name}")
+    try:
+        for row in CASES[name](bench):
+            report.row(name, row)
+    except BuildError:
+        raise
+    except Exception as fault:
+        report.row(name, {"error": f"{type(fault).__name__}: {fault}"[:500]})
+        return False
+    return True
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
+    parser.add_argument("--nodes", type=_numbers, help="sizes of the cluster: 1000,5000")
+    parser.add_argument("--pods", type=int, help="pods of one race; the other loads follow from it")
+    parser.add_argument("--gang", type=_numbers, help="sizes of the gangs: 20,500")
+    parser.add_argument("--rounds", type=int, help="how often each race is run")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does everything still work?")
+    parser.add_argument("-o", "--output", choices=FORMATS, default=FORMATS[0])
+    return parser
+
+
+def _sizes(asked: argparse.Namespace) -> Sizes:
+    unknown = [name for name in asked.cases if name not in CASES]
+    if unknown:
+        _parser().error(f"CASE: {', '.join(unknown)}: unknown, allowed: {', '.join(CASES)}")
+    base = QUICK if asked.quick else Sizes()
+    given = {"nodes": asked.nodes, "pods": asked.pods, "gangs": asked.gang, "rounds": asked.rounds}
+    return base.but(**{key: value for key, value in given.items() if value is not None})
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except BuildError as error:
+        say(f"error: {error}")
+        sys.exit(2)

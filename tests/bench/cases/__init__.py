@@ -1,0 +1,21 @@
+"""The cases by name, in the order in which they run. Each yields its rows as they come."""
+
+from collections.abc import Callable, Iterator
+
+from tests.bench.cases.aborting import abort
+from tests.bench.cases.deciding import decide_case
+from tests.bench.cases.filtering import filter_case
+from tests.bench.cases.racing import algorithm, cpu, makespan
+from tests.bench.cases.starting import start
+from tests.bench.report import Row
+from tests.bench.sizes import Bench
+
+CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "makespan": makespan,
+    "algorithm": algorithm,
+    "cpu": cpu,
+    "filter": filter_case,
+    "abort": abort,
+    "decide": decide_case,
+    "start": start,
+}

@@ -1,0 +1,76 @@
+"""How long the scheduler is busy with a gang that gives up with all its bind calls held.
+
+One member names a volume claim that does not exist, so that it never comes to its bind call while all others
+are held. Then it is deleted, the gang cannot stand any more, and Muster answers all held calls with an error;
+each costs the scheduler a patch. At that moment a single pod is created.
+"""
+
+import time
+from collections.abc import Iterator
+
+from tests.bench.fleet import Fleet, Side, pods
+from tests.bench.load import BoundWatch, count_bound, create
+from tests.bench.report import Row, say
+from tests.bench.sizes import Bench
+from tests.e2e.harness import objects
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.policy import in_force
+from tests.e2e.harness.resources import POD_GROUPS, PODS
+from tests.e2e.harness.waiting import wait_for
+
+NEVER_COMES = "gang-never"
+_ALL_HELD = 90.0
+_ABORTED = 60.0
+_CLAIM = [{"name": "lost", "persistentVolumeClaim": {"claimName": "does-not-exist"}}]
+
+
+def abort(bench: Bench) -> Iterator[Row]:
+    with Fleet(bench.sizes.most_nodes) as fleet:
+        namespace = fleet.namespace()
+        with (
+            in_force(fleet.cluster.admin, namespace, "admission-policy.yaml"),
+            fleet.ours() as side,
+            BoundWatch(fleet.access, namespace) as bound,
+        ):
+            yield _aborted(fleet, side, namespace, bound, bench.sizes.held)
+
+
+def _aborted(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: int) -> Row:
+    assert side.muster is not None
+    _single(fleet, namespace, bound, "warm-up")
+    idle = _single(fleet, namespace, bound, "idle")
+    _hold_all_but_one(fleet, side.muster, namespace, size)
+    say(f"{size - 1} binds are held, their last member goes")
+    deleted = time.monotonic()
+    fleet.cluster.admin.delete(PODS, NEVER_COMES, namespace, grace=0)
+    wait_for(lambda: _aborts(side.muster), _ABORTED, "the abort")
+    given_up = time.monotonic() - deleted
+    busy = _single(fleet, namespace, bound, "next")
+    return {
+        "gang": size,
+        "held": size - 1,
+        "delete to abort s": given_up,
+        "abort to next pod bound s": busy,
+        "idle s": idle,
+        "ratio": busy / idle,
+        "members bound": count_bound(fleet.access, namespace) - 3,
+    }
+
+
+def _hold_all_but_one(fleet: Fleet, muster: Muster, namespace: str, size: int) -> None:
+    group = objects.pod_group("gang", namespace=namespace, min_member=size)
+    never = objects.pod(NEVER_COMES, namespace=namespace, group="gang", volumes=_CLAIM)
+    members = pods(namespace, "gang", size - 1, group="gang", cpu="0.1")
+    create(fleet.access, [(POD_GROUPS, group), (PODS, never), *members])
+    wait_for(lambda: muster.metric("muster_held_binds") == size - 1, _ALL_HELD, f"{size - 1} binds held")
+
+
+def _aborts(muster: Muster | None) -> bool:
+    return muster is not None and muster.metric("muster_barrier_aborts_total") > 0
+
+
+def _single(fleet: Fleet, namespace: str, bound: BoundWatch, name: str) -> float:
+    """Seconds from the creation of one pod until it is bound."""
+    started = create(fleet.access, pods(namespace, name, 1, cpu="0.1"))
+    wait_for(lambda: f"{name}-0" in bound.at, 60, f"pod {name}-0 bound")
+    return bound.at[f"{name}-0"] - started

@@ -1,0 +1,72 @@
+"""decide() alone, in this process: many groups wait on a full cluster, or start on an empty one.
+
+`first` knows nothing of before, `again` follows it with nothing changed, `after an event` with one pod bound
+elsewhere; `snapshot` is what freezing the ledger costs in each.
+"""
+
+import time
+from collections.abc import Iterator
+
+from extender.domain.decide import decide
+from extender.domain.decisions import Decisions
+from extender.domain.reasons import Verdict
+from tests.bench.report import Row, say
+from tests.bench.sizes import Bench
+from tests.domain import builders
+from tests.domain.world import World, gang
+
+MEMBERS = 20
+_REPEATS = 5
+
+
+def decide_case(bench: Bench) -> Iterator[Row]:
+    nodes, groups = bench.sizes.most_nodes, bench.sizes.waiting
+    for full in (True, False):
+        for shapes in sorted({1, min(20, groups), groups}):
+            say(f"decide: {groups} groups of {shapes} shapes on {nodes} nodes")
+            yield _timed(_world(nodes, groups, shapes, full), nodes, groups, shapes, full)
+
+
+def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
+    """On a full cluster every node has room for one CPU less than a member asks for."""
+    world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
+    if full:
+        world.add(*(builders.stranger(f"s{n}", on=f"n{n}", cpu="31") for n in range(nodes)))
+    for number in range(groups):
+        world.add(gang(f"g{number}", MEMBERS, cpu=f"{2000 + number % shapes}m"))
+    return world
+
+
+def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Row:
+    frozen, first, before = _once(world, None)
+    again = min(_once(world, before)[1] for _ in range(_REPEATS))
+    frozen_after, after = min(_after_event(world, before, number) for number in range(_REPEATS))
+    waiting = sum(each.verdict is Verdict.WAITING for each in before.groups.values())
+    return {
+        "cluster": "full" if full else "empty",
+        "nodes": nodes,
+        "groups": groups,
+        "shapes": shapes,
+        "waiting": waiting,
+        "first ms": first,
+        "again ms": again,
+        "after an event ms": after,
+        "snapshot first ms": frozen,
+        "snapshot after ms": frozen_after,
+    }
+
+
+def _after_event(world: World, before: Decisions, number: int) -> tuple[float, float]:
+    world.add(builders.stranger(f"event-{number}", on=f"n{number}", cpu="0.1"))
+    frozen, after, _ = _once(world, before)
+    return frozen, after
+
+
+def _once(world: World, before: Decisions | None) -> tuple[float, float, Decisions]:
+    """Milliseconds of the snapshot and of the decision."""
+    started = time.perf_counter()
+    snapshot = world.ledger.snapshot()
+    frozen = time.perf_counter()
+    decisions = decide(snapshot, before)
+    ended = time.perf_counter()
+    return 1000 * (frozen - started), 1000 * (ended - frozen), decisions

@@ -1,0 +1,197 @@
+"""Races: the same number of pods, from the first create to the last binding seen, by the stock scheduler
+alone and by ours; what three cases say about them.
+
+stock    plain pods of the default scheduler: no groups, no gates, no admission policy
+gated    gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
+ungated  gangs without a gate: refused at filter until their group may start
+
+For each cluster and size of gang the three run one after the other, so that a ratio is of neighbours. Stock
+comes first: the API server's store grows with every run, which is to nobody's advantage but the first's.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import chain
+from statistics import median
+
+from tests.bench.fleet import OURS, STOCK, Fleet, Side, gang, pods
+from tests.bench.load import BoundWatch, Wish, count_bound, create
+from tests.bench.meters import Reading, read
+from tests.bench.report import Row, say
+from tests.bench.sizes import Bench, Sizes
+from tests.e2e.harness.policy import in_force
+
+VARIANTS = ("stock", "gated", "ungated")
+WARM_UP = 500
+_NEGLIGIBLE = 0.005
+_CPU = "0.1"
+
+
+@dataclass(frozen=True)
+class Race:
+    nodes: int
+    pods: int
+    gang: int
+    variant: str
+    round: int = 0
+
+    def wishes(self, namespace: str) -> Iterable[Wish]:
+        if self.variant == "stock":
+            return pods(namespace, "plain", self.pods, scheduler=STOCK, cpu=_CPU)
+        sizes = [min(self.gang, self.pods - first) for first in range(0, self.pods, self.gang)]
+        gangs = (gang(namespace, f"gang-{n}", size, scheduler=OURS, cpu=_CPU) for n, size in enumerate(sizes))
+        return chain.from_iterable(gangs)
+
+    @property
+    def name(self) -> Row:
+        return {"nodes": self.nodes, "gang": self.gang, "round": self.round + 1, "scheduler": self.variant}
+
+
+@dataclass(frozen=True)
+class Result:
+    """`bound` is counted by a list; `stock` is the same race by the stock scheduler alone."""
+
+    race: Race
+    seconds: float
+    bound: int
+    cost: Reading
+    stock: "Result | None" = None
+
+    @property
+    def complete(self) -> bool:
+        return self.bound == self.race.pods
+
+    @property
+    def algorithm(self) -> float:
+        """Milliseconds of the scheduler's algorithm for each attempt."""
+        return 1000 * self.cost.algorithm_seconds / max(self.cost.attempts, 1)
+
+    def cpu(self, process: str) -> float:
+        """Milliseconds for each pod."""
+        return 1000 * self.cost.cpu.get(process, 0.0) / self.race.pods
+
+    def ratio(self, mine: float, stock: float) -> Row:
+        if self.stock is None or not stock or not (self.complete and self.stock.complete):
+            return {}
+        return {"ratio": mine / stock}
+
+
+class Races:
+    """All of them, run when somebody first asks."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._done: list[Result] = []
+        self._run = self._all()
+
+    def __iter__(self) -> Iterator[Result]:
+        yield from self._done
+        for result in self._run:
+            self._done.append(result)
+            yield result
+
+    def _all(self) -> Iterator[Result]:
+        for nodes in self._sizes.nodes:
+            with Fleet(nodes) as fleet:
+                run(fleet, Race(nodes, min(WARM_UP, self._sizes.pods), 1, "stock"), self._sizes.patience)
+                for number in range(self._sizes.rounds):
+                    for size in self._sizes.gangs:
+                        yield from self._block(fleet, size, number)
+
+    def _block(self, fleet: Fleet, size: int, number: int) -> Iterator[Result]:
+        stock = None
+        for variant in VARIANTS:
+            race = Race(fleet.size, self._sizes.pods, size, variant, number)
+            result = run(fleet, race, self._sizes.patience, stock)
+            stock = stock or result
+            yield result
+
+
+def run(fleet: Fleet, race: Race, patience: float, stock: Result | None = None) -> Result:
+    say(f"{race.pods} pods: {race.name}")
+    namespace = fleet.namespace()
+    side = fleet.stock() if race.variant == "stock" else fleet.ours()
+    with _gating(fleet, namespace, race), side as who, BoundWatch(fleet.access, namespace) as bound:
+        before = _reading(fleet, who)
+        started = create(fleet.access, race.wishes(namespace))
+        bound.wait(race.pods, patience)
+        cost = _reading(fleet, who) - before
+        listed = count_bound(fleet.access, namespace)
+    fleet.clear(namespace)
+    return Result(race, bound.last - started, listed, cost, stock)
+
+
+def _gating(fleet: Fleet, namespace: str, race: Race) -> AbstractContextManager[None]:
+    if race.variant != "gated":
+        return nullcontext()
+    return in_force(fleet.cluster.admin, namespace, "admission-policy.yaml")
+
+
+def _reading(fleet: Fleet, side: Side) -> Reading:
+    cluster = fleet.cluster
+    processes = {"etcd": cluster.etcd, "apiserver": cluster.apiserver, **side.processes}
+    pids = {name: process.pid for name, process in processes.items()}
+    return read(fleet.access, pids, side.scheduler.metrics())
+
+
+# ---- what is told
+
+
+def makespan(bench: Bench) -> Iterator[Row]:
+    """Pods/s, the ratio, and what every pod cost the API server and each process."""
+    for result in bench.races:
+        yield {
+            **result.race.name,
+            "seconds": result.seconds,
+            "pods/s": result.race.pods / result.seconds if result.seconds > 0 else 0.0,
+            "bound": result.bound,
+            **result.ratio(result.seconds, result.stock.seconds if result.stock else 0.0),
+            **{f"{name} ms": result.cpu(name) for name in ("etcd", "apiserver", "scheduler", "muster")},
+            "requests": _requests(result),
+        }
+    yield from _medians(bench)
+
+
+def _medians(bench: Bench) -> Iterator[Row]:
+    rounds: dict[tuple[int, int, str], list[float]] = {}
+    for result in bench.races:
+        if result.complete and result.stock is not None and result.stock.complete:
+            race = result.race
+            key = (race.nodes, race.gang, race.variant)
+            rounds.setdefault(key, []).append(result.seconds / result.stock.seconds)
+    for (nodes, size, variant), ratios in rounds.items() if bench.sizes.rounds > 1 else ():
+        yield {
+            "nodes": nodes,
+            "gang": size,
+            "round": "median",
+            "scheduler": variant,
+            "ratio": median(ratios),
+        }
+
+
+def _requests(result: Result) -> str:
+    """For each pod: the total, and by kind."""
+    each = {kind: n / result.race.pods for kind, n in result.cost.requests.most_common()}
+    kinds = [f"{kind} {n:.2f}" for kind, n in each.items() if n >= _NEGLIGIBLE]
+    return f"{sum(each.values()):.2f} ({', '.join(kinds)})"
+
+
+def algorithm(bench: Bench) -> Iterator[Row]:
+    """The scheduler's time from the queue to a node, Muster's answers included."""
+    for result in bench.races:
+        stock = result.stock.algorithm if result.stock else 0.0
+        yield {
+            **result.race.name,
+            "mean ms": result.algorithm,
+            "attempts/pod": result.cost.attempts / result.race.pods,
+            "ms/pod": 1000 * result.cost.algorithm_seconds / result.race.pods,
+            **result.ratio(result.algorithm, stock),
+        }
+
+
+def cpu(bench: Bench) -> Iterator[Row]:
+    """The extender's own CPU, its worker included."""
+    for result in bench.races:
+        if result.race.variant != "stock":
+            yield {**result.race.name, "muster ms/pod": result.cpu("muster"), "bound": result.bound}

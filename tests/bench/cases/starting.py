@@ -1,0 +1,95 @@
+"""From the start of the process to the first binding, on a cluster that is full of running work.
+
+What is to be bound is there before the process starts: a gang of three for ours, one pod for the stock
+scheduler. Ours is measured twice: started together with its scheduler, and beside one that runs.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+
+from tests.bench.fleet import OURS, STOCK, Fleet, gang, pods
+from tests.bench.load import BoundWatch, Wish, count_bound, create
+from tests.bench.meters import peak_megabytes
+from tests.bench.report import Row, say
+from tests.bench.sizes import Bench
+from tests.e2e.harness import objects
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import POD_GROUPS, PODS
+from tests.e2e.harness.scheduler import KubeScheduler
+
+MEMBERS = 20
+_PATIENCE = 120.0
+_STOOD = [{"type": "StoodWhole", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+
+
+def start(bench: Bench) -> Iterator[Row]:
+    sizes = bench.sizes
+    with Fleet(sizes.most_nodes) as fleet:
+        standing = fleet.namespace()
+        say(f"{sizes.standing} bound pods in groups of {MEMBERS}")
+        create(fleet.access, _standing(standing, sizes.standing, fleet.size))
+        facts: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, standing)}
+        for number in range(1, sizes.rounds + 1):
+            yield from ({**facts, "round": number, **row} for row in _round(fleet))
+
+
+def _round(fleet: Fleet) -> Iterator[Row]:
+    stock, stock_peaks = _stock(fleet)
+    yield {"started": "stock scheduler", "seconds": stock, **stock_peaks}
+    for name, (seconds, peaks) in {
+        "muster and scheduler": _ours(fleet),
+        "muster": _ours_alone(fleet),
+    }.items():
+        yield {"started": name, "seconds": seconds, "ratio": seconds / stock, **peaks}
+
+
+def _standing(namespace: str, count: int, nodes: int) -> Iterator[Wish]:
+    """Groups that stand, their pods on nodes already: nobody has to schedule them."""
+    for number in range(count // MEMBERS):
+        name = f"g{number}"
+        group = objects.pod_group(name, namespace=namespace, min_member=MEMBERS)
+        yield POD_GROUPS, {**group, "status": {"phase": "Running", "conditions": _STOOD}}
+        for member in range(MEMBERS):
+            node = f"n{(number * MEMBERS + member) % nodes}"
+            pod = objects.pod(f"{name}-{member}", namespace=namespace, group=name, cpu="0.1", nodeName=node)
+            yield PODS, pod
+
+
+def _stock(fleet: Fleet) -> tuple[float, Row]:
+    scheduler = fleet.scheduler()
+    space = fleet.namespace()
+    return _measured(fleet, space, pods(space, "new", 1, scheduler=STOCK), {"scheduler": scheduler})
+
+
+def _ours(fleet: Fleet) -> tuple[float, Row]:
+    muster = fleet.muster()
+    space = fleet.namespace()
+    wishes = gang(space, "new", 3, scheduler=OURS, gated=True)
+    return _measured(fleet, space, wishes, {"muster": muster, "scheduler": fleet.scheduler(muster)})
+
+
+def _ours_alone(fleet: Fleet) -> tuple[float, Row]:
+    muster = fleet.muster()
+    space = fleet.namespace()
+    with fleet.scheduler(muster):
+        wishes = gang(space, "new", 3, scheduler=OURS, gated=True)
+        return _measured(fleet, space, wishes, {"muster": muster})
+
+
+def _measured(
+    fleet: Fleet, namespace: str, wishes: Iterable[Wish], started: Mapping[str, Muster | KubeScheduler]
+) -> tuple[float, Row]:
+    """Seconds from the start of the processes until all that waits is bound, and their largest memory."""
+    waiting = list(wishes)
+    create(fleet.access, waiting)
+    wanted = sum(resource is PODS for resource, _ in waiting)
+    with BoundWatch(fleet.access, namespace) as bound, ExitStack() as ending:
+        begun = time.monotonic()
+        for each in started.values():
+            ending.push(each)
+            each.process.start()
+        if not bound.wait(wanted, _PATIENCE):
+            raise TimeoutError(f"{len(bound.at)} of {wanted} bound within {_PATIENCE:g} s")
+        peaks = {f"{name} MB": peak_megabytes(each.process.pid) for name, each in started.items()}
+        return bound.last - begun, peaks

@@ -1,0 +1,116 @@
+"""A control plane with nodes and without kubelets, and the two that are compared on it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+from tests.bench.load import Wish, create
+from tests.bench.report import say
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.access import ADMIN, SCHEDULER
+from tests.e2e.harness.client import Access
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.process import Process
+from tests.e2e.harness.resources import NAMESPACES, NODES, POD_GROUPS, PODS, Resource
+from tests.e2e.harness.scheduler import KubeScheduler, load
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+OURS, STOCK = "muster", "default-scheduler"
+INSTALLED = ("crds/*.yaml", "namespace.yaml", "rbac.yaml", "sidecar/rbac-*.yaml")
+CPU, MEMORY = "32", "256Gi"
+
+
+def stock_config() -> Json:
+    """The stock scheduler with the same client limits as ours: the default ones would bind 50 pods/s."""
+    config = load("sidecar.yaml")
+    del config["extenders"], config["profiles"]
+    return config
+
+
+@dataclass(frozen=True)
+class Side:
+    """Who schedules: a stock scheduler, alone or with Muster beside it."""
+
+    scheduler: KubeScheduler
+    muster: Muster | None = None
+
+    @property
+    def processes(self) -> dict[str, Process]:
+        given = {"muster": self.muster.process} if self.muster else {}
+        return {"scheduler": self.scheduler.process, **given}
+
+
+class Fleet:
+    """`with Fleet(1000) as fleet: ...`: so many nodes, all alike and empty."""
+
+    def __init__(self, nodes: int) -> None:
+        self.cluster = ControlPlane(users=manifests.service_accounts())
+        self.access: Access = self.cluster.access(ADMIN)
+        self.size = nodes
+        self._user = next(iter(manifests.service_accounts()))
+        self._stack = ExitStack()
+        self._numbers = count()
+
+    def __enter__(self) -> "Fleet":
+        say(f"a control plane with {self.size} nodes")
+        with ExitStack() as stack:
+            stack.enter_context(self.cluster)
+            manifests.apply(self.cluster.admin, *INSTALLED)
+            names = (f"n{number}" for number in range(self.size))
+            create(self.access, ((NODES, objects.node(name, cpu=CPU, memory=MEMORY)) for name in names))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def namespace(self) -> str:
+        """A new one: names of pods start anew."""
+        name = f"bench-{next(self._numbers)}"
+        self.cluster.admin.create(NAMESPACES, objects.namespace(name))
+        return name
+
+    def clear(self, namespace: str) -> None:
+        """Take the pods and groups away, while nobody schedules."""
+        for resource in (POD_GROUPS, PODS):
+            wait_for(partial(self._emptied, resource, namespace), 300, "the namespace empty")
+
+    def _emptied(self, resource: Resource, namespace: str) -> bool:
+        self.cluster.admin.delete_all(resource, namespace)
+        return not self.cluster.admin.items(resource, namespace, limit="1")
+
+    def muster(self, *arguments: str) -> Muster:
+        """Not yet started."""
+        return Muster(self.cluster, self.cluster.kubeconfig(self._user), arguments=arguments)
+
+    def scheduler(self, muster: Muster | None = None) -> KubeScheduler:
+        """Not yet started. With Muster it is the sidecar's, else a plain one."""
+        if muster is None:
+            return KubeScheduler(self.cluster, stock_config(), user=SCHEDULER)
+        return KubeScheduler(self.cluster, "sidecar.yaml", muster=muster.address, user=self._user)
+
+    @contextmanager
+    def ours(self, *arguments: str) -> Iterator[Side]:
+        with self.muster(*arguments) as muster, self.scheduler(muster) as scheduler:
+            yield Side(scheduler, muster)
+
+    @contextmanager
+    def stock(self) -> Iterator[Side]:
+        with self.scheduler() as scheduler:
+            yield Side(scheduler)
+
+
+def gang(namespace: str, name: str, size: int, **pod: Any) -> Iterator[Wish]:
+    """The wishes for a group and its pods `name-0`, `name-1`, ..."""
+    yield POD_GROUPS, objects.pod_group(name, namespace=namespace, min_member=size)
+    yield from pods(namespace, name, size, group=name, **pod)
+
+
+def pods(namespace: str, name: str, size: int, **pod: Any) -> Iterator[Wish]:
+    names = (f"{name}-{number}" for number in range(size))
+    return ((PODS, objects.pod(each, namespace=namespace, **pod)) for each in names)

@@ -1,0 +1,50 @@
+"""What was measured on, and what: without it a figure means nothing."""
+
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import extender
+from tests.bench.report import Row
+from tests.e2e import build
+
+
+def described() -> Row:
+    return {
+        "machine": f"{_cores()} cores ({_model()}), {_memory():.0f} GB, load {os.getloadavg()[0]:.1f}",
+        "kubernetes": f"{build.folder().name} (etcd {_etcd()}), all on this machine",
+        "muster": f"{extender.__version__} ({_commit()}), Python {platform.python_version()}",
+    }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _model() -> str:
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return found.group(1) if found else platform.machine()
+
+
+def _memory() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+
+
+def _etcd() -> str:
+    words = _said([str(build.folder() / "etcd"), "--version"])
+    return words.splitlines()[0].rpartition(" ")[2] if words else "unknown"
+
+
+def _commit() -> str:
+    """With a + where the tree differs from it."""
+    root = str(Path(extender.__file__).parents[1])
+    return _said(["git", "-C", root, "describe", "--always", "--dirty=+"]) or "no commit"
+
+
+def _said(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""

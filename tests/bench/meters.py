@@ -1,0 +1,98 @@
+"""Reading what a run has cost: CPU and memory from /proc, requests and scheduling times from /metrics."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.line import Line
+from tests.e2e.harness import probes
+from tests.e2e.harness.client import Access
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_REQUESTS = "apiserver_request_total"
+_ENDLESS = ("WATCH", "CONNECT")
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for each, fields in _stats():
+        children.setdefault(int(fields[1]), []).append(each)
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def _stats() -> Iterator[tuple[int, list[str]]]:
+    """The fields after the program's name, which may contain anything."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            yield int(path.parent.name), path.read_text().rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its living descendants."""
+    members = set(family(pid))
+    return sum(int(fields[11]) + int(fields[12]) for each, fields in _stats() if each in members) / _TICKS
+
+
+def peak_megabytes(pid: int) -> float:
+    """The largest resident set that any one process of the family ever had."""
+    return max(_high_water(each) for each in family(pid))
+
+
+def _high_water(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def api_requests(access: Access) -> Counter[str]:
+    """Requests that the API server has answered, by verb, resource and subresource."""
+    counts: Counter[str] = Counter()
+    text = Line.to(access).want("GET", "/metrics").decode()
+    lines = "\n".join(line for line in text.splitlines() if line.startswith(_REQUESTS))
+    for sample, value in probes.samples(lines).items():
+        verb, resource, sub = (_label(sample, name) for name in ("verb", "resource", "subresource"))
+        if verb not in _ENDLESS and resource:
+            counts[f"{verb} {resource}{'/' if sub else ''}{sub}"] += int(value)
+    return counts
+
+
+def _label(sample: str, name: str) -> str:
+    return sample.partition(f'{name}="')[2].partition('"')[0]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All meters at one moment; `after - before` is what a run has cost."""
+
+    cpu: Mapping[str, float]
+    requests: Counter[str]
+    algorithm_seconds: float
+    attempts: float
+
+    def __sub__(self, before: "Reading") -> "Reading":
+        return Reading(
+            {name: used - before.cpu[name] for name, used in self.cpu.items()},
+            self.requests - before.requests,
+            self.algorithm_seconds - before.algorithm_seconds,
+            self.attempts - before.attempts,
+        )
+
+
+def read(access: Access, processes: Mapping[str, int], scheduler: Mapping[str, float]) -> Reading:
+    """`processes` by name; `scheduler` are the samples of its /metrics."""
+    name = "scheduler_scheduling_algorithm_duration_seconds"
+    return Reading(
+        {each: cpu_seconds(pid) for each, pid in processes.items()},
+        api_requests(access),
+        scheduler.get(f"{name}_sum", 0.0),
+        scheduler.get(f"{name}_count", 0.0),
+    )

@@ -1,0 +1,61 @@
+"""Rows as they come and a table at the end, or one JSON document a line. Progress goes to stderr."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+
+Value = str | int | float
+Row = Mapping[str, Value]
+FORMATS = ("table", "json")
+_STARTED = time.monotonic()
+
+
+def say(line: str) -> None:
+    print(f"[{time.monotonic() - _STARTED:6.1f} s] {line}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class Report:
+    def __init__(self, form: str) -> None:
+        self._form = form
+        self._rows: dict[str, list[Row]] = {}
+
+    def header(self, facts: Row) -> None:
+        if self._form == "json":
+            _print(json.dumps(facts))
+        else:
+            _print("\n".join(f"{key:12} {value}" for key, value in facts.items()))
+
+    def row(self, case: str, row: Row) -> None:
+        self._rows.setdefault(case, []).append(row)
+        if self._form == "json":
+            _print(json.dumps({"case": case, **row}))
+        else:
+            _print(f"{case:10} " + "  ".join(f"{key}={shown(value)}" for key, value in row.items()))
+
+    def close(self) -> None:
+        """All rows once more, side by side."""
+        for case, rows in self._rows.items() if self._form == "table" else ():
+            _print(f"\n{case}\n{table(rows)}")
+
+
+def table(rows: list[Row]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [names, *([shown(row.get(name, "")) for name in names] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
+    return "\n".join(
+        "  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+        for line in cells
+    )
+
+
+def shown(value: Value) -> str:
+    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 100 else _whole(value)
+
+
+def _whole(value: Value) -> str:
+    return f"{value:.0f}" if isinstance(value, float) else str(value)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # noqa: T201

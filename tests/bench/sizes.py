@@ -1,0 +1,58 @@
+"""How large the loads are. One number, the pods of a race, decides the sizes of all others."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.bench.cases.racing import Races
+
+
+@dataclass(frozen=True)
+class Sizes:
+    nodes: tuple[int, ...] = (1000, 5000)
+    pods: int = 10_000
+    gangs: tuple[int, ...] = (20, 500)
+    rounds: int = 1
+
+    def but(self, **changes: Any) -> "Sizes":
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        nodes, gangs = (",".join(map(str, numbers)) for numbers in (self.nodes, self.gangs))
+        return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes, {self.rounds} round(s)"
+
+    @property
+    def most_nodes(self) -> int:
+        """The cluster of the cases that have only one."""
+        return max(self.nodes)
+
+    @property
+    def held(self) -> int:
+        """Bind calls held at once, and members of the gang that is aborted."""
+        return min(1000, self.pods // 10)
+
+    @property
+    def waiting(self) -> int:
+        """Groups that wait in a decision."""
+        return min(1000, self.pods // 10)
+
+    @property
+    def standing(self) -> int:
+        """Pods that are bound already when a process starts."""
+        return 5 * self.pods
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a load that has not ended is called stuck: 20 pods/s is no scheduling."""
+        return 60 + self.pods / 20
+
+
+QUICK = Sizes(nodes=(100,), pods=400, gangs=(20, 100))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a case is given. The races are shared: three cases look at the same runs."""
+
+    sizes: Sizes
+    races: "Races"
