@@ -139,8 +139,15 @@ def _fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | Non
 
 def _undo(round_: Round, group: GroupView) -> GroupDecision:
     round_.wake_at.append(group.start.retry_at)
-    why = group.start.failure
-    return GroupDecision(group.key, group.queue, Verdict.WAITING, Reason.BACKING_OFF, why, undo=_bound(group))
+    return GroupDecision(
+        group.key,
+        group.queue,
+        Verdict.WAITING,
+        Reason.BACKING_OFF,
+        group.start.failure,
+        undo=_bound(group),
+        retry_at=group.start.retry_at,
+    )
 
 
 def _bound(group: GroupView) -> tuple[Uid, ...]:

@@ -42,7 +42,7 @@ def _not_ready(round_: Round, group: GroupView) -> bool:
         round_.settle(_waits(group, Reason.NOT_ENOUGH_MEMBERS, wanted.absent))
     elif round_.snapshot.now < group.start.retry_at:
         round_.wake_at.append(group.start.retry_at)
-        round_.settle(_waits(group, Reason.BACKING_OFF, group.start.failure))
+        round_.settle(_waits(group, Reason.BACKING_OFF, group.start.failure, group.start.retry_at))
     else:
         return False
     return True
@@ -161,5 +161,5 @@ def _signature(space: Space, members: Sequence[PodRecord]) -> Signature | None:
     return frozenset(Counter(pod.shape for pod in members).items())
 
 
-def _waits(group: GroupView, reason: Reason, detail: str) -> GroupDecision:
-    return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail)
+def _waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) -> GroupDecision:
+    return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail, retry_at=retry_at)
