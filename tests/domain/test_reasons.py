@@ -97,7 +97,7 @@ CASES = {
     ),
     "a resource that nobody has": Case(
         Reason.NEVER_FITS,
-        f"larger than queue default may grow: {GPU}: 0 held + 1 asked > 0",
+        f"no node can hold cpu 1 {GPU} 1 (1 suit)",
         lambda: World(nodes("a"), gang("g", 1, more={GPU: "1"})),
     ),
     "a guaranteed resource that nobody has": Case(

@@ -1,12 +1,13 @@
 """Starts under way: completed, moved, undone, tried again."""
 
 import pytest
+from msgspec.structs import replace
 
 from extender.domain.claims import Stage
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.snapshot import Limits
 from tests.domain.builders import group, node, pod, queue, stranger
-from tests.domain.world import World, gang, key, nodes, single
+from tests.domain.world import LIMITS, World, gang, key, nodes, single
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 
@@ -55,7 +56,7 @@ def test_a_start_that_nobody_remembers_is_completed() -> None:
 
 
 def test_it_is_undone_after_its_deadline() -> None:
-    world = crashed(Limits(start_deadline_base=30.0, start_deadline_per_member=1.0)).settle()
+    world = crashed(replace(LIMITS, start_deadline_per_member=1.0)).settle()
     assert world.detail("g") == "1 of 2 members there"
     world.pass_time(31.9)
     assert (world.verdict("g"), world.decision("g").undo) == (STARTS, ())
@@ -104,16 +105,16 @@ def test_backoff_doubles_up_to_its_limit() -> None:
 
 
 def test_failed_starts_wait_longer_each_time() -> None:
-    world = World(node("n"), gang("g", 2), limits=Limits(backoff=5.0, backoff_max=15.0, refusal_memory=1.0))
+    world = World(node("n"), gang("g", 2), limits=replace(LIMITS, backoff_max=15.0, refusal_memory=1.0))
     waits = []
     for n in range(3):
         world.settle().ungate("g-0", "g-1")
         world.refuse("g-0", f"0/1 nodes are available: refusal {n}.")
         world.pass_time(2.5)
         assert world.reason("g") is Reason.BACKING_OFF
-        waits.append(world.decision("g").retry_at - world.now + 0.5)
-        world.pass_time(waits[-1])
-    assert waits == [5.0, 10.0, 15.0]
+        waits.append(world.decision("g").retry_at - world.now)
+        world.pass_time(waits[-1] + 0.1)
+    assert waits == pytest.approx([4.5, 9.5, 14.5])  # half a second of each has passed
 
 
 def test_a_start_that_succeeds_forgets_the_failures() -> None:
@@ -127,7 +128,7 @@ def test_a_start_that_succeeds_forgets_the_failures() -> None:
 
 
 def test_a_failed_start_frees_its_room_at_once() -> None:
-    world = World(node("n", cpu="2"), gang("g", 2, created="2026-01-01"), gang("h", 2, created="2026-01-02"))
+    world = World(node("n", cpu="2"), gang("g", 2), gang("h", 3, cpu="500m", created="2026-01-02"))
     world.settle().ungate("g-0", "g-1").refuse("g-0")
     world.pass_time(3.0)
     assert (world.reason("g"), world.verdict("h")) == (Reason.BACKING_OFF, STARTS)
@@ -137,8 +138,10 @@ def test_a_failed_start_frees_its_room_at_once() -> None:
 def test_a_gang_that_waits_too_long_for_a_member_is_given_up() -> None:
     world = World(node("n", cpu="2"), gang("g", 2)).settle().scheduler_takes("g-0").ungate("g-1")
     world.delete("g-1")
-    world.pass_time(11.0)
-    assert world.reason("g") is Reason.BACKING_OFF
+    world.pass_time(9.0)
+    assert world.stage("g-0") is Stage.HELD
+    world.pass_time(1.5)
+    assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
     assert world.claim("g-0") is None, "held members are let go"
 
 

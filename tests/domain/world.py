@@ -20,6 +20,19 @@ from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
 _PATIENCE = 50
+LIMITS = Limits(
+    window=1000,
+    start_deadline=120.0,
+    start_deadline_base=30.0,
+    start_deadline_per_member=0.1,
+    refusal_grace=2.0,
+    arrival_grace=15.0,
+    arrival_grace_per_pod=0.0,
+    stall_grace=10.0,
+    refusal_memory=60.0,
+    backoff=5.0,
+    backoff_max=300.0,
+)
 
 
 class World:
@@ -29,7 +42,10 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.changes = 0
         self.ledger = Ledger(
-            Ownership(frozenset({SCHEDULER})), limits, clock=lambda: self.now, on_change=self._note_change
+            Ownership(frozenset({SCHEDULER})),
+            limits or LIMITS,
+            clock=lambda: self.now,
+            on_change=self._note_change,
         )
         self.add(*objects)
 
