@@ -5,9 +5,10 @@ Groups take room, a place in the window and a part of their queue's share; what 
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from math import inf
 
 from extender.domain.decisions import GroupDecision
-from extender.domain.deserved import EPSILON, Claimant, Share, divide, exceeded, share
+from extender.domain.deserved import EPSILON, Claimant, divide, exceeded, share
 from extender.domain.quorum import missing
 from extender.domain.records import GroupKey, PodRecord
 from extender.domain.resources import PODS, Resources, add, show, total
@@ -23,7 +24,8 @@ class Round:
         self.snapshot = snapshot
         self.limits = snapshot.limits
         self.space = Space.of(snapshot)
-        self.shares = shares_of(snapshot)
+        self._cluster = total_of(snapshot)
+        self.shares = divide(self._cluster, [_claimant(queue) for queue in snapshot.queues.values()])
         self.window_left = snapshot.limits.window
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.claimants: list[GroupView] = []  # groups within their share that only lack room
@@ -61,6 +63,18 @@ class Round:
         """The room if nothing ran at all."""
         return Space.empty(self.snapshot)
 
+    @cached_property
+    def ceilings(self) -> Mapping[str, Mapping[str, float]]:
+        """What limits each queue besides the room. A ceiling as high as the whole cluster is none: whoever
+        reaches that lacks room."""
+        return {
+            queue: {
+                name: inf if most >= self._cluster.get(name, 0) else most
+                for name, most in given.ceiling.items()
+            }
+            for queue, given in self.shares.items()
+        }
+
     def headroom(self, queue: str, requests: Resources, limit: Mapping[str, float]) -> int:
         """How many more of `requests` keep the queue within `limit`."""
         held = self._allocated.get(queue, {})
@@ -71,11 +85,11 @@ class Round:
 
     def never_below_ceiling(self, queue: str, asked: Resources) -> bool:
         """Whether `asked` is above the ceiling even if the queue held nothing."""
-        return bool(exceeded(asked, {}, self.shares[queue].ceiling))
+        return bool(exceeded(asked, {}, self.ceilings[queue]))
 
     def over_ceiling(self, queue: str, asked: Resources) -> str:
         """In words, how `asked` would break the queue's ceiling; empty when it would not."""
-        return self._exceeds(queue, asked, self.shares[queue].ceiling)
+        return self._exceeds(queue, asked, self.ceilings[queue])
 
     def over_share(self, queue: str, asked: Resources) -> str:
         return self._exceeds(queue, asked, self.shares[queue].deserved, _NOT_SHARED)
@@ -91,11 +105,10 @@ class Round:
         )
 
 
-def shares_of(snapshot: Snapshot) -> dict[str, Share]:
-    """Deserved and ceiling of every queue that has groups."""
+def total_of(snapshot: Snapshot) -> Resources:
+    """What all nodes offer together."""
     capacity = snapshot.allocatable.sum(axis=0)
-    cluster = {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
-    return divide(cluster, [_claimant(queue) for queue in snapshot.queues.values()])
+    return {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
 
 
 def _claimant(queue: QueueView) -> Claimant:

@@ -73,13 +73,13 @@ def _grow(round_: Round, growth: Growth, lending: bool) -> None:
 
 def _allowance(round_: Round, group: GroupView, shape: Shape, lending: bool) -> tuple[int, Reason]:
     """How many more pods of a shape may start, and what stops the next one."""
-    share = round_.shares[group.queue]
     allowances = [
-        (_headroom(round_, group, shape, share.ceiling), Reason.QUEUE_CEILING),
+        (_headroom(round_, group, shape, round_.ceilings[group.queue]), Reason.QUEUE_CEILING),
         (max(round_.window_left, 0), Reason.WINDOW_FULL),
     ]
     if not lending:
-        allowances.append((_headroom(round_, group, shape, share.deserved), Reason.QUEUE_SHARE))
+        deserved = round_.shares[group.queue].deserved
+        allowances.append((_headroom(round_, group, shape, deserved), Reason.QUEUE_SHARE))
     return min(allowances, key=lambda allowance: allowance[0])
 
 

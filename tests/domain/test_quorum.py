@@ -68,4 +68,4 @@ def test_a_group_of_no_members_stands() -> None:
     world = World(node("n", cpu="1"), gang("g", 2, min_member=0)).settle()
     assert world.verdict("g") is Verdict.RUNNING
     assert len(world.plan("g")) == 1
-    assert world.reason("g") is Reason.QUEUE_CEILING
+    assert world.reason("g") is Reason.NO_ROOM

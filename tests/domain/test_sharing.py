@@ -120,7 +120,7 @@ def test_a_fifo_queue_goes_on_when_its_head_has_started() -> None:
 def test_surplus_members_start_one_by_one() -> None:
     world = World(node("n"), gang("g", 6, min_member=2)).start("g")
     assert len(world.plan("g")) == 2
-    assert world.reason("g") is Reason.QUEUE_CEILING
+    assert world.reason("g") is Reason.NO_ROOM
     world.add(node("m", cpu="1"))
     assert len(world.settle().plan("g")) == 3
 

@@ -73,10 +73,13 @@ class Stage:
         self, name: str, size: int, *, min_member: int | None = None, queue: str = "default", **pod: Any
     ) -> list[str]:
         """A PodGroup and its pods `name-0`, `name-1`, ...; minMember is all of them unless given."""
-        least = size if min_member is None else min_member
-        group = objects.pod_group(name, namespace=self.namespace, min_member=least, queue=queue)
-        self.api.create(POD_GROUPS, group)
+        self.group(name, size if min_member is None else min_member, queue=queue)
         return self.pods(name, size, group=name, **pod)
+
+    def group(self, name: str, min_member: int, **spec: Any) -> Json:
+        """A PodGroup alone; as `objects.pod_group` takes it."""
+        made = objects.pod_group(name, namespace=self.namespace, min_member=min_member, **spec)
+        return self.api.create(POD_GROUPS, made)
 
     def pods(self, name: str, count: int, *, first: int = 0, **options: Any) -> list[str]:
         """Pods `name-0`, `name-1`, ...; as `objects.pod` takes them."""
@@ -89,6 +92,23 @@ class Stage:
 
     def pod_group(self, name: str) -> Json:
         return self.api.get(POD_GROUPS, name, self.namespace)
+
+    def reason(self, group: str) -> str:
+        """What a PodGroup says of itself: why it waits, else how it stands; empty before it says anything."""
+        conditions = self.pod_group(group).get("status", {}).get("conditions", [])
+        return next((each["reason"] for each in conditions if each["type"] == "Scheduled"), "")
+
+    def wait_reason(self, group: str, *reasons: str, timeout: float = GENEROUS) -> str:
+        """Until the PodGroup says one of these reasons."""
+
+        def said() -> str | None:
+            return reason if (reason := self.reason(group)) in reasons else None
+
+        try:
+            return str(wait_for(said, timeout))
+        except TimeoutError:
+            what = f"{group} said {self.reason(group)!r}, never one of {reasons}"
+            raise TimeoutError(f"{what}: {self.pod_group(group).get('status')}") from None
 
     def phases(self, names: Iterable[str]) -> set[str]:
         """The phases that occur among these pods; a deleted one counts as Gone."""
