@@ -127,10 +127,11 @@ class Space:
             self._counts[shape] = self._fits(shape, self._suitable(shape))
         return self._counts[shape]
 
-    def sum_for(self, shape: Shape) -> dict[str, int]:
-        """The room on all nodes that suit `shape`, in the resources that it asks for."""
-        rows = np.maximum(self.room[self._suitable(shape)], 0).sum(axis=0)
-        return {name: int(rows[column]) for name, column in self._columns.items() if name in shape.requests}
+    def sum_for(self, shapes: Iterable[Shape]) -> dict[str, int]:
+        """The room on all nodes that suit any of `shapes`."""
+        suitable = np.logical_or.reduce([self._suitable(shape) for shape in shapes])
+        rows = np.maximum(self.room[suitable], 0).sum(axis=0)
+        return {name: int(rows[column]) for name, column in self._columns.items()}
 
     def refuses(self, shape: Shape) -> bool:
         return bool(self._refused.get(shape))
