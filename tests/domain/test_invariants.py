@@ -1,0 +1,203 @@
+"""What holds for every decision, on any cluster."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.domain.decide import decide
+from extender.domain.deserved import EPSILON
+from extender.domain.quorum import missing
+from extender.domain.reasons import Reason, Verdict
+from tests.domain.builders import apart, group, node, pod, queue, stranger
+from tests.domain.world import World, gang
+
+SIZES = ("250m", "1", "2", "3")
+FEW = settings(max_examples=60)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, running: bool = True) -> World:
+    """Some nodes, queues with odd limits, and gangs of all kinds in all states."""
+    world = World()
+    for n in range(draw(st.integers(1, 4))):
+        world.add(
+            node(
+                f"n{n}", cpu=draw(st.sampled_from(["1", "2", "4"])), pods=draw(st.sampled_from(["3", "110"]))
+            )
+        )
+    for n in range(draw(st.integers(1, 3))):
+        capability = draw(st.sampled_from([None, {"cpu": "2"}, {"cpu": "5"}]))
+        strategy = draw(st.sampled_from(["", "fifo", "traverse"]))
+        world.add(queue(f"q{n}", draw(st.integers(1, 4)), capability, strategy=strategy))
+    for n in range(draw(st.integers(1, 6))):
+        _add_gang(draw, world, f"g{n}", running)
+    if draw(st.booleans()):
+        world.add(stranger("stranger", on="n0"))
+    return world
+
+
+def _add_gang(draw: st.DrawFn, world: World, name: str, running: bool) -> None:
+    members = draw(st.integers(1, 4))
+    needed = draw(st.integers(0, members + 1))
+    kind: dict[str, Any] = (
+        {"labels": {"app": name}, "affinity": apart(app=name)} if draw(st.booleans()) else {}
+    )
+    world.add(group(name, needed, queue=f"q{draw(st.integers(0, 3))}", stood_whole=draw(st.booleans())))
+    for n in range(members):
+        on = draw(st.sampled_from(["", "", "", "n0"])) if running else ""
+        world.add(pod(f"{name}-{n}", name, cpu=draw(st.sampled_from(SIZES)), on=on, **kind))
+
+
+def planned(world: World) -> Counter[tuple[str, str]]:
+    """What plans take, by node and resource."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for decision in world.decisions.groups.values():
+        for uid, node_ in decision.plan.items():
+            record = world.ledger.pod(uid)
+            assert record is not None
+            sums.update({(node_, name): amount for name, amount in record.shape.requests.items()})
+    return sums
+
+
+@FEW
+@given(clusters())
+def test_plans_never_take_more_than_there_is(world: World) -> None:
+    world.settle()
+    snapshot = world.ledger.snapshot()
+    for (name, resource), amount in planned(world).items():
+        row, column = snapshot.nodes.row[name], snapshot.dimensions.index(resource)
+        assert amount <= snapshot.room[row, column]
+
+
+@FEW
+@given(clusters())
+def test_plans_never_take_a_queue_above_its_ceiling(world: World) -> None:
+    world.settle()
+    for decision in world.decisions.queues.values():
+        sums = Counter(decision.allocated)
+        planned_ = [
+            each for each in world.decisions.groups.values() if each.queue == decision.name and each.plan
+        ]
+        started_before = any(world.ledger.snapshot().groups[each.key].placed for each in planned_)
+        for each in planned_:
+            for uid in each.plan:
+                record = world.ledger.pod(uid)
+                assert record is not None
+                sums.update(record.shape.requests)
+        for name, most in decision.ceiling.items() if planned_ and not started_before else ():
+            assert sums[name] <= most + EPSILON
+
+
+@FEW
+@given(clusters())
+def test_a_gang_is_planned_whole_or_not_at_all(world: World) -> None:
+    decisions = decide(world.ledger.snapshot())
+    for key, view in world.ledger.snapshot().groups.items():
+        decision, wanted = decisions.groups[key], missing(view)
+        if decision.verdict is Verdict.STARTING and not view.placed:
+            assert decision.plan.keys() == {each.uid for each in wanted.members}
+        if decision.verdict is Verdict.WAITING:
+            assert not decision.plan
+
+
+@FEW
+@given(clusters())
+def test_every_group_has_a_verdict_and_a_reason_while_it_waits(world: World) -> None:
+    snapshot = world.ledger.snapshot()
+    decisions = decide(snapshot)
+    assert decisions.groups.keys() == snapshot.groups.keys()
+    for decision in decisions.groups.values():
+        assert decision.verdict is not Verdict.WAITING or decision.reason is not None
+        assert not decision.undo, "nothing is undone before its deadline"
+
+
+@FEW
+@given(clusters())
+def test_the_same_picture_gives_the_same_decision(world: World) -> None:
+    snapshot = world.ledger.snapshot()
+    first = decide(snapshot)
+    assert decide(snapshot) == first
+    assert decide(snapshot, first) == first
+    world.ledger.publish(first)
+    later = world.ledger.snapshot()
+    assert decide(later, first) == decide(later, None)
+
+
+@FEW
+@given(clusters())
+def test_a_world_at_rest_settles_and_stays(world: World) -> None:
+    """World.settle fails where decisions go round in circles."""
+    world.settle()
+    before = world.decisions
+    world.settle()
+    assert world.decisions.groups == before.groups
+
+
+@FEW
+@given(st.integers(1, 5), st.integers(1, 5), st.lists(st.integers(1, 4), min_size=1, max_size=8))
+def test_more_room_never_starts_fewer_gangs(few: int, more: int, gangs: list[int]) -> None:
+    def started(count: int) -> int:
+        world = World([node(f"n{n}", cpu="2") for n in range(count)])
+        world.add([gang(f"g{n}", members) for n, members in enumerate(gangs)]).settle()
+        return world.verdicts(*(f"g{n}" for n in range(len(gangs)))).count(Verdict.STARTING)
+
+    same = [gangs[0]] * len(gangs)
+    gangs = same
+    assert started(few + more) >= started(few)
+
+
+kinds: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [{}, {"host_port": 80}, {"labels": {"app": "x"}, "affinity": apart(app="x")}]
+)
+
+
+@FEW
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.sampled_from([("1", 4), ("2", 2), ("4", 1)]),
+    kinds,
+    st.integers(0, 9),
+)
+def test_nobody_starves_on_an_idle_cluster(
+    nodes: int, members: int, size: tuple[str, int], kind: dict[str, Any], weight: int
+) -> None:
+    """One group waits, it fits, its queue is open: it starts, however small its queue's weight."""
+    cpu, on_one_node = size
+    fits = members <= nodes * (1 if kind else on_one_node)
+    world = World([node(f"n{n}", cpu="4") for n in range(nodes)], queue("small", weight=1))
+    world.add(
+        queue("large", weight=1000 * weight + 1), gang("g", members, queue="small", cpu=cpu, **kind)
+    ).settle()
+    assert (world.verdict("g") is Verdict.STARTING) is fits
+    assert fits or world.reason("g") is Reason.NEVER_FITS
+
+
+@FEW
+@given(clusters(running=False), st.randoms(use_true_random=False))
+def test_whoever_may_start_does_start_and_all_end(world: World, dice: Any) -> None:
+    """Run everything to its end: each round somebody starts, or all who are left have a reason to stay."""
+    lasting = {Reason.NEVER_FITS, Reason.NOT_ENOUGH_MEMBERS, Reason.QUEUE_NOT_FOUND}
+    for _ in range(40):
+        world.settle()
+        ready = sorted(name for name in world.pods if any(name in plan for plan in _plans(world)))
+        if not ready:
+            break
+        for name in ready:
+            world.bind(name, next(plan[name] for plan in _plans(world) if name in plan))
+            world.run(name)
+        dice.shuffle(ready)
+        world.finish(*ready)
+    waiting = [each for each in world.decisions.groups.values() if each.verdict is Verdict.WAITING]
+    behind = {Reason.BEHIND_OTHERS} if any(each.reason in lasting for each in waiting) else set()
+    assert {each.reason for each in waiting} <= lasting | behind
+
+
+def _plans(world: World) -> list[dict[str, str]]:
+    names = {each.metadata.uid: name for name, each in world.pods.items()}
+    return [
+        {names[uid]: node_ for uid, node_ in decision.plan.items()}
+        for decision in world.decisions.groups.values()
+    ]

@@ -1,0 +1,301 @@
+"""The ledger: what verbs may do with claims, and what a decision made too late may not."""
+
+import pytest
+
+from extender.domain.claims import Stage
+from extender.domain.reasons import Reason, Verdict
+from tests.domain.builders import apart, group, node, pod, stranger
+from tests.domain.world import World, gang, nodes, single
+
+
+def ready() -> World:
+    """A gang of two, planned on node a and open; node b is idle."""
+    return World(node("a", cpu="2"), node("b"), gang("g", 2)).settle().ungate("g-0", "g-1")
+
+
+# ---- filter
+
+
+def test_the_planned_node_is_answered() -> None:
+    world = ready()
+    assert world.answer("g-0") == ["a"]
+    assert world.stage("g-0") is Stage.ANSWERED
+
+
+def test_an_answer_is_idempotent() -> None:
+    world = ready()
+    world.answer("g-0")
+    before, claim = world.ledger.version, world.claim("g-0")
+    assert world.answer("g-0") == ["a"]
+    assert (world.ledger.version, world.claim("g-0")) == (before, claim)
+
+
+def test_another_node_is_answered_where_the_plan_is_not_offered_and_the_claim_moves() -> None:
+    world = ready()
+    assert world.answer("g-0", ["b"]) == ["b"]
+    claim = world.claim("g-0")
+    assert claim is not None
+    assert (claim.node, claim.stage) == ("b", Stage.ANSWERED)
+    assert world.settle().plan("g") == {"g-1": "a"}
+
+
+@pytest.mark.parametrize("offered", [[], ["unheard"]])
+def test_nothing_is_answered_that_was_not_offered(offered: list[str]) -> None:
+    world = ready()
+    assert world.answer("g-0", offered) is Reason.NO_ROOM
+
+
+def test_a_node_that_another_claim_fills_is_not_answered() -> None:
+    world = World(node("a", cpu="2"), node("b", cpu="1"), gang("g", 3)).settle().ungate("g-0", "g-1", "g-2")
+    plan = world.plan("g")
+    (lonely,) = [name for name, node_ in plan.items() if node_ == "b"]
+    member = next(name for name in plan if name != lonely)
+    assert world.answer(member, ["b"]) is Reason.NO_ROOM, "planned claims count too"
+
+
+def test_a_node_that_lacks_room_by_now_is_not_answered() -> None:
+    world = ready().add(stranger("s", on="a", cpu="2"))
+    assert world.answer("g-0") == ["b"]
+
+
+def test_a_member_without_a_plan_is_refused() -> None:
+    world = World(node("a", cpu="2"), gang("g", 3, min_member=2)).settle()
+    (spare,) = set(world.pods) - set(world.plan("g"))
+    assert world.answer(spare) is Reason.BEHIND_OTHERS
+
+
+@pytest.mark.parametrize("stage", [Stage.POSTED, Stage.BOUND])
+def test_a_pod_that_is_posted_or_bound_never_moves(stage: Stage) -> None:
+    world = ready()
+    for name in ("g-0", "g-1"):
+        world.answer(name)
+        world.hold(name, "a")
+    world.confirm("g")
+    if stage is Stage.BOUND:
+        world.bind("g-0", "a")
+    assert world.answer("g-0", ["b"]) is Reason.NO_ROOM
+    assert world.hold("g-0", "b") is Reason.NO_ROOM
+    assert world.answer("g-0") == ["a"]
+    claim = world.claim("g-0")
+    assert claim is not None
+    assert (claim.node, claim.stage) == ("a", stage)
+
+
+def test_a_bound_pod_is_not_held_and_its_room_not_released() -> None:
+    world = World(node("a"), gang("g", 1)).start("g")
+    assert world.hold("g-0", "a") is Reason.NO_ROOM
+    world.release("g-0")
+    assert world.stage("g-0") is Stage.BOUND
+
+
+def test_a_pod_on_its_own_gets_every_offered_node_that_fits() -> None:
+    world = World(node("a"), node("b", cpu="500m"), node("c"), pod("p")).settle()
+    assert world.answer("p", ["c", "b", "a", "unheard"]) == ["c", "a"]
+    assert world.answer("p", ["b"]) is Reason.NO_ROOM
+
+
+# ---- hold, confirm, release
+
+
+def test_nobody_is_posted_before_the_gang_is_whole() -> None:
+    world = ready()
+    world.answer("g-0")
+    world.hold("g-0", "a")
+    assert world.confirm("g").posting == ()
+
+
+def test_a_bind_call_without_a_claim_is_refused() -> None:
+    world = World(node("a"), gang("g", 2, cpu="9")).settle()
+    assert world.hold("g-0", "a") is Reason.NEVER_FITS
+
+
+def test_a_bind_call_for_another_node_needs_room_there() -> None:
+    world = ready()
+    world.answer("g-0")
+    assert world.hold("g-0", "unheard") is Reason.NO_ROOM
+    world.add(stranger("s", on="b", cpu="4"))
+    assert world.hold("g-0", "b") is Reason.NO_ROOM
+    assert world.stage("g-0") is Stage.ANSWERED
+
+
+def held() -> World:
+    """Three members, each held on a node of its own."""
+    world = World(nodes("a", "b", "c", "d"), gang("g", 3, cpu="3")).settle()
+    for name, node_ in world.plan("g").items():
+        world.ungate(name).answer(name)
+        assert world.hold(name, node_) is None
+    return world
+
+
+def test_confirming_fails_only_the_members_whose_node_was_taken() -> None:
+    world = held()
+    lost_node = world.plan("g")["g-1"]
+    world.add(stranger("s", on=lost_node, cpu="2"))
+    confirmation = world.confirm("g")
+    assert [claim.pod.name for claim in confirmation.lost] == ["g-1"]
+    assert confirmation.posting == (), "without it the group is not whole"
+    assert [world.stage(f"g-{n}") for n in range(3)] == [Stage.HELD, None, Stage.HELD]
+
+
+def test_the_lost_member_is_planned_again_while_the_rest_stays_held() -> None:
+    world = held()
+    world.add(stranger("s", on=world.plan("g")["g-1"], cpu="2"))
+    world.confirm("g")
+    assert world.settle().plan("g") == {"g-1": "d"}
+    world.scheduler_takes("g-1").settle()
+    assert world.verdict("g") is Verdict.RUNNING
+
+
+@pytest.mark.parametrize("change", ["gone", "cordoned"])
+def test_a_held_node_that_went_is_lost(change: str) -> None:
+    world = held()
+    lost = world.plan("g")["g-2"]
+    if change == "gone":
+        world.drop_node(lost)
+    else:
+        world.add(node(lost, cordoned=True))
+    assert [claim.pod.name for claim in world.confirm("g").lost] == ["g-2"]
+
+
+def test_losing_members_above_the_minimum_stops_nobody() -> None:
+    world = World(nodes("a", "b"), gang("g", 3, cpu="3")).add(group("g", 3)).settle()
+    world.add(node("c")).settle()
+    for name, node_ in list(world.plan("g").items()):
+        world.ungate(name).answer(name)
+        world.hold(name, node_)
+    world.add(group("g", 2), stranger("s", on=world.plan("g")["g-0"], cpu="2"))
+    confirmation = world.confirm("g")
+    assert [claim.pod.name for claim in confirmation.lost] == ["g-0"]
+    assert sorted(claim.pod.name for claim in confirmation.posting) == ["g-1", "g-2"]
+
+
+def test_confirming_twice_posts_once() -> None:
+    world = held()
+    assert len(world.confirm("g").posting) == 3
+    assert world.confirm("g").posting == ()
+
+
+def test_a_pod_deleted_while_held_frees_its_claim() -> None:
+    world = World(node("a", cpu="2"), gang("g", 2), gang("h", 1, created="2026-01-01")).settle()
+    world.ungate("g-0").answer("g-0")
+    world.hold("g-0", "a")
+    world.mark_deleted("g-0")
+    assert world.claim("g-0") is None
+    world.delete("g-0", "g-1").add(gang("i", 1)).settle()
+    assert world.verdict("i") is Verdict.STARTING
+
+
+def test_an_abandoned_answer_is_planned_again() -> None:
+    world = ready()
+    world.answer("g-0")
+    world.release("g-0")
+    assert world.claim("g-0") is None
+    world.settle()
+    assert world.stage("g-0") is Stage.PLANNED
+    world.scheduler_takes("g-0", "g-1").settle()
+    assert world.verdict("g") is Verdict.RUNNING
+
+
+def test_finished_pods_free_their_room() -> None:
+    world = World(node("a", cpu="2"), gang("g", 2)).start("g").add(gang("h", 2)).settle()
+    assert world.reason("h") is Reason.NO_ROOM
+    assert world.finish("g-0", "g-1").settle().verdict("h") is Verdict.STARTING
+
+
+def test_a_terminating_pod_holds_its_room_until_it_is_gone() -> None:
+    world = World(node("a", cpu="2"), gang("g", 2)).start("g")
+    for name in ("g-0", "g-1"):
+        world.mark_deleted(name)
+    assert world.add(gang("h", 2)).settle().verdict("h") is Verdict.WAITING
+    assert world.delete("g-0", "g-1").settle().verdict("h") is Verdict.STARTING
+
+
+# ---- publishing
+
+
+def test_a_stale_plan_moves_no_pinned_claim() -> None:
+    world = ready()
+    stale = world.decide()
+    assert world.answer("g-0", ["b"]) == ["b"]
+    world.ledger.publish(stale)
+    claim = world.claim("g-0")
+    assert claim is not None
+    assert (claim.node, claim.stage) == ("b", Stage.ANSWERED)
+
+
+def test_a_stale_no_frees_no_newer_pin() -> None:
+    world = World(nodes("a", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1").add(stranger("s", on="a"))
+    stale = world.decide()
+    assert stale.groups[world.decision("g").key].verdict is Verdict.WAITING
+    world.delete("s")
+    assert world.answer("g-0") == ["a"]
+    world.ledger.publish(stale)
+    assert world.stage("g-0") is Stage.ANSWERED
+    world.settle().scheduler_takes("g-0", "g-1").settle()
+    assert world.verdict("g") is Verdict.RUNNING
+
+
+def test_a_no_that_knows_of_a_pin_frees_it() -> None:
+    world = ready()
+    world.answer("g-0")
+    world.hold("g-0", "a")
+    world.ledger.drop_group(world.decision("g").key)
+    world.settle()
+    assert world.reason("g") is Reason.GROUP_NOT_FOUND
+    assert world.claim("g-0") is world.claim("g-1") is None
+
+
+def test_decisions_that_say_the_same_are_the_same_objects() -> None:
+    world = World(node("a"), gang("g", 2), gang("h", 9)).settle()
+    before = world.decisions
+    again = world.decide()
+    assert all(again.groups[name] is before.groups[name] for name in before.groups)
+
+
+def test_only_what_matters_moves_the_version() -> None:
+    world = World(node("a"), gang("g", 1)).settle()
+    before = world.ledger.version
+    world.add(node("a"), world.pods["g-0"], stranger("pending"), group("g", 1))
+    assert world.ledger.version == before
+
+
+def test_views_of_groups_that_rest_are_kept() -> None:
+    world = World(node("a"), gang("g", 1), gang("h", 1)).settle()
+    before = world.ledger.snapshot().groups
+    world.finish("g-0")
+    after = world.ledger.snapshot().groups
+    assert [key for key in before if before[key] is not after[key]] == [world.decision("g").key]
+
+
+def test_who_is_to_be_released() -> None:
+    world = World(node("a"), gang("g", 2, min_member=1)).settle()
+    first = [claim.pod.name for claim in world.ledger.to_release()]
+    assert first == list(world.plan("g"))
+    world.scheduler_takes(*first).settle()
+    assert [claim.pod.name for claim in world.ledger.to_release()] == list(world.plan("g"))
+
+
+def test_a_pod_that_comes_again_under_its_name_queues_again() -> None:
+    world = (
+        World(node("a"), pod("p"))
+        .start(single("p"))
+        .delete("p")
+        .add(pod("p", cpu="9", uid="second"))
+        .settle()
+    )
+    assert (world.verdict(single("p")), world.reason(single("p"))) == (Verdict.WAITING, Reason.NEVER_FITS)
+
+
+def test_a_group_does_not_stand_whole_by_pods_that_came_before_its_podgroup() -> None:
+    world = World(node("a"), pod("g-0", "g", on="a"), pod("g-1", "g", cpu="9")).settle()
+    assert not world.add(group("g", 2)).settle().stood_whole("g")
+
+
+def test_labels_that_change_move_what_terms_select() -> None:
+    world = World(
+        nodes("a"), pod("old", on="a", labels={"app": "x"}), pod("new", affinity=apart(app="x"))
+    ).settle()
+    assert world.verdict(single("new")) is Verdict.WAITING
+    assert (
+        world.add(pod("old", on="a", labels={"app": "y"})).settle().verdict(single("new")) is Verdict.STARTING
+    )

@@ -1,0 +1,202 @@
+"""Placing: best fit, constraints between pods, and undoing without a trace."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.domain.reasons import Reason, Verdict
+from extender.domain.records import PodRecord
+from extender.domain.space import Space
+from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, stranger, together
+from tests.domain.world import World, gang, nodes
+
+
+def space(world: World) -> Space:
+    return Space.of(world.ledger.snapshot())
+
+
+def record(world: World, name: str) -> PodRecord:
+    found = world.ledger.pod(world.pods[name].metadata.uid)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def placed(world: World, *names: str) -> dict[str, str] | None:
+    plan = space(world).place([record(world, name) for name in names])
+    return None if plan is None else {name: plan[record(world, name).uid] for name in names}
+
+
+def test_the_tightest_node_comes_first() -> None:
+    world = World(node("large", cpu="8"), node("small", cpu="2"), node("tiny", cpu="1"), pod("p", cpu="2"))
+    assert placed(world, "p") == {"p": "small"}
+
+
+def test_large_pods_come_first() -> None:
+    world = World(node("a", cpu="3"), node("b", cpu="2"), pod("s", cpu="2"), pod("l", cpu="3"))
+    assert placed(world, "s", "l") == {"s": "b", "l": "a"}
+
+
+def test_who_has_little_choice_comes_before_who_is_large() -> None:
+    world = World(
+        node("a", labels={"disk": "ssd"}), node("b"), pod("picky", cpu="1", selector={"disk": "ssd"})
+    )
+    world.add(pod("large", cpu="4"))
+    assert placed(world, "large", "picky") == {"large": "b", "picky": "a"}
+
+
+def test_the_number_of_pods_is_room_too() -> None:
+    world = World(node("a", cpu="64", pods="2"), gang("g", 3))
+    assert placed(world, "g-0", "g-1") == {"g-0": "a", "g-1": "a"}
+    assert placed(world, "g-0", "g-1", "g-2") is None
+
+
+def test_anti_affinity_by_host() -> None:
+    world = World(nodes("a", "b"), gang("g", 3, labels={"app": "x"}, affinity=apart(app="x")))
+    assert placed(world, "g-0", "g-1", "g-2") is None
+    two = placed(world, "g-0", "g-1")
+    assert two is not None
+    assert sorted(two.values()) == ["a", "b"]
+
+
+def test_anti_affinity_by_zone() -> None:
+    zones = [node("a1", zone="a"), node("a2", zone="a"), node("b1", zone="b")]
+    world = World(zones, gang("g", 2, labels={"app": "x"}, affinity=apart(ZONE, app="x"))).settle()
+    assert {name[0] for name in world.plan("g").values()} == {"a", "b"}
+
+
+@pytest.mark.parametrize("ours_is_guarded", [True, False])
+def test_anti_affinity_holds_both_ways(ours_is_guarded: bool) -> None:
+    """A bound pod that our pod must avoid, and a bound pod of ours that guards itself against it."""
+    guard: dict[str, Any] = {"labels": {"app": "x"}}
+    guarded: dict[str, Any] = {"affinity": apart(app="x")}
+    first, second = (guard, guarded) if ours_is_guarded else (guarded, guard)
+    world = World(nodes("a", "b"), pod("old", on="a", **first), pod("new", **second))
+    assert placed(world, "new") == {"new": "b"}
+
+
+def test_anti_affinity_looks_into_its_own_namespace_only() -> None:
+    world = World(node("a"), pod("new", affinity=apart(app="x")))
+    other = stranger("old", on="a", labels={"app": "x"})
+    world.add(replace(other, metadata=replace(other.metadata, namespace="elsewhere")))
+    assert placed(world, "new") == {"new": "a"}
+
+
+def test_affinity_follows_who_stands() -> None:
+    zones = [node("a", zone="a"), node("b", zone="b"), node("bare")]
+    world = World(zones, pod("old", on="b", labels={"app": "db"}), pod("new", affinity=together(app="db")))
+    assert placed(world, "new") == {"new": "b"}
+    assert placed(World(zones, pod("new", affinity=together(app="db"))), "new") is None
+
+
+def test_a_gang_that_wants_one_zone_takes_one_with_room_for_all() -> None:
+    zones = [node("a", cpu="2", zone="a"), node("b1", cpu="3", zone="b"), node("b2", cpu="3", zone="b")]
+    world = World(zones, gang("g", 5, labels={"app": "x"}, affinity=together(app="x"))).settle()
+    assert set(world.plan("g").values()) == {"b1", "b2"}
+
+
+def test_a_gang_that_wants_one_host() -> None:
+    world = World(node("a", cpu="1"), node("b"))
+    world.add(gang("g", 3, labels={"app": "x"}, affinity=together(HOSTNAME, app="x"))).settle()
+    assert set(world.plan("g").values()) == {"b"}
+
+
+def test_a_host_port_is_taken_once_on_a_node() -> None:
+    world = World(nodes("a", "b"), gang("g", 2, host_port=80)).settle()
+    assert sorted(world.plan("g").values()) == ["a", "b"]
+    world.start("g").add(gang("h", 1, host_port=81), gang("i", 1, host_port=80)).settle()
+    assert [world.verdict("h"), world.verdict("i")] == [Verdict.STARTING, Verdict.WAITING]
+    world.delete("g-0").settle()
+    assert world.verdict("i") is Verdict.STARTING
+
+
+def test_a_guard_and_the_guarded_in_one_gang_fit_when_empty() -> None:
+    world = World(nodes("a", "b"), pod("guard", "g", cpu="2", affinity=apart(app="x")))
+    world.add([pod(f"w{n}", "g", labels={"app": "x"}) for n in range(3)])
+    world.add(gang("g", 0, min_member=4), stranger("s", on="a", cpu="4")).settle()
+    assert world.reason("g") is Reason.NO_ROOM
+    assert world.delete("s").settle().verdict("g") is Verdict.STARTING
+
+
+# ---- properties
+
+sizes = st.sampled_from(["250m", "1", "2", "3"])
+constraints: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {"host_port": 80},
+        {"labels": {"app": "x"}, "affinity": apart(app="x")},
+        {"labels": {"app": "x"}},
+        {"labels": {"app": "x"}, "affinity": together(app="x")},
+        {"selector": {"disk": "ssd"}},
+    ]
+)
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> World:
+    world = World()
+    for n in range(draw(st.integers(1, 5))):
+        labels = {"disk": "ssd"} if draw(st.booleans()) else {}
+        zone = draw(st.sampled_from(["", "a", "b"]))
+        cpu = draw(st.sampled_from(["1", "2", "4"]))
+        world.add(node(f"n{n}", cpu=cpu, zone=zone, labels=labels, pods=draw(st.sampled_from(["2", "110"]))))
+    for n in range(draw(st.integers(0, 4))):
+        world.add(pod(f"old{n}", on=f"n{n % len(world.nodes)}", cpu="250m", **draw(constraints)))
+    for n in range(draw(st.integers(1, 8))):
+        world.add(pod(f"new{n}", cpu=draw(sizes), **draw(constraints)))
+    return world
+
+
+def state(space_: Space) -> tuple[object, ...]:
+    counted = (space_._ports, space_._selected, space_._carried)
+    return (
+        space_.room.tolist(),
+        *({key: +counts for key, counts in each.items() if +counts} for each in counted),
+    )
+
+
+@given(crowded(), st.booleans())
+def test_what_is_undone_leaves_no_trace(world: World, partly: bool) -> None:
+    pods = [record(world, name) for name in world.pods if name.startswith("new")]
+    space_ = space(world)
+    before = state(space_)
+    plan = space_.place(pods, partly)
+    if plan is not None:
+        assert len(plan) == len(pods) or partly
+        space_.give_back(pods, plan)
+    assert state(space_) == before
+    space_.could_place(pods)
+    assert state(space_) == before
+
+
+@given(crowded())
+def test_what_is_placed_fits_and_keeps_apart(world: World) -> None:
+    pods = [record(world, name) for name in world.pods if name.startswith("new")]
+    space_ = space(world)
+    plan = space_.place(pods, partly=True) or {}
+    assert (space_.room >= np.minimum(space(world).room, 0)).all()
+    on = {name: [each for each in pods if plan.get(each.uid) == name] for name in world.nodes}
+    for name, there in on.items():
+        guards = [each for each in there if each.shape.constraints.anti_affinity]
+        old = [record(world, each) for each in world.pods if world.pods[each].spec.node_name == name]
+        marked = [each for each in [*there, *old] if each.labels.get("app") == "x"]
+        assert not guards or len(marked) == 1
+        assert sum(bool(each.shape.constraints.ports) for each in there) <= 1
+        assert all(world.nodes[name].metadata.labels.get("disk") == "ssd"  # type: ignore[union-attr]
+                   for each in there if each.shape.constraints.node_labels)  # fmt: skip
+
+
+@given(crowded())
+def test_taking_a_node_agrees_with_placing(world: World) -> None:
+    """Where the plan put the first pod, a pod may also be put by name, and nowhere without room."""
+    first = record(world, "new0")
+    plan = space(world).place([first])
+    for name in world.nodes:
+        took = space(world).take_node(first, name)
+        assert not (took and plan is None)
+        assert took or plan is None or plan[first.uid] != name
+    assert not space(world).take_node(first, "unheard")

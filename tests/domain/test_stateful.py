@@ -1,0 +1,226 @@
+"""The ledger under any order of events: its running sums always equal a count from scratch."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from extender.domain.claims import Stage
+from extender.domain.decisions import Decisions
+from extender.domain.records import Uid
+from tests.domain.builders import apart, group, node, pod, stranger
+from tests.domain.world import World, key
+
+NODES = tuple(f"n{n}" for n in range(4))
+PODS = tuple(f"g{group_}-{n}" for group_ in range(3) for n in range(3))
+KINDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"host_port": 80},
+    {"labels": {"app": "x"}, "affinity": apart(app="x")},
+    {"labels": {"app": "x"}},
+    {"more": {"x.io/gpu": "1"}},
+)
+some_node, some_pod, some_group = (
+    st.sampled_from(NODES),
+    st.sampled_from(PODS),
+    st.sampled_from(("g0", "g1", "g2")),
+)
+
+
+class Events(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.world = World(node("n0"), node("n1"))
+        self.old: Decisions | None = None
+
+    def there(self, name: str) -> bool:
+        return name in self.world.pods
+
+    # ---- what watches bring
+
+    @rule(
+        name=some_node,
+        cpu=st.sampled_from(["1", "4"]),
+        cordoned=st.booleans(),
+        gpus=st.sampled_from(["0", "2"]),
+    )
+    def node_comes_or_changes(self, name: str, cpu: str, cordoned: bool, gpus: str) -> None:
+        self.world.add(node(name, cpu=cpu, cordoned=cordoned, more={"x.io/gpu": gpus}))
+
+    @rule(name=some_node)
+    def node_goes(self, name: str) -> None:
+        if name in self.world.nodes:
+            self.world.drop_node(name)
+
+    @rule(name=some_pod, cpu=st.sampled_from(["1", "2"]), kind=st.sampled_from(KINDS), gated=st.booleans())
+    def pod_comes(self, name: str, cpu: str, kind: dict[str, Any], gated: bool) -> None:
+        if not self.there(name):
+            self.world.add(pod(name, name[:2], cpu=cpu, gated=gated, **kind))
+
+    @rule(name=some_pod, where=some_node)
+    def pod_is_bound(self, name: str, where: str) -> None:
+        if self.there(name) and not self.world.pods[name].spec.node_name:
+            self.world.ungate(name).bind(name, where)
+
+    @rule(name=some_pod, phase=st.sampled_from(["Running", "Succeeded", "Failed"]))
+    def pod_runs_or_ends(self, name: str, phase: str) -> None:
+        if self.there(name) and self.world.pods[name].spec.node_name:
+            self.world.finish(name, phase=phase)
+
+    @rule(name=some_pod)
+    def pod_is_on_its_way_out(self, name: str) -> None:
+        if self.there(name):
+            self.world.mark_deleted(name)
+
+    @rule(name=some_pod)
+    def pod_is_gone(self, name: str) -> None:
+        if self.there(name):
+            self.world.delete(name)
+
+    @rule(name=some_pod, words=st.sampled_from(["0/1 no.", "0/2 no."]))
+    def pod_is_refused(self, name: str, words: str) -> None:
+        if self.there(name):
+            self.world.refuse(name, words)
+
+    @rule(where=some_node, gone=st.booleans())
+    def stranger_comes_or_goes(self, where: str, gone: bool) -> None:
+        name = f"stranger-{where}"
+        if gone and self.there(name):
+            self.world.delete(name)
+        else:
+            self.world.add(stranger(name, on=where, labels={"app": "x"}))
+
+    @rule(name=some_group, needed=st.integers(0, 3), gone=st.booleans())
+    def group_comes_or_goes(self, name: str, needed: int, gone: bool) -> None:
+        if gone:
+            self.world.ledger.drop_group(key(name))
+        else:
+            self.world.add(group(name, needed))
+
+    # ---- what verbs do
+
+    @rule(name=some_pod, offered=st.lists(some_node, max_size=4, unique=True))
+    def filter_asks(self, name: str, offered: list[str]) -> None:
+        if self.there(name):
+            answer = self.world.answer(name, offered)
+            assert not isinstance(answer, list) or (answer and set(answer) <= set(offered))
+            assert self.world.answer(name, offered) == answer
+
+    @rule(name=some_pod, where=some_node)
+    def bind_is_called(self, name: str, where: str) -> None:
+        if self.there(name) and self.world.hold(name, where) is None:
+            claim = self.world.claim(name)
+            assert claim is not None
+            assert (claim.node, claim.stage) == (where, Stage.HELD)
+
+    @rule(name=some_group)
+    def barrier_looks(self, name: str) -> None:
+        confirmation = self.world.confirm(name)
+        for claim in confirmation.posting:
+            assert self.world.stage(claim.pod.name) is Stage.POSTED
+        for claim in confirmation.lost:
+            assert self.world.stage(claim.pod.name) is None
+
+    @rule(name=some_pod)
+    def claim_is_released(self, name: str) -> None:
+        if self.there(name):
+            self.world.release(name)
+
+    # ---- decisions, in time and late
+
+    @rule()
+    def decide_and_publish(self) -> None:
+        self.world.ledger.publish(self.world.decide())
+
+    @rule()
+    def decide_only(self) -> None:
+        self.old = self.world.decide()
+
+    @precondition(lambda self: self.old is not None)
+    @rule()
+    def publish_late(self) -> None:
+        assert self.old is not None
+        version = self.old.version
+        before = {name: self.world.claim(name) for name in self.world.pods}
+        self.world.ledger.publish(self.old)
+        for name, claim in before.items():
+            if claim is not None and claim.stage.pinned and claim.version > version:
+                assert self.world.claim(name) == claim
+        self.old = None
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 20.0, 100.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    # ---- what always holds
+
+    @invariant()
+    def sums_equal_a_recount(self) -> None:
+        claims = self.world.ledger._claims
+        room, free = claims.allocatable.copy(), claims.allocatable.copy()
+        for claim in claims:
+            row = claims.row(claim.node)
+            if row is not None:
+                asked = claims.dimensions.vector(claim.pod.shape.requests)
+                free[row] -= asked
+                room[row] -= asked * claim.stage.pinned
+        assert np.array_equal(room, claims.room)
+        assert np.array_equal(free, claims.free)
+
+    @invariant()
+    def ports_and_terms_equal_a_recount(self) -> None:
+        claims = self.world.ledger._claims
+        pinned = [claim for claim in claims if claim.stage.pinned]
+        occupancy = claims.occupancy()
+        ports = Counter((each.node, port) for each in pinned for port in each.pod.shape.constraints.ports)
+        assert ports == {
+            (at, port): n for at, taken in occupancy.ports.items() for port, n in taken.items() if n
+        }
+        for term, by_node in occupancy.selected.items():
+            there = Counter(each.node for each in pinned if term.matches(each.pod.namespace, each.pod.labels))
+            assert by_node == there
+        for term, by_node in occupancy.carried.items():
+            carriers = [each for each in pinned if term in each.pod.shape.constraints.anti_affinity]
+            assert by_node == Counter(each.node for each in carriers)
+
+    @invariant()
+    def queues_add_up(self) -> None:
+        snapshot = self.world.ledger.snapshot()
+        allocated: Counter[str] = Counter()
+        for view in snapshot.groups.values():
+            allocated.update(view.allocated)
+        assert +allocated == +Counter(dict(snapshot.queues["default"].allocated))
+        assert snapshot.queues["default"].groups == len(snapshot.groups)
+
+    @invariant()
+    def bound_pods_stand_where_they_are(self) -> None:
+        for name, each in self.world.pods.items():
+            claim, where = self.world.claim(name), each.spec.node_name
+            if where and each.status.phase not in ("Succeeded", "Failed"):
+                assert claim is not None
+                assert (claim.node, claim.stage) == (where, Stage.BOUND)
+            else:
+                assert claim is None or (claim.stage < Stage.BOUND and not where)
+
+    @invariant()
+    def no_claim_outlives_its_pod(self) -> None:
+        uids = {Uid(each.metadata.uid) for each in self.world.pods.values()}
+        assert {claim.pod.uid for claim in self.world.ledger._claims} <= uids
+
+    @invariant()
+    def who_stands_is_who_is_placed_or_held(self) -> None:
+        for each in self.world.ledger._registry.groups.values():
+            standing = {
+                uid
+                for uid, record in each.pods.items()
+                if record.placed
+                or (record.waiting and (claim := self.world.ledger.claim(uid)) and claim.stage >= Stage.HELD)
+            }
+            assert standing == each.standing.keys()
+
+
+Events.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestEvents = Events.TestCase
