@@ -98,7 +98,7 @@ class Space:
     def take_node(self, pod: PodRecord, node: str) -> bool:
         """Take room for `pod` on a given node, if it fits there."""
         row = self.nodes.row.get(node)
-        if row is None or not self._allowed(pod)[row]:
+        if row is None or not self._allows(pod, row):
             return False
         self._take(pod, row)
         return True
@@ -250,6 +250,15 @@ class Space:
         for term in pod.shape.constraints.affinity:
             allowed &= self._beside(term, pod)
         return allowed
+
+    def _allows(self, pod: PodRecord, row: int) -> bool:
+        """The same for one row; cheap where the pod looks at no others."""
+        shape = pod.shape
+        if self.is_particular(pod) or not shape.requests.keys() <= self._columns.keys():
+            return bool(self._allowed(pod)[row])
+        columns, asked = self._request(shape)
+        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape, ())
+        return bool(admits and (self.room[row, columns] >= asked).all())
 
     def _beside(self, term: Term, pod: PodRecord) -> Mask:
         """Rows of the domains where a selected pod stands; the first of its kind may go to any domain."""
