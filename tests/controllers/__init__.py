@@ -1,0 +1,1 @@
+"""What acts on decisions by itself."""

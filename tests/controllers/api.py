@@ -1,0 +1,70 @@
+"""An API server of a few lines: it notes every call, and fails those that it is told to fail."""
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from extender.api.objects import Lease, LeaseSpec, Meta, Pod
+from extender.kube.calls import Cluster
+from extender.kube.errors import ApiError, NotFound
+
+Call = tuple[Any, ...]  # the verb, the object's name, and what else the call says
+
+
+class Api(Cluster):
+    """`calls` is what was asked of it, in order. `faults[verb]` are raised one by one, before anything is done.
+
+    `bound(name, node)` is told of every binding.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.faults: defaultdict[str, deque[ApiError]] = defaultdict(deque)
+        self.pods: dict[str, Pod] = {}
+        self.spec: LeaseSpec | None = None
+        self.bound: Callable[[str, str], None] = lambda name, node: None
+
+    def fail(self, verb: str, *faults: ApiError) -> None:
+        self.faults[verb].extend(faults)
+
+    def done(self, verb: str) -> list[Call]:
+        """What was asked under one verb, without it."""
+        return [call[1:] for call in self.calls if call[0] == verb]
+
+    def _note(self, verb: str, name: str, *more: Any) -> None:
+        self.calls.append((verb, name, *more))
+        if self.faults[verb]:
+            raise self.faults[verb].popleft()
+
+    def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
+        self._note("pod", name)
+        if name not in self.pods:
+            raise NotFound(404, "NotFound")
+        return self.pods[name]
+
+    def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
+        self._note("lease", f"{namespace}/{name}")
+        if self.spec is None:
+            raise NotFound(404, "NotFound")
+        return Lease(Meta(name=name, namespace=namespace), self.spec)
+
+    def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
+        self._note("bind", name, node)
+        self.bound(name, node)
+
+    def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        self._note("evict", name)
+
+    def open_gate(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        self._note("open", name)
+
+    def nominate(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
+        self._note("nominate", name, node)
+
+    def nudge(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:
+        self._note("nudge", name, token)
+
+    def patch_group(
+        self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
+    ) -> None:
+        self._note("patch", name, patch)

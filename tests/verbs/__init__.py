@@ -1,0 +1,1 @@
+"""Filter, prioritize, bind and preempt, with the barrier behind them."""

@@ -1,0 +1,143 @@
+"""A world with a barrier and the verbs in front of it, for several threads at once.
+
+The scheduler's bind calls are threads that wait as real ones do; a test waits for what they do, never for time.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Condition, RLock
+from typing import Any
+
+import msgspec
+
+from extender.api.objects import Pod
+from extender.api.protocol import BindingArgs, ExtenderArgs, FilterResult
+from extender.domain.claims import Stage as ClaimStage
+from extender.domain.ledger import Ledger
+from extender.domain.records import Ownership, Uid
+from extender.domain.snapshot import Limits
+from extender.verbs.barrier import Barrier, Hold
+from extender.verbs.newcomers import Newcomers
+from extender.verbs.verbs import SchedulerVerbs
+from tests.controllers.api import Api
+from tests.domain.builders import NAMESPACE, SCHEDULER
+from tests.domain.world import World
+
+LONG = 1000.0  # longer than any test may take
+PATIENCE = 10.0  # for what a thread does at once
+
+
+class Patient:
+    """A caller that waits until the test says that it hung up."""
+
+    def __init__(self) -> None:
+        self.left = False
+
+    def gone(self) -> bool:
+        return self.left
+
+
+class Stage(World):
+    """`posted` are the holds that the barrier let go; those that `lets_post` holds back are finished by hand."""
+
+    def __init__(
+        self,
+        *objects: Any,
+        longest_hold: float = LONG,
+        post: Callable[[Hold], None] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.noticed = Condition()
+        super().__init__(limits=limits)
+        self.ledger = Ledger(
+            Ownership(frozenset({SCHEDULER})),
+            limits,
+            clock=lambda: self.now,
+            lock=RLock(),
+            on_change=self._note_change,
+        )
+        self.api = Api()
+        self.posted: list[Hold] = []
+        self.barrier = Barrier(self.ledger, post or self._post, longest_hold, clock=lambda: self.now)
+        self.newcomers = Newcomers(self.ledger, lambda: self.now)
+        self.verbs = SchedulerVerbs(self.ledger, self.barrier, self.newcomers, self.api)
+        self._pool: ThreadPoolExecutor | None = None
+        self.add(*objects)
+        self.settle()
+
+    def _note_change(self) -> None:
+        super()._note_change()
+        with self.noticed:
+            self.noticed.notify_all()
+
+    def _post(self, hold: Hold) -> None:
+        """Every binding succeeds, and the watch shows it."""
+        with self.noticed:
+            self.posted.append(hold)
+            self.noticed.notify_all()
+        self.bind(hold.pod.name, hold.node)
+        hold.finish("")
+
+    def withhold(self, hold: Hold) -> None:
+        """A poster that leaves it to the test to finish."""
+        with self.noticed:
+            self.posted.append(hold)
+            self.noticed.notify_all()
+
+    @property
+    def posted_pods(self) -> list[str]:
+        return sorted(hold.pod.name for hold in self.posted)
+
+    # ---- calls
+
+    @contextmanager
+    def calls(self) -> Iterator["Stage"]:
+        """Bind calls can be made; when it ends, what is still held is answered."""
+        with ThreadPoolExecutor(64) as pool:
+            self._pool = pool
+            try:
+                yield self
+            finally:
+                self.barrier.stop()
+                for hold in self.posted:
+                    if hold.wait(0) is None:
+                        hold.finish("the test is over")
+
+    def call(self, name: str, node: str = "", caller: Patient | None = None, uid: str = "") -> Future[str]:
+        """A bind call for a pod, to the node that filter named unless told otherwise."""
+        assert self._pool is not None
+        args = BindingArgs(name, NAMESPACE, uid or f"uid-{name}", node or self.filtered(name)[0])
+        return self._pool.submit(lambda: self.verbs.bind(args, caller or Patient()).error)
+
+    def held_call(self, name: str, node: str = "", caller: Patient | None = None) -> Future[str]:
+        """A bind call that has arrived: its claim is firm, and it waits."""
+        answer = self.call(name, node, caller)
+        self.wait_for(lambda: self.stage(name) is ClaimStage.HELD)
+        return answer
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait for what the ledger, or a posting, tells of."""
+        with self.noticed:
+            assert self.noticed.wait_for(condition, PATIENCE), self.barrier.held()
+
+    def filtered(self, name: str, offered: Sequence[str] | None = None) -> list[str]:
+        """Nodes that filter answers."""
+        names = self.filter(self.pods[name], offered).node_names
+        assert isinstance(names, list)
+        return names
+
+    def filter(self, pod: Pod, offered: Sequence[str] | None = None) -> FilterResult:
+        return self.verbs.filter(ExtenderArgs(pod, node_names=raw(list(self.nodes) if offered is None else offered)))
+
+    def uid(self, name: str) -> Uid:
+        return Uid(self.pods[name].metadata.uid)
+
+
+def raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def started(*futures: Future[str]) -> list[str]:
+    """What the calls were answered."""
+    return [future.result(PATIENCE) for future in futures]

@@ -1,0 +1,170 @@
+"""Filter: where a pod may go, of the nodes that the scheduler offers."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.api.protocol import ExtenderArgs, FilterResult, encode
+from extender.domain.claims import Stage as ClaimStage
+from extender.domain.reasons import Reason, refusal
+from extender.verbs.verbs import NODE_CACHE_NEEDED
+from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.world import gang, nodes
+from tests.verbs.stage import Stage, raw
+
+UNREADABLE_NAMES = msgspec.Raw(b'["a", 7, {]')  # whoever decodes them fails
+
+
+def refused(reason: Reason, offered: str) -> FilterResult:
+    return FilterResult(node_names=[], failed_and_unresolvable_nodes={offered: refusal(reason)})
+
+
+def planned_apart() -> Stage:
+    """A gang of two whose members need a node each."""
+    return Stage(nodes("a", "b", "c", cpu="1"), gang("g", 2))
+
+
+def test_a_member_of_a_gang_gets_its_planned_node() -> None:
+    stage = planned_apart()
+    assert stage.filter(stage.pods["g-0"]) == FilterResult(node_names=[stage.plan("g")["g-0"]])
+    assert stage.stage("g-0") is ClaimStage.ANSWERED
+
+
+def test_asked_again_filter_answers_the_same_and_changes_nothing() -> None:
+    stage = planned_apart()
+    first, claim, version = stage.filtered("g-0"), stage.claim("g-0"), stage.ledger.version
+    assert stage.filtered("g-0") == first
+    assert (stage.claim("g-0"), stage.ledger.version) == (claim, version)
+
+
+def test_a_member_goes_elsewhere_when_its_planned_node_is_not_offered() -> None:
+    stage = planned_apart()
+    planned, others = stage.plan("g")["g-0"], stage.plan("g")["g-1"]
+    left = ({"a", "b", "c"} - {planned, others}).pop()
+    assert stage.filtered("g-0", [others, left]) == [left]
+    claim = stage.claim("g-0")
+    assert claim is not None
+    assert claim.node == left
+
+
+def test_a_member_is_never_sent_where_the_scheduler_does_not_offer() -> None:
+    stage = planned_apart()
+    taken = stage.plan("g")["g-1"]
+    assert stage.filter(stage.pods["g-0"], [taken]) == refused(Reason.NO_ROOM, taken)
+
+
+def test_a_refusal_names_one_node_with_constant_words_and_leaves_the_others_out() -> None:
+    stage = Stage(nodes("a", "b", "c", cpu="1"), gang("g", 4))
+    answer = stage.filter(stage.pods["g-0"], ["b", "a", "c"])
+    assert answer == refused(Reason.NEVER_FITS, "b")
+    assert encode(answer) == (
+        b'{"Nodes":null,"NodeNames":[],"FailedNodes":null,"FailedAndUnresolvableNodes":'
+        b'{"b":"muster: NeverFits: the group can never fit on this cluster"},"Error":""}'
+    )
+
+
+def test_a_refusal_says_the_same_whatever_the_numbers_behind_it() -> None:
+    stage = Stage(nodes("a", "b", cpu="2"), gang("g", 3), stranger("s", on="a"), stranger("t", on="b"))
+    before, detail = stage.filter(stage.pods["g-0"]), stage.detail("g")
+    stage.add(stranger("u", on="a", cpu="500m")).settle()
+    assert stage.detail("g") != detail
+    assert stage.filter(stage.pods["g-0"]) == before == refused(Reason.NO_ROOM, "a")
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        ([pod("p", "nobody")], Reason.GROUP_NOT_FOUND),
+        ([pod("p", queue="nowhere")], Reason.QUEUE_NOT_FOUND),
+        ([queue("shut", spec_state="Closed"), pod("p", queue="shut")], Reason.QUEUE_NOT_OPEN),
+        ([gang("p", 1, min_member=2), pod("p", "p", uid="uid-p-0")], Reason.NOT_ENOUGH_MEMBERS),
+        ([pod("p", cpu="5")], Reason.NEVER_FITS),
+    ],
+)
+def test_a_refusal_gives_the_reason_of_the_group(objects: list[Any], reason: Reason) -> None:
+    stage = Stage(node("n"), objects)
+    assert stage.filter(stage.pods["p"]) == refused(reason, "n")
+
+
+def test_before_the_cluster_is_read_pods_of_ours_are_told_to_wait() -> None:
+    stage = Stage()
+    assert stage.filter(pod("p"), ["n"]) == refused(Reason.NOT_READY, "n")
+
+
+def test_without_an_offer_there_is_nobody_to_refuse() -> None:
+    stage = planned_apart()
+    assert stage.filter(stage.pods["g-0"], []) == FilterResult(node_names=[], failed_and_unresolvable_nodes={})
+
+
+# ---- groups of one
+
+
+def test_a_group_of_one_gets_every_offered_node_where_it_fits() -> None:
+    stage = Stage(nodes("a", "b", "c", "d"), stranger("s", on="b", cpu="4"), pod("p"))
+    assert stage.filtered("p", ["d", "b", "a"]) == ["d", "a"]
+
+
+def test_a_group_of_one_leaves_planned_room_alone() -> None:
+    stage = Stage(nodes("a", "b", cpu="1"), gang("g", 1, min_member=1), pod("p"))
+    (planned,) = stage.plan("g").values()
+    assert planned not in stage.filtered("p")
+
+
+def test_a_group_of_one_that_fits_nowhere_offered_is_refused() -> None:
+    stage = Stage(nodes("a", "b"), stranger("s", on="b", cpu="4"), pod("p"))
+    assert stage.filter(stage.pods["p"], ["b"]) == refused(Reason.NO_ROOM, "b")
+
+
+# ---- pods that the watch has not shown
+
+
+def test_an_unknown_pod_is_judged_from_the_request() -> None:
+    stage = Stage(node("n"))
+    newcomer = pod("p", cpu="2", gated=False)
+    assert stage.filter(newcomer, ["n"]) == refused(Reason.NOT_READY, "n")
+    stage.settle()
+    assert stage.filter(newcomer, ["n"]) == FilterResult(node_names=["n"])
+    claim = stage.ledger.claim(stage_uid := stage.ledger.find_pod("team", "p").uid)  # type: ignore[union-attr]
+    assert claim is not None
+    assert (stage_uid, dict(claim.pod.shape.requests)["cpu"]) == ("uid-p", 2000)
+
+
+def test_a_pod_with_a_quantity_that_does_not_parse_is_refused_not_failed() -> None:
+    stage = Stage(node("n"))
+    assert stage.filter(pod("p", cpu="a lot"), ["n"]) == refused(Reason.NOT_READY, "n")
+
+
+# ---- pods that are not ours
+
+
+def test_a_pod_that_is_not_ours_passes_without_its_node_names_being_decoded() -> None:
+    answer = Stage(node("a")).verbs.filter(ExtenderArgs(stranger("s"), node_names=UNREADABLE_NAMES))
+    assert answer == FilterResult(node_names=UNREADABLE_NAMES)
+
+
+def test_a_pod_that_is_not_ours_passes_with_whole_nodes_too() -> None:
+    given = raw({"items": [{"metadata": {"name": "a"}}]})
+    answer = Stage().verbs.filter(ExtenderArgs(stranger("s"), nodes=given))
+    assert answer == FilterResult(nodes=given)
+
+
+def test_a_pod_that_is_not_ours_is_not_remembered() -> None:
+    stage = Stage(node("a"))
+    stage.verbs.filter(ExtenderArgs(stranger("s"), node_names=raw(["a"])))
+    assert stage.ledger.find_pod("team", "s") is None
+
+
+# ---- schedulers that are not configured as they must be
+
+
+def test_whole_nodes_are_an_error_for_pods_of_ours() -> None:
+    stage = planned_apart()
+    given = raw({"items": [{"metadata": {"name": "a"}}]})
+    answer = stage.verbs.filter(ExtenderArgs(stage.pods["g-0"], nodes=given))
+    assert answer == FilterResult(error=NODE_CACHE_NEEDED)
+
+
+def test_neither_nodes_nor_names_means_no_nodes() -> None:
+    stage = planned_apart()
+    assert stage.verbs.filter(ExtenderArgs(stage.pods["g-0"])) == FilterResult(node_names=[])

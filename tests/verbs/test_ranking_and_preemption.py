@@ -1,0 +1,126 @@
+"""Prioritize packs; preempt protects gangs, and evicts nobody for pods of ours."""
+
+import pytest
+
+from extender.api.objects import Pod
+from extender.api.protocol import (
+    ExtenderArgs,
+    FullVictims,
+    HostPriority,
+    MetaVictims,
+    PreemptionArgs,
+    Victim,
+)
+from tests.domain.builders import node, pod, stranger
+from tests.domain.world import gang, nodes
+from tests.verbs.stage import Stage, raw
+
+
+def victims(*names: str) -> MetaVictims:
+    return MetaVictims([Victim(f"uid-{name}") for name in names], 1)
+
+
+def survivors(stage: Stage, preemptor: Pod, **candidates: MetaVictims) -> dict[str, MetaVictims]:
+    args = PreemptionArgs(preemptor, node_name_to_meta_victims=candidates)
+    return stage.verbs.preempt(args).node_name_to_meta_victims
+
+
+def running_gang(size: int = 3, min_member: int = 2) -> Stage:
+    """A gang that stands, with surplus members, each pod on a node of its own."""
+    stage = Stage(nodes("a", "b", "c", cpu="1"), gang("g", size, min_member=min_member))
+    stage.start("g")
+    if size > min_member:
+        stage.scheduler_takes(*stage.plan("g")).run(*(f"g-{n}" for n in range(size)))
+    return stage.settle()
+
+
+# ---- prioritize
+
+
+def scores(stage: Stage, asker: Pod, *offered: str) -> list[HostPriority]:
+    return stage.verbs.prioritize(ExtenderArgs(asker, node_names=raw(list(offered))))
+
+
+def test_the_fuller_a_node_would_be_the_better() -> None:
+    stage = Stage(node("a"), node("b"), node("c"), stranger("s", on="b"), stranger("t", on="c", cpu="3"))
+    stage.add(pod("p"))
+    assert scores(stage, stage.pods["p"], "a", "b", "c") == [
+        HostPriority("a", 2),
+        HostPriority("b", 5),
+        HostPriority("c", 10),
+    ]
+
+
+def test_only_offered_nodes_are_scored() -> None:
+    stage = Stage(node("a"), node("b"), pod("p"))
+    assert [each.host for each in scores(stage, stage.pods["p"], "b")] == ["b"]
+
+
+def test_pods_that_are_not_ours_or_not_known_are_not_scored() -> None:
+    stage = Stage(node("a"))
+    assert scores(stage, stranger("s"), "a") == scores(stage, pod("unknown"), "a") == []
+
+
+# ---- preempt
+
+
+def test_pods_of_ours_evict_nobody() -> None:
+    stage = Stage(node("a"), stranger("s", on="a"), pod("p", priority=1000))
+    assert survivors(stage, stage.pods["p"], a=victims("s")) == {}
+
+
+def test_others_may_evict_whom_we_do_not_manage() -> None:
+    stage = Stage(node("a"), stranger("s", on="a"))
+    assert survivors(stage, stranger("p"), a=victims("s", "unknown")) == {"a": victims("s", "unknown")}
+
+
+def test_others_may_evict_surplus_members() -> None:
+    stage = running_gang(size=3, min_member=2)
+    assert survivors(stage, stranger("p"), a=victims("g-0")) == {"a": victims("g-0")}
+
+
+@pytest.mark.parametrize("lost", [("g-0", "g-1"), ("g-0", "g-1", "g-2")])
+def test_candidates_that_break_a_running_gang_are_dropped(lost: tuple[str, ...]) -> None:
+    stage = running_gang(size=3, min_member=2)
+    kept = survivors(stage, stranger("p"), a=victims(*lost), b=victims("other"))
+    assert kept == {"b": victims("other")}
+
+
+def test_a_candidate_is_dropped_for_one_of_several_gangs() -> None:
+    stage = Stage(nodes("a", "b"), gang("loose", 2, min_member=1), gang("tight", 2))
+    stage.start("loose", "tight")
+    stage.scheduler_takes(*stage.plan("loose")).run("loose-0", "loose-1").settle()
+    assert survivors(stage, stranger("p"), a=victims("loose-0")) != {}
+    assert survivors(stage, stranger("p"), a=victims("loose-0", "tight-0")) == {}
+
+
+def test_candidates_that_hit_a_start_under_way_are_dropped() -> None:
+    stage = Stage(nodes("a", "b", cpu="1"), gang("g", 2))
+    stage.filtered("g-0")
+    assert survivors(stage, stranger("p"), a=victims("g-0")) == {}
+    stage.hold("g-0", stage.plan("g")["g-0"])
+    assert survivors(stage, stranger("p"), a=victims("g-0")) == {}
+
+
+def test_bound_members_of_a_gang_that_is_not_whole_yet_are_spared() -> None:
+    stage = Stage(nodes("a", "b", cpu="1"), gang("g", 2))
+    stage.bind("g-0", "a")
+    assert survivors(stage, stranger("p"), a=victims("g-0")) == {}
+
+
+def test_full_victims_are_answered_in_their_short_form() -> None:
+    stage = running_gang(size=3, min_member=2)
+    full = {
+        "a": FullVictims([stage.pods["g-0"]], 3),
+        "b": FullVictims([stage.pods["g-0"], stage.pods["g-1"]]),
+        "c": FullVictims(None),
+    }
+    answer = stage.verbs.preempt(PreemptionArgs(stranger("p"), node_name_to_victims=full))
+    assert answer.node_name_to_meta_victims == {
+        "a": MetaVictims([Victim("uid-g-0")], 3),
+        "c": MetaVictims([]),
+    }
+
+
+def test_no_candidates_are_no_preemption() -> None:
+    assert Stage().verbs.preempt(PreemptionArgs(stranger("p"))).node_name_to_meta_victims == {}
