@@ -132,6 +132,8 @@ def _fill(configuration: Any, kubeconfig: str | None, context: str | None) -> No
 
 
 def _advice(kubeconfig: str | None, fault: Exception) -> str:
+    if kubeconfig and not any(map(os.path.exists, kubeconfig.split(os.pathsep))):
+        return f"{kubeconfig}: no such file"
     if kubeconfig:
         return f"{kubeconfig}: {fault}"
     return f"no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run in a pod ({fault})"
