@@ -15,6 +15,7 @@ from tests.e2e.harness import manifests
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import namespace
@@ -32,11 +33,12 @@ INSTALLED = ("crds/*.yaml", "namespace.yaml", "rbac.yaml", "sidecar/rbac-*.yaml"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "muster_flags(*flags): what `muster serve` is told besides")
     config.addinivalue_line(
         "markers", "gang_deadline(seconds): how long a gang may stand in pieces in this test"
     )
     config.addinivalue_line(
-        "markers", "gaps_allowed: this test restarts the API server, the observer may miss events"
+        "markers", "gaps_allowed: this test breaks the API server's memory, the observer may miss events"
     )
 
 
@@ -105,9 +107,27 @@ def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Sta
 
 
 @pytest.fixture
-def muster(stage: Stage, muster_user: User) -> Muster:
+def muster_flags(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    marker = request.node.get_closest_marker("muster_flags")
+    return marker.args if marker else ()
+
+
+@pytest.fixture
+def muster(stage: Stage, muster_user: User, muster_flags: tuple[str, ...]) -> Muster:
     """`muster serve` in the sidecar's settings."""
-    return stage.start_muster(user=muster_user)
+    return stage.start_muster(*muster_flags, user=muster_user)
+
+
+@pytest.fixture
+def proxy(stage: Stage) -> FaultProxy:
+    """A way to the API server on which requests meet the faults of a test."""
+    return stage.start_fault_proxy()
+
+
+@pytest.fixture
+def far_muster(stage: Stage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...]) -> Muster:
+    """`muster serve`, reaching the API server through the proxy."""
+    return stage.start_muster(*muster_flags, user=muster_user, server=proxy.server)
 
 
 @pytest.fixture

@@ -28,11 +28,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def proxy(stage: Stage) -> FaultProxy:
-    return stage.start_fault_proxy()
-
-
-@pytest.fixture
 def far(stage: Stage, proxy: FaultProxy) -> Iterator[Client]:
     """A client that reaches the API server through the proxy."""
     with Client(stage.cluster.access(ADMIN, proxy.server)) as client:

@@ -5,8 +5,11 @@ own to the API server.
 """
 
 import http.client
+import json
+import re
 import ssl
 import threading
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness.faults import Fault
+from tests.e2e.harness.faults import BINDING, Fault
 
 CHUNK = 1 << 16
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te"}
@@ -27,6 +30,7 @@ class Call:
     method: str
     path: str
     status: int
+    body: bytes = b""
 
 
 class FaultProxy:
@@ -74,9 +78,22 @@ class FaultProxy:
                 fault.hit.set()
         return fault
 
-    def note(self, method: str, path: str, status: int) -> None:
+    def note(self, call: Call) -> None:
         with self._lock:
-            self.calls.append(Call(method, path, status))
+            self.calls.append(call)
+
+    def writes(self) -> list[Call]:
+        """Everything that came by and was not just reading."""
+        with self._lock:
+            return [call for call in self.calls if call.method != "GET"]
+
+    def bindings(self) -> dict[str, list[str]]:
+        """For every pod the nodes to which it was to be bound, one for each request."""
+        nodes: dict[str, list[str]] = defaultdict(list)
+        for call in self.writes():
+            if re.search(BINDING, call.path):
+                nodes[call.path.split("/")[-2]].append(json.loads(call.body)["target"]["name"])
+        return dict(nodes)
 
 
 class _Server(ThreadingHTTPServer):
@@ -132,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Calls are kept in `FaultProxy.calls`."""
 
     def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.server.proxy.take(self.command, self.path)
         try:
             status = self._pass_on(body) if fault is None else self._do(fault, body)
@@ -140,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
             status = 0
         if status == 0:
             self.close_connection = True
-            self.server.proxy.note(self.command, self.path, status)
+            self._note(status)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
@@ -177,9 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         return answer.status
 
+    def _note(self, status: int) -> None:
+        self.server.proxy.note(Call(self.command, self.path, status, self._body))
+
     def _head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
         """Noted before it is sent: who has the answer finds it among the calls."""
-        self.server.proxy.note(self.command, self.path, status)
+        self._note(status)
         self.send_response_only(status)
         kept = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]
         for name, value in (*kept, length):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 BINDING = r"/binding$"
+OFTEN = 10**6
 
 
 @dataclass
@@ -57,6 +58,23 @@ def hold_request(
 ) -> Fault:
     """It does not reach the API server until the test releases it. `fault.hit` tells that it came."""
     return Fault(method, path, before=released.wait, times=times)
+
+
+def keep_gate_shut(released: threading.Event, pod: str) -> Fault:
+    """The pod is let in only when the test releases it: its gang waits at the barrier until then."""
+    return hold_request(released, "PATCH", rf"/pods/{pod}$", times=OFTEN)
+
+
+def lose_request(
+    released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
+) -> Fault:
+    """It hangs until the test releases it, and never reaches the API server."""
+    return Fault(method, path, status=500, before=released.wait, times=times)
+
+
+def pass_on(method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
+    """Nothing is done to it; the faults behind are for those that follow."""
+    return Fault(method, path, times=times)
 
 
 def before_request(

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +70,45 @@ class Muster:
     def ready(self) -> bool:
         return probes.answers(f"http://{self._health}/readyz")
 
+    def live(self) -> bool:
+        return probes.answers(f"http://{self._health}/livez")
+
+    def readyz(self) -> str:
+        """What /readyz says in full."""
+        return probes.fetch(f"http://{self._health}/readyz?verbose").data.decode()
+
     def metrics(self) -> dict[str, float]:
         return probes.samples(probes.fetch(f"http://{self._health}/metrics").data.decode())
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum over all samples of one metric with these labels."""
         return probes.total(self.metrics(), name, **labels)
+
+    def held(self) -> dict[str, str]:
+        """The pods whose bind calls wait at the barrier, and the nodes that they hold."""
+        return {each["pod"].rpartition("/")[2]: each["node"] for each in self.debug("/debug/held")}
+
+    def wait_held(self, names: Iterable[str]) -> dict[str, str]:
+        """Until exactly these pods are at the barrier; without names, until nobody is."""
+        wanted = set(names)
+        wait_for(lambda: self.held().keys() == wanted, what=f"{sorted(wanted)} held")
+        return self.held()
+
+    def decision(self, namespace: str, group: str) -> dict[str, Any]:
+        """What was last decided on a group; empty before it is known."""
+        page = self.debug("/debug/podgroups")
+        return next((each for each in page if each["podGroup"] == f"{namespace}/{group}"), {})
+
+    def wait_decision(self, namespace: str, group: str, **wanted: Any) -> dict[str, Any]:
+        """`wait_decision(stage.namespace, "a", reason="NoRoom")`."""
+
+        def decided() -> dict[str, Any] | None:
+            found = self.decision(namespace, group)
+            return found if wanted.items() <= found.items() else None
+
+        found = wait_for(decided, what=f"group {group} {wanted}")
+        assert found is not None
+        return found
 
     def debug(self, path: str) -> Any:
         """The JSON of one debug page: `debug("/debug/queues")`."""

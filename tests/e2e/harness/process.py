@@ -35,7 +35,12 @@ class Process:
         leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
-                [*leash, *self.command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
+                [*leash, *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._env,
+                process_group=0,
             )
         STARTED.append(self)
 
@@ -52,8 +57,8 @@ class Process:
             raise AssertionError(f"{self.name} did not stop within {timeout:g} s of SIGTERM") from None
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, closed or said to anybody."""
-        self._signal(signal.SIGKILL)
+        """SIGKILL to it and its children: nothing is flushed, closed or said to anybody."""
+        self._signal_all(signal.SIGKILL)
         self._wait(LONGEST_STOP)
 
     def restart(self, *, hard: bool = False) -> None:
@@ -65,10 +70,14 @@ class Process:
 
     def freeze(self) -> None:
         """SIGSTOP: alive but silent, as a machine that hangs."""
-        self._signal(signal.SIGSTOP)
+        self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self._signal(signal.SIGCONT)
+        self._signal_all(signal.SIGCONT)
+
+    def exit_code(self, timeout: float = LONGEST_STOP) -> int:
+        """That of a program which ends by itself."""
+        return self._wait(timeout)
 
     def tail(self, lines: int = 60) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -82,6 +91,11 @@ class Process:
     def _signal(self, number: signal.Signals) -> None:
         if self.alive():
             os.kill(self.pid, number)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        """A worker that outlives its parent would go on answering."""
+        if self.alive():
+            os.killpg(self.pid, number)
 
     def _wait(self, timeout: float) -> int:
         code = 0 if self._child is None else self._child.wait(timeout)

@@ -1,0 +1,232 @@
+"""Others take room, requests fail, members go, watches break, kubelets refuse: all gangs stay whole."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness.access import User
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.faults import answer, hold_answer, lose_answer
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import NODES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.standstill import Standstill
+from tests.e2e.harness.tcp_proxy import TcpProxy
+from tests.e2e.harness.waiting import wait_for
+
+STOCK = "default-scheduler"
+
+
+@pytest.fixture
+def muster(far_muster: Muster) -> Muster:
+    return far_muster
+
+
+# ---- another scheduler takes planned room
+
+
+def test_only_the_members_whose_node_was_taken_are_planned_again(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    stage.nodes(5, cpu="2")
+    gang = Standstill(stage, muster, proxy, size=4, cpu="2")
+    robbed, *others = gang.held
+    _take(stage, gang.nodes[robbed])
+    gang.let_go()
+    nodes = stage.wait_bound(gang.pods)
+    assert nodes[robbed] != gang.nodes[robbed]
+    assert {name: nodes[name] for name in others} == {name: gang.nodes[name] for name in others}
+    assert muster.metric("muster_verb_calls_total", verb="bind", outcome="refused") == 1
+    stage.wait_phase(gang.pods, "Running")
+
+
+@pytest.mark.muster_flags("--bind-deadline", "5s", "--start-backoff", "1s")
+def test_a_start_without_room_left_is_given_up_for_others_and_tried_again(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """Its claims are free at once: a gang that they kept waiting starts, while the first one backs off."""
+    stage.nodes(3, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    waiting = stage.gang("b", 2, cpu="2", gated=True)
+    muster.wait_decision(stage.namespace, "b", verdict="Waiting")
+    _take(stage, gang.nodes[gang.held[0]])
+    gang.let_go()
+    stage.wait_phase(waiting, "Running")
+    assert stage.bound(gang.pods) == {}
+    assert muster.held() == {}
+    stage.delete_pods([*waiting, "foreign-0"])
+    stage.wait_phase(gang.pods, "Running")
+    assert muster.metric("muster_evictions_total") == 0
+
+
+# ---- bindings fail
+
+
+@pytest.mark.muster_flags("--bind-deadline", "5s")
+def test_a_burst_of_bindings_with_every_kind_of_failure(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """Refused twice over, cut off after success, timed out after success: each pod has one node, for good."""
+    stage.nodes(3, cpu="4")
+    released = threading.Event()
+    proxy.inject(answer(409), answer(500), lose_answer(), hold_answer(released))
+    gang = stage.gang("a", 6, cpu="2", gated=True)
+    nodes = stage.wait_bound(gang)
+    stage.wait_phase(gang, "Running")
+    muster.wait_held([])
+    released.set()
+    wait_for(lambda: proxy.bindings().keys() == nodes.keys(), what="the last answer given")
+    assert proxy.left() == []
+    assert {name: {*asked} for name, asked in proxy.bindings().items()} == {
+        name: {node} for name, node in nodes.items()
+    }
+    assert muster.metric("muster_verb_calls_total", verb="bind", outcome="refused") == 0
+
+
+# ---- members go
+
+
+def test_a_member_deleted_at_the_barrier_is_replaced(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """The others stay held meanwhile."""
+    stage.nodes(3, cpu="2")
+    gang = Standstill(stage, muster, proxy, size=3, cpu="2")
+    gone, kept = gang.held
+    stage.delete_pods([gone])
+    muster.wait_held([kept])
+    replacement = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
+    muster.wait_held([kept, *replacement])
+    gang.let_go()
+    stage.wait_phase([kept, gang.last, *replacement], "Running")
+    assert muster.metric("muster_verb_calls_total", verb="bind", outcome="refused") == 1
+
+
+@pytest.mark.muster_flags("--bind-deadline", "3s", "--start-backoff", "1s")
+def test_a_member_deleted_at_the_barrier_without_a_replacement(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """Nobody is bound, the room is free for others; the group says what it lacks, and waits for that."""
+    stage.nodes(3, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    gone, kept = gang.held
+    stage.delete_pods([gone])
+    gang.let_go()
+    muster.wait_decision(stage.namespace, "a", reason="NotEnoughMembers")
+    assert muster.held() == {}
+    assert proxy.bindings() == {}
+    other = stage.gang("b", 3, cpu="2", gated=True)
+    stage.wait_phase(other, "Running")
+    stage.finish(other)
+    late = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
+    stage.wait_phase([kept, gang.last, *late], "Running")
+
+
+# ---- kubelets refuse
+
+
+def test_a_gang_that_never_stood_whole_is_completed_by_a_replacement(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(4, cpu="2")
+    stage.kubelet.refuse("a-1")
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    stage.wait_phase(["a-1"], "Failed")
+    replacement = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
+    stage.wait_phase(["a-0", "a-2", *replacement], "Running")
+    wait_for(lambda: stage.pod_group("a")["status"]["phase"] == "Running", what="a runs")
+    assert muster.metric("muster_evictions_total") == 0
+    assert len(gang) == 3
+
+
+@pytest.mark.muster_flags("--bind-deadline", "4s", "--start-backoff", "1s")
+def test_a_gang_that_never_stood_whole_is_undone_while_one_that_did_loses_nobody(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """The same happens to both in the same moment: one member is lost and nobody comes for it."""
+    stage.nodes(6, cpu="2")
+    old = stage.gang("old", 3, cpu="2", gated=True)
+    stage.wait_phase(old, "Running")
+    wait_for(lambda: stage.pod_group("old")["status"]["phase"] == "Running", what="old stood whole")
+    stage.kubelet.refuse("young-1")
+    stage.kubelet.refuse("old-3")
+    stage.delete_pods(["old-1"])
+    stage.pods("old", 1, first=3, group="old", cpu="2", gated=True)
+    stage.wait_phase(["old-3"], "Failed")
+    stage.gang("young", 3, cpu="2", gated=True)
+    stage.wait_phase(["young-1"], "Failed")
+    stage.wait_phase(["young-0", "young-2"], "Gone")
+    assert stage.phases(["old-0", "old-2"]) == {"Running"}
+    wait_for(lambda: muster.metric("muster_evictions_total", outcome="done") == 2, what="two evictions")
+
+
+# ---- watches break
+
+
+@pytest.fixture
+def wire(stage: Stage) -> TcpProxy:
+    return stage.start_wire()
+
+
+@pytest.fixture
+def wired(stage: Stage, wire: TcpProxy, muster_user: User) -> Muster:
+    """Muster on a wire that can be cut, with a scheduler that is not."""
+    muster = stage.start_muster(user=muster_user, server=wire.server)
+    stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    return muster
+
+
+def test_what_changes_while_watches_are_cut_is_known_afterwards(
+    stage: Stage, wire: TcpProxy, wired: Muster
+) -> None:
+    """A gang goes, a foreign pod comes, a node is new and one is gone: the next gang stands right."""
+    stage.nodes(3, cpu="4")
+    before = stage.gang("a", 3, cpu="4", gated=True)
+    stage.wait_phase(before, "Running")
+    wire.refuse()
+    stage.delete_pods(before)
+    stage.wait_phase(before, "Gone")
+    stage.api.delete(NODES, "n1")
+    stage.nodes(1, prefix="new", cpu="4")
+    _take(stage, "n0", by_hand=True, cpu="3")
+    late = stage.gang("b", 3, cpu="2", gated=True)
+    wire.restore()
+    assert set(stage.wait_bound(late).values()) == {"n2", "new0"}
+    stage.wait_phase(late, "Running")
+    nodes = {each["name"]: each["idle"]["cpu"] for each in wired.debug("/debug/nodes")}
+    assert sorted(nodes.items())[0] == ("n0", 1000)
+    assert sum(nodes.values()) == 1000 + 2000
+
+
+def test_watches_cut_again_and_again_during_starts(stage: Stage, wire: TcpProxy, wired: Muster) -> None:
+    stage.nodes(4, cpu="4")
+    gangs = [stage.gang(f"g{number}", 4, cpu="1", gated=True) for number in range(4)]
+    pods = [name for gang in gangs for name in gang]
+
+    seen: set[int] = set()
+
+    def all_bound() -> bool:
+        """Each time that more of them are bound, all watches end."""
+        bound = len(stage.bound(pods))
+        if bound not in seen:
+            seen.add(bound)
+            wire.cut()
+        return bound == len(pods)
+
+    wait_for(all_bound, what="all gangs bound")
+    stage.wait_phase(pods, "Running")
+    wait_for(lambda: stage.pod_group("g3")["status"]["phase"] == "Running", what="the last one told")
+
+
+def _take(stage: Stage, node: str, *, by_hand: bool = False, cpu: str = "2") -> None:
+    """A pod that is none of ours comes to stand on `node`, by a second, stock scheduler."""
+    where: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": node}, "scheduler": STOCK}
+    (foreign,) = stage.pods("foreign", 1, cpu=cpu, **where)
+    if by_hand:
+        stage.api.bind(stage.namespace, foreign, node)
+    else:
+        other = stage.start_scheduler()
+        stage.wait_bound([foreign])
+        other.kill()

@@ -1,0 +1,143 @@
+"""Who may write, and how a start goes that finds nothing as it should be."""
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness.access import User
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.muster import PROGRAM, Muster
+from tests.e2e.harness.resources import LEASES
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+LEASE, SYSTEM = "muster-scheduler", "kube-system"
+
+
+@pytest.fixture
+def follower(stage: Stage, proxy: FaultProxy, muster_user: User) -> Muster:
+    return stage.start_muster(user=muster_user, server=proxy.server, leader_elect="follow")
+
+
+def test_only_beside_the_scheduler_that_holds_the_lease_something_is_written(
+    stage: Stage, follower: Muster, proxy: FaultProxy, muster_user: User
+) -> None:
+    """First another host's scheduler has it, then the neighbour, then the other host again."""
+    _hold_lease(stage, "elsewhere_1")
+    stage.nodes(3, cpu="4")
+    first = stage.gang("a", 3, gated=True)
+    _decided(stage, follower, "a")
+    assert proxy.writes() == []
+    stage.api.delete(LEASES, LEASE, SYSTEM)
+    scheduler = stage.start_scheduler(
+        "sidecar.yaml", muster=follower.address, user=muster_user, leader_elect=True
+    )
+    stage.wait_phase(first, "Running")
+    wait_for(lambda: stage.pod_group("a")["status"]["phase"] == "Running", what="a told to run")
+    assert follower.metric("muster_leader") == 1
+    scheduler.kill()
+    _hold_lease(stage, "elsewhere_2")
+    wait_for(lambda: follower.metric("muster_leader") == 0, what="leadership lost")
+    written = proxy.writes()
+    second = stage.gang("b", 3, gated=True)
+    _decided(stage, follower, "b")
+    assert proxy.writes() == written
+    assert stage.bound(second) == {}
+
+
+def test_a_lease_that_nobody_renews_leads_nobody(
+    stage: Stage, follower: Muster, proxy: FaultProxy, muster_user: User
+) -> None:
+    """The scheduler hangs: its Lease still bears its name, but somebody else may have taken over."""
+    scheduler = stage.start_scheduler(
+        "sidecar.yaml", muster=follower.address, user=muster_user, leader_elect=True
+    )
+    wait_for(lambda: follower.metric("muster_leader") == 1, what="leading")
+    scheduler.process.freeze()
+    wait_for(lambda: follower.metric("muster_leader") == 0, what="leadership lost")
+    stage.nodes(3, cpu="4")
+    gang = stage.gang("a", 3, gated=True)
+    _decided(stage, follower, "a")
+    assert proxy.writes() == []
+    scheduler.process.thaw()
+    scheduler.kill()
+    scheduler.start()
+    stage.wait_phase(gang, "Running")
+
+
+def test_a_start_without_an_api_server_waits_for_it(stage: Stage, muster_user: User) -> None:
+    wire = stage.start_wire()
+    wire.refuse()
+    muster = stage.start_muster(user=muster_user, server=wire.server, wait=False)
+    wait_for(lambda: "reading was interrupted" in muster.process.tail(), what="the log says why")
+    started = muster.metric("process_start_time_seconds")
+    assert not muster.ready()
+    assert "pods-synced failed: not read yet" in muster.readyz()
+    assert muster.live()
+    wire.restore()
+    muster.wait_ready()
+    assert muster.metric("process_start_time_seconds") == started
+    assert "Traceback" not in muster.process.tail(1000)
+
+
+@pytest.mark.parametrize("flag", ["--listen", "--health-listen", "--debug-listen"])
+def test_a_port_in_use_is_told_with_its_flag(stage: Stage, muster_user: User, flag: str) -> None:
+    running = stage.start_muster(user=muster_user)
+    told = _refused_to_serve(stage.cluster.kubeconfig(muster_user), flag, running.address)
+    assert f"{flag}: got '{running.address}'; another process listens there" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("}{", "line 1"),
+        ('{"apiVersion": "v1", "kind": "Config"}', "context"),
+        (None, "no such file"),
+    ],
+    ids=["not-yaml", "empty", "missing"],
+)
+def test_an_invalid_kubeconfig_is_told(tmp_path: Path, content: str | None, why: str) -> None:
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    told = _refused_to_serve(path, "--listen", "127.0.0.1:0")
+    assert "--kubeconfig" in told
+    assert str(path) in told
+    assert why in told.lower()
+
+
+def _refused_to_serve(kubeconfig: Path, flag: str, address: str) -> str:
+    """What `muster serve` says when it ends at once for a mistake of the administrator."""
+    free = {"--listen": "127.0.0.1:0", "--health-listen": "127.0.0.1:0", "--debug-listen": "127.0.0.1:0"}
+    listening = [part for pair in {**free, flag: address}.items() for part in pair]
+    command = [str(PROGRAM), "serve", "--kubeconfig", str(kubeconfig), *listening]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def _decided(stage: Stage, muster: Muster, group: str) -> None:
+    """It would start the group, and has gone on deciding since: what it wanted to write was written."""
+    muster.wait_decision(stage.namespace, group, verdict="Starting")
+    stage.pods(f"after-{group}", 1, gated=True)
+    muster.wait_decision(stage.namespace, f"pod:after-{group}-0", verdict="Starting")
+
+
+def _hold_lease(stage: Stage, holder: str) -> None:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec: dict[str, Any] = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": 15,
+        "acquireTime": now,
+        "renewTime": now,
+    }
+    if stage.api.find(LEASES, LEASE, SYSTEM) is None:
+        metadata = {"name": LEASE, "namespace": SYSTEM}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        stage.api.create(LEASES, body)
+    else:
+        stage.api.patch(LEASES, LEASE, {"spec": spec}, SYSTEM)

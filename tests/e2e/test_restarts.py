@@ -1,0 +1,158 @@
+"""Whatever dies in the middle of a start: the gang stands whole in the end, or not at all."""
+
+import threading
+
+import pytest
+
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.faults import before_request, hold_request, lose_request, pass_on
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import EVENTS
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.standstill import Standstill
+from tests.e2e.harness.waiting import wait_for
+
+
+@pytest.fixture
+def muster(far_muster: Muster) -> Muster:
+    return far_muster
+
+
+def test_muster_told_to_stop_answers_what_it_holds(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    stage.nodes(3, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    assert muster.stop() == 0
+    wait_for(lambda: _told(stage, "Muster is stopping") == {*gang.held}, what="the held calls answered")
+    gang.let_go()
+    assert stage.bound(gang.pods) == {}
+    muster.start()
+    stage.wait_phase(gang.pods, "Running")
+
+
+def test_muster_killed_at_the_barrier(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    stage.nodes(3, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    muster.kill()
+    gang.let_go()
+    muster.start()
+    stage.wait_phase(gang.pods, "Running")
+
+
+def test_muster_killed_between_two_bindings_completes_the_gang_first(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """Nobody gets the room of what is left of it: a gang that came later waits."""
+    stage.nodes(3, cpu="2")
+    gang, dead = _killed_between_two_bindings(stage, muster, proxy)
+    later = stage.gang("b", 2, cpu="2", gated=True)
+    muster.start()
+    dead.set()
+    stage.wait_phase(gang, "Running")
+    assert muster.wait_decision(stage.namespace, "b", verdict="Waiting")
+    assert stage.bound(later) == {}
+    stage.delete_pods(gang)
+    stage.wait_phase(later, "Running")
+
+
+@pytest.mark.muster_flags("--bind-deadline", "4s", "--start-backoff", "1s")
+def test_muster_killed_between_two_bindings_undoes_a_gang_that_cannot_be_completed(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    stage.nodes(3, cpu="2")
+    gang, dead = _killed_between_two_bindings(stage, muster, proxy)
+    (bound,) = stage.bound(gang)
+    missing, waiting = sorted({*gang} - {bound})
+    stage.delete_pods([missing])
+    muster.start()
+    dead.set()
+    stage.wait_phase([bound], "Gone")
+    assert stage.bound(gang) == {}
+    others = stage.pods("a", 2, first=3, group="a", cpu="2", gated=True)
+    stage.wait_phase([waiting, *others], "Running")
+
+
+def test_a_scheduler_killed_at_the_barrier(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """Its held calls are hung up: nothing is bound for them."""
+    stage.nodes(3, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    scheduler.kill()
+    muster.wait_held([])
+    gang.let_go()
+    scheduler.start()
+    stage.wait_phase(gang.pods, "Running")
+    assert all(len(nodes) == 1 for nodes in proxy.bindings().values())
+
+
+@pytest.mark.muster_flags("--binders", "1")
+def test_a_scheduler_killed_between_two_bindings(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """What was sent before it died counts; the callers of the rest are gone, and nothing is sent for them."""
+    stage.nodes(3, cpu="2")
+    released = threading.Event()
+    first = hold_request(released)
+    proxy.inject(first)
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    wait_for(first.hit.is_set, what="first binding on its way")
+    scheduler.kill()
+    released.set()
+    muster.wait_held([])
+    assert len(proxy.bindings()) == 1
+    scheduler.start()
+    stage.wait_phase(gang, "Running")
+    assert all(len(nodes) == 1 for nodes in proxy.bindings().values())
+
+
+@pytest.mark.gaps_allowed
+def test_an_api_server_restarted_at_the_barrier(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    stage.nodes(3, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    stage.cluster.restart_apiserver()
+    gang.let_go()
+    stage.wait_phase(gang.pods, "Running")
+    stage.wait_phase(stage.pods("after", 1, group=None, gated=True, cpu="0"), "Running")
+
+
+@pytest.mark.gaps_allowed
+@pytest.mark.muster_flags("--binders", "1")
+def test_an_api_server_killed_between_two_bindings(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """The bindings that still miss are posted until they succeed; the held calls outlast it."""
+    stage.nodes(3, cpu="2")
+    apiserver = stage.cluster.apiserver
+    dies = before_request(apiserver.kill)
+    proxy.inject(pass_on(), dies)
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    wait_for(lambda: dies.hit.is_set() and not apiserver.alive(), what="API server killed")
+    apiserver.start()
+    stage.cluster.wait_ready()
+    stage.wait_phase(gang, "Running")
+    assert all(len(set(nodes)) == 1 for nodes in proxy.bindings().values())
+
+
+def _killed_between_two_bindings(
+    stage: Stage, muster: Muster, proxy: FaultProxy
+) -> tuple[list[str], threading.Event]:
+    """One member is bound, the other bindings are lost with Muster, which is down now."""
+    dead = threading.Event()
+    proxy.inject(pass_on(), lose_request(dead, times=2))
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    wait_for(lambda: len(stage.bound(gang)) == 1 and not proxy.left(), what="one of three bound")
+    muster.kill()
+    return gang, dead
+
+
+def _told(stage: Stage, words: str) -> set[str]:
+    """The pods of which the scheduler said these words in an event."""
+    events = stage.api.items(EVENTS, stage.namespace)
+    return {each["involvedObject"]["name"] for each in events if words in each.get("message", "")}
