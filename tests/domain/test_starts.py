@@ -190,6 +190,14 @@ def test_a_refusal_is_remembered_until_the_node_changes() -> None:
     assert world.add(node("a", labels={"new": "label"})).settle().verdict("g") is STARTS
 
 
+def test_a_refusal_is_remembered_until_somebody_leaves_the_node() -> None:
+    world = World(node("a"), stranger("s", on="a"), gang("g", 1)).settle().ungate("g-0")
+    world.refuse("g-0")
+    world.pass_time(8.0)
+    assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
+    assert world.delete("s").settle().verdict("g") is STARTS
+
+
 def test_a_refusal_is_forgotten_with_time() -> None:
     world = World(node("a"), gang("g", 1)).settle().ungate("g-0")
     world.refuse("g-0")
