@@ -1,6 +1,7 @@
 """Others take room, requests fail, members go, watches break, kubelets refuse: all gangs stay whole."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import answer, hold_answer, lose_answer
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import NODES
+from tests.e2e.harness.resources import NODES, PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.standstill import Standstill
@@ -59,6 +60,30 @@ def test_a_start_without_room_left_is_given_up_for_others_and_tried_again(
     stage.delete_pods([*waiting, "foreign-0"])
     stage.wait_phase(gang.pods, "Running")
     assert muster.metric("muster_evictions_total") == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda stage, node: stage.api.delete(NODES, node),
+        lambda stage, node: stage.api.patch(NODES, node, {"spec": {"unschedulable": True}}),
+    ],
+    ids=["deleted", "cordoned"],
+)
+def test_a_node_that_goes_while_it_is_held_is_not_bound_to(
+    stage: Stage,
+    muster: Muster,
+    scheduler: KubeScheduler,
+    proxy: FaultProxy,
+    change: Callable[[Stage, str], object],
+) -> None:
+    stage.nodes(4, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    lost = gang.nodes[gang.held[0]]
+    change(stage, lost)
+    gang.let_go()
+    assert lost not in stage.wait_bound(gang.pods).values()
+    stage.wait_phase(gang.pods, "Running")
 
 
 # ---- bindings fail
@@ -218,6 +243,24 @@ def test_watches_cut_again_and_again_during_starts(stage: Stage, wire: TcpProxy,
     wait_for(all_bound, what="all gangs bound")
     stage.wait_phase(pods, "Running")
     wait_for(lambda: stage.pod_group("g3")["status"]["phase"] == "Running", what="the last one told")
+
+
+def test_a_member_deleted_unseen_at_the_barrier(stage: Stage, wire: TcpProxy, muster_user: User) -> None:
+    """Muster is cut off when it goes, so the gang seems whole: what was bound without it is completed."""
+    cluster = stage.cluster
+    proxy = stage.started.enter_context(FaultProxy(wire.server, cluster.certificate, cluster.key))
+    muster = stage.start_muster(user=muster_user, server=proxy.server)
+    stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    stage.nodes(3, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    wire.refuse()
+    stage.delete_pods([gang.held[0]])
+    stage.api.patch(PODS, gang.last, {"spec": {"schedulingGates": []}}, stage.namespace)
+    muster.wait_held(gang.pods)
+    wire.restore()
+    replacement = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
+    stage.wait_phase([*gang.pods[1:], *replacement], "Running")
+    gang.let_go()
 
 
 def _take(stage: Stage, node: str, *, by_hand: bool = False, cpu: str = "2") -> None:

@@ -1,5 +1,6 @@
 """Who may write, and how a start goes that finds nothing as it should be."""
 
+import socket
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.muster import PROGRAM, Muster
 from tests.e2e.harness.resources import LEASES
 from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.standstill import Standstill
 from tests.e2e.harness.waiting import wait_for
 
 LEASE, SYSTEM = "muster-scheduler", "kube-system"
@@ -46,6 +48,21 @@ def test_only_beside_the_scheduler_that_holds_the_lease_something_is_written(
     _decided(stage, follower, "b")
     assert proxy.writes() == written
     assert stage.bound(second) == {}
+
+
+def test_a_gang_at_the_barrier_is_bound_without_the_lease(
+    stage: Stage, follower: Muster, proxy: FaultProxy, muster_user: User
+) -> None:
+    """Who calls bind is the scheduler that counts, whatever Lease we last saw."""
+    _hold_lease(stage, f"{socket.gethostname()}_1")
+    stage.start_scheduler("sidecar.yaml", muster=follower.address, user=muster_user)
+    stage.nodes(3, cpu="4")
+    gang = Standstill(stage, follower, proxy)
+    _hold_lease(stage, "elsewhere_1")
+    wait_for(lambda: follower.metric("muster_leader") == 0, what="leadership lost")
+    gang.let_go()
+    stage.wait_phase(gang.pods, "Running")
+    assert stage.pod_group("a")["status"]["phase"] != "Running"
 
 
 def test_a_lease_that_nobody_renews_leads_nobody(

@@ -32,6 +32,22 @@ def test_muster_told_to_stop_answers_what_it_holds(
     stage.wait_phase(gang.pods, "Running")
 
 
+def test_muster_told_to_stop_while_a_binding_hangs(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """It ends all the same, and what it left is completed by its successor."""
+    stage.nodes(3, cpu="2")
+    released = threading.Event()
+    hangs = lose_request(released)
+    proxy.inject(hangs)
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    wait_for(lambda: hangs.hit.is_set() and len(stage.bound(gang)) == 2, what="two of three bound")
+    assert muster.stop() == 0
+    released.set()
+    muster.start()
+    stage.wait_phase(gang, "Running")
+
+
 def test_muster_killed_at_the_barrier(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
