@@ -1,0 +1,346 @@
+"""What the pages say is so: links lead somewhere, commands exist, tables are in step with the code."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from prometheus_client.metrics import MetricWrapperBase
+
+from extender import __version__
+from extender.api import keys
+from extender.api.configuration import SETTINGS, Configuration
+from extender.cli import main
+from extender.cli.serving import configured, serve
+from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.telemetry import metrics
+from extender.web.debug import ENDPOINTS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+FOLDERS = ("extender", "tests", "manifests", "scheduler-config", "docs", "examples", ".ci")
+KINDS: dict[str, type] = {"object": dict, "array": list, "string": str, "integer": int}
+OUR_API = "scheduling.volcano.sh/v1beta1"
+NOT_YET = "## What is not there yet"
+Json = dict[str, Any]
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks, those inside lists as well."""
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [
+        Block(language, "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True)))
+        for indent, language, text in found
+    ]
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def spans(page: Path) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", prose(page))
+
+
+def told(page: Path) -> Iterator[str]:
+    """Everything that a reader may type, without what is announced as missing."""
+    text = re.sub(rf"^{NOT_YET}$.*?(?=^## )", "", prose(page), flags=re.MULTILINE | re.DOTALL)
+    yield from re.findall(r"`([^`\n]+)`", text)
+    for block in blocks(page):
+        if block.language in ("sh", "console"):
+            yield from block.text.splitlines()
+
+
+def rows(page: str, first: str) -> list[list[str]]:
+    """The cells of the table whose first column is called so."""
+    lines = (ROOT / page).read_text().splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(f"| {first} |")) + 2
+    table = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table
+
+
+def code(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# ---- links, paths, commands
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"https?:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path) if path else page
+        assert found.exists(), f"{target}: no such file"
+        assert found.resolve().is_relative_to(ROOT), f"{target}: outside the repository"
+        if anchor:
+            assert anchor in anchors(found), f"{target}: no such heading"
+
+
+@each_page
+def test_files_that_are_named_exist(page: Path) -> None:
+    for span in spans(page):
+        path = span.partition(":")[0]
+        if path.partition("/")[0] in FOLDERS and "/" in path and re.fullmatch(r"[\w./*-]+", path):
+            assert list(ROOT.glob(path.rstrip("/"))), f"{span}: no such file"
+
+
+@each_page
+def test_tasks_and_commands_exist(page: Path) -> None:
+    tasks = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in told(page):
+        for task in re.findall(r"^(?:\$ )?make ([a-z][\w-]*)", line):
+            assert task in tasks, f"make {task}: the Makefile has {sorted(tasks)}"
+        for command in re.findall(r"^(?:\$ )?muster ([a-z][\w-]*)", line):
+            assert command in main.commands, f"muster {command}: there are {sorted(main.commands)}"
+
+
+@each_page
+def test_settings_that_are_named_exist(page: Path) -> None:
+    flags = {each.flag for each in SETTINGS} | {"--config"}
+    for span in spans(page):
+        if match := re.match(r"--[a-z][a-z-]*", span):
+            assert match[0] in flags, f"{match[0]}: not a flag of muster serve"
+        if match := re.match(r"MUSTER_[A-Z_]+$", span):
+            assert match[0] in {each.variable for each in SETTINGS} | {"MUSTER_CONFIG"}
+
+
+@each_page
+def test_names_of_ours_are_those_of_the_code(page: Path) -> None:
+    known = {keys.GATE, keys.NUDGE, *keys.MARKS}
+    for name in re.findall(r"(?<![\w.-])kube-muster\.io/[\w-]+", page.read_text()):
+        assert name in known, f"{name}: the code knows {sorted(known)}"
+
+
+def test_the_readme_has_the_test_command() -> None:
+    assert any("make test" in line for line in told(ROOT / "README.md"))
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text()))
+    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.svg")), ids=lambda path: path.name)
+def test_pictures_are_well_formed_and_say_what_they_show(picture: Path) -> None:
+    svg = ElementTree.parse(picture).getroot()
+    assert svg.find("{http://www.w3.org/2000/svg}title") is not None
+    assert "prefers-color-scheme: dark" in picture.read_text()
+
+
+# ---- tables in step with the code
+
+
+def test_reasons_are_those_of_the_code() -> None:
+    documented = [(code(cells[0])[0], cells[1]) for cells in rows("docs/reasons.md", "code")]
+    sentences = [(str(each), refusal(each).removeprefix(f"{REFUSAL_PREFIX}{each}: ")) for each in Reason]
+    assert documented == sentences
+
+
+def test_metrics_are_those_of_the_code() -> None:
+    documented = {
+        code(name)[0]: (kind, tuple(code(labels)), meaning)
+        for name, kind, labels, meaning in rows("docs/metrics.md", "metric")
+    }
+    assert documented == {
+        metric._name + ("_total" if metric._type == "counter" else ""): (
+            metric._type,
+            tuple(metric._labelnames),
+            metric._documentation,
+        )
+        for metric in vars(metrics).values()
+        if isinstance(metric, MetricWrapperBase)
+    }
+
+
+def test_queries_ask_for_metrics_that_are_there() -> None:
+    known = {code(cells[0])[0] for cells in rows("docs/metrics.md", "metric")}
+    for page in PAGES:
+        for name in re.findall(r"muster_[a-z_]+", " ".join(spans(page))):
+            assert name in known or name.removesuffix("_bucket") in known, name
+
+
+def test_debug_pages_are_those_of_the_code() -> None:
+    documented = [(code(path)[0], help) for path, help in rows("docs/debug.md", "path")]
+    assert documented == [
+        ("/debug/", "this list"),
+        *((f"/debug/{each.path}", each.help) for each in ENDPOINTS),
+    ]
+
+
+def test_layers_are_in_the_layout() -> None:
+    layout = blocks(ROOT / "CONTRIBUTING.md")[0].text
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = " ".join(project["tool"]["importlinter"]["contracts"][0]["layers"])
+    for name in re.findall(r"extender\.(\w+)", layers):
+        assert re.search(rf"^  {name}/ ", layout, re.MULTILINE), f"CONTRIBUTING.md lacks extender/{name}"
+
+
+def test_what_the_layout_names_is_there() -> None:
+    folder = ""
+    for line in blocks(ROOT / "CONTRIBUTING.md")[0].text.splitlines():
+        name = line.split()[0]
+        if name.endswith("/"):
+            folder = f"extender/{name}" if line.startswith("  ") else name
+            assert (ROOT / folder).is_dir(), folder
+        for module in re.findall(r"\b\w+\.py\b", line):
+            assert (ROOT / folder / module).is_file(), f"{folder}{module}"
+
+
+# ---- YAML and JSON
+
+
+def yaml_documents(page: Path) -> Iterator[Json]:
+    for block in blocks(page):
+        if block.language == "yaml":
+            yield from (each for each in yaml.safe_load_all(block.text) if each is not None)
+
+
+@each_page
+def test_yaml_and_json_blocks_are_what_they_claim(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "json":
+            json.loads(block.text)
+    for document in yaml_documents(page):
+        assert {"apiVersion", "kind"} <= document.keys()
+        assert faults(document) == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_hold_together(example: Path) -> None:
+    documents = list(yaml.safe_load_all(example.read_text()))
+    assert [fault for each in documents for fault in faults(each)] == []
+    by_kind = {
+        kind: [each for each in documents if each["kind"] == kind] for kind in names("kind", documents)
+    }
+    assert names("spec.queue", by_kind["PodGroup"]) <= names("metadata.name", by_kind["Queue"])
+    members = Counter(each["metadata"]["annotations"][keys.GROUP_ANNOTATION] for each in by_kind["Pod"])
+    assert members == {each["metadata"]["name"]: each["spec"]["minMember"] for each in by_kind["PodGroup"]}
+    assert names("spec.schedulerName", by_kind["Pod"]) <= set(Configuration().scheduler_names)
+
+
+def test_the_readme_gang_is_whole() -> None:
+    group, job = yaml_documents(ROOT / "README.md")
+    template = job["spec"]["template"]
+    assert template["metadata"]["annotations"][keys.GROUP_ANNOTATION] == group["metadata"]["name"]
+    assert job["spec"]["parallelism"] == group["spec"]["minMember"]
+    assert template["spec"]["schedulerName"] in Configuration().scheduler_names
+
+
+def test_the_first_gang_example_is_larger_than_its_nodes() -> None:
+    """What its head says: 18 cpu for nodes of 12, and no gang alone is too large."""
+    pods = [each for each in yaml.safe_load_all(EXAMPLES[0].read_text()) if each["kind"] == "Pod"]
+    asked: Counter[str] = Counter()
+    for pod in pods:
+        cpu = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        asked[pod["metadata"]["annotations"][keys.GROUP_ANNOTATION]] += int(cpu)
+    assert asked.total() == 18
+    assert max(asked.values()) <= 12
+
+
+def test_the_flags_of_the_other_install_are_accepted() -> None:
+    (daemons,) = [each for each in yaml_documents(ROOT / "docs/install.md") if each["kind"] == "DaemonSet"]
+    command, *flags = daemons["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert command == serve.name
+    with serve.make_context(command, flags) as context:
+        made = configured(context.params.pop("config"), context.params)
+    assert str(made.lease) == "kube-system/kube-scheduler"
+    assert made.scheduler_names == (keys.DEFAULT_SCHEDULER, *Configuration().scheduler_names)
+    probes = daemons["spec"]["template"]["spec"]["containers"][0]
+    for probe in (probes["livenessProbe"], probes["readinessProbe"]):
+        assert (probe["httpGet"]["host"], probe["httpGet"]["port"]) == made.health_listen
+
+
+def names(path: str, documents: Iterable[Json]) -> set[str]:
+    def value(document: Any, steps: list[str]) -> Any:
+        return value(document[steps[0]], steps[1:]) if steps else document
+
+    return {value(document, path.split(".")) for document in documents}
+
+
+# ---- our own kinds against their schemas, as far as examples need it
+
+
+def faults(document: Json) -> list[str]:
+    """What the API server would refuse about a Queue or a PodGroup; nothing is said of other kinds."""
+    schema = schemas().get(document["kind"]) if document["apiVersion"] == OUR_API else None
+    return list(violations(schema, document, document["kind"])) if schema else []
+
+
+def schemas() -> dict[str, Json]:
+    found = (yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").glob("*.yaml"))
+    return {
+        crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for crd in found
+    }
+
+
+def violations(schema: Json, value: Any, where: str) -> Iterator[str]:
+    expected = KINDS.get(schema.get("type", ""))
+    if expected and not isinstance(value, expected):
+        yield f"{where}: {value!r} is no {schema['type']}"
+    elif isinstance(value, dict):
+        yield from object_violations(schema, value, where)
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from violations(schema.get("items", {}), each, f"{where}[{number}]")
+    else:
+        yield from scalar_violations(schema, value, where)
+
+
+def object_violations(schema: Json, value: Json, where: str) -> Iterator[str]:
+    fields, rest = schema.get("properties"), schema.get("additionalProperties")
+    for name, each in value.items():
+        if fields and name in fields:
+            yield from violations(fields[name], each, f"{where}.{name}")
+        elif rest:
+            yield from violations(rest, each, f"{where}.{name}")
+        elif fields and not schema.get("x-kubernetes-preserve-unknown-fields"):
+            yield f"{where}.{name}: unknown"
+
+
+def scalar_violations(schema: Json, value: Any, where: str) -> Iterator[str]:
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{where}: {value!r} is none of {schema['enum']}"
+    if "minimum" in schema and isinstance(value, int) and value < schema["minimum"]:
+        yield f"{where}: {value} is below {schema['minimum']}"
+    if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
+        yield f"{where}: {value!r} does not match {schema['pattern']}"
+
+
+@pytest.mark.parametrize(
+    "spec", [{"minMembers": 3}, {"minMember": -1}, {"minMember": "3"}, {"minResources": {"cpu": "two"}}]
+)
+def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
+    assert faults({"apiVersion": OUR_API, "kind": "PodGroup", "spec": spec})
