@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from extender.domain.claims import Claim
 from extender.domain.decisions import Decisions
 from extender.domain.ledger import Ledger
 from extender.domain.reasons import REFUSAL_PREFIX, Reason, Verdict
@@ -101,7 +102,6 @@ class Barrier:
         self._longest_hold = longest_hold
         self._clock = clock
         self._holds: dict[Uid, Hold] = {}
-        self._by_group: dict[GroupKey, set[Uid]] = {}
         self._lock = threading.Lock()
         self._stopping = False
         self._sweep_at = 0.0
@@ -109,12 +109,10 @@ class Barrier:
     def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
         """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound."""
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold)
-        if not self._enter(hold):
-            return STOPPING
-        refused = self._ledger.hold(pod.uid, node)
+        refused = self._enter(hold)
+        if refused:
+            return refused
         try:
-            if refused is not None:
-                return f"{REFUSAL_PREFIX}{refused}"
             self.advance(pod.group)
             if hold.wait(hold.deadline - self._clock()) is None:
                 self._give_up(hold, TOO_LATE)
@@ -128,22 +126,11 @@ class Barrier:
         if not self._ledger.is_quorate(group):
             return
         self._abandon(hold for hold in self._waiting() if hold.pod.group == group)
-        confirmation = self._ledger.confirm(group)
-        for claim in confirmation.lost:
-            if hold := self._holds.get(claim.pod.uid):
-                hold.give_up(NODE_TAKEN)
-        if confirmation.posting and not self._ledger.waits_for_nobody(group):
-            metrics.barrier_releases.inc()
-        for claim in confirmation.posting:
-            hold = self._holds.get(claim.pod.uid)
-            if hold is not None and hold.begin_posting():
-                self._post(hold)
+        for hold in self._let_go(group):
+            self._post(hold)
 
     def obey(self, decisions: Decisions) -> None:
         """Bring the held calls in line with newly published decisions, and now and then with the world."""
-        if self._clock() >= self._sweep_at:
-            self._sweep_at = self._clock() + _SWEEP_PERIOD
-            self.sweep()
         for group in self._waiting_groups():
             decision = decisions.groups.get(group)
             if decision is None or decision.verdict is Verdict.WAITING:
@@ -151,6 +138,9 @@ class Barrier:
                 self._fail_group(group, reason)
             else:
                 self.advance(group)
+        if self._clock() >= self._sweep_at:
+            self._sweep_at = self._clock() + _SWEEP_PERIOD
+            self.sweep()
 
     def sweep(self) -> None:
         """Let go of holds whose caller hung up or whose pod is gone or bound."""
@@ -170,8 +160,8 @@ class Barrier:
 
     def release(self, hold: Hold) -> None:
         """Free the claim of a hold that came to nothing, unless a newer call holds it."""
-        if self._holds.get(hold.pod.uid) is hold:
-            self._ledger.release(hold.pod.uid)
+        with self._lock:
+            self._free(hold)
 
     def held(self) -> list[Hold]:
         """All calls in flight, for those who look."""
@@ -180,27 +170,45 @@ class Barrier:
 
     # ---- inside
 
-    def _enter(self, hold: Hold) -> bool:
+    def _enter(self, hold: Hold) -> str:
+        """Take up a call, in place of an earlier one for the same pod. The error when it is refused: then the
+        earlier one stays, with the claim that is its own.
+
+        Claim and call change together: whoever sees the claim firm finds the call that holds it."""
+        uid = hold.pod.uid
         with self._lock:
             if self._stopping:
-                return False
-            before = self._holds.get(hold.pod.uid)
-            self._holds[hold.pod.uid] = hold
-            self._by_group.setdefault(hold.pod.group, set()).add(hold.pod.uid)
+                return STOPPING
+            refused = self._ledger.hold(uid, hold.node)
+            if refused is not None:
+                return f"{REFUSAL_PREFIX}{refused}"
+            before = self._holds.get(uid)
+            self._holds[uid] = hold
             metrics.held_binds.set(len(self._holds))
         if before is not None:
             before.give_up(SUPERSEDED)
-        return True
+        return ""
 
     def _leave(self, hold: Hold) -> None:
         with self._lock:
             if self._holds.get(hold.pod.uid) is hold:
                 del self._holds[hold.pod.uid]
-                of_group = self._by_group[hold.pod.group]
-                of_group.discard(hold.pod.uid)
-                if not of_group:
-                    del self._by_group[hold.pod.group]
             metrics.held_binds.set(len(self._holds))
+
+    def _let_go(self, group: GroupKey) -> list[Hold]:
+        """The holds to be posted now. Nobody is given up meanwhile, so that none of them counts on a claim
+        that is about to end."""
+        with self._lock:
+            confirmation = self._ledger.confirm(group)
+            for hold in self._holders(confirmation.lost):
+                hold.give_up(NODE_TAKEN)
+            going = [hold for hold in self._holders(confirmation.posting) if hold.begin_posting()]
+        if going and not self._ledger.waits_for_nobody(group):
+            metrics.barrier_releases.inc()
+        return going
+
+    def _holders(self, claims: Iterable[Claim]) -> list[Hold]:
+        return [hold for claim in claims if (hold := self._holds.get(claim.pod.uid))]
 
     def _abandon(self, holds: Iterable[Hold]) -> None:
         for hold in holds:
@@ -221,5 +229,10 @@ class Barrier:
         log.warning("a start was given up", group=group, reason=reason, held=len(failed))
 
     def _give_up(self, hold: Hold, error: str) -> None:
-        if hold.give_up(error):
-            self.release(hold)
+        with self._lock:
+            if hold.give_up(error):
+                self._free(hold)
+
+    def _free(self, hold: Hold) -> None:
+        if self._holds.get(hold.pod.uid) is hold:
+            self._ledger.release(hold.pod.uid)
