@@ -12,7 +12,7 @@ Call = tuple[Any, ...]  # the verb, the object's name, and what else the call sa
 
 
 class Api(Cluster):
-    """`calls` is what was asked of it, in order. `faults[verb]` are raised one by one, before anything is done.
+    """`calls` is what was asked of it, in order. What `fail` was told is raised before anything is done.
 
     `bound(name, node)` is told of every binding.
     """

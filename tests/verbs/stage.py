@@ -1,6 +1,6 @@
 """A world with a barrier and the verbs in front of it, for several threads at once.
 
-The scheduler's bind calls are threads that wait as real ones do; a test waits for what they do, never for time.
+The scheduler's bind calls are threads that wait as real ones do; tests wait for what they do, never for time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,13 +39,13 @@ class Patient:
 
 
 class Stage(World):
-    """`posted` are the holds that the barrier let go; those that `lets_post` holds back are finished by hand."""
+    """`posted` are the holds that the barrier let go. With `withholds` the test says how each ends."""
 
     def __init__(
         self,
         *objects: Any,
         longest_hold: float = LONG,
-        post: Callable[[Hold], None] | None = None,
+        withholds: bool = False,
         limits: Limits | None = None,
     ) -> None:
         self.noticed = Condition()
@@ -59,7 +59,8 @@ class Stage(World):
         )
         self.api = Api()
         self.posted: list[Hold] = []
-        self.barrier = Barrier(self.ledger, post or self._post, longest_hold, clock=lambda: self.now)
+        post = self._note_posting if withholds else self._post
+        self.barrier = Barrier(self.ledger, post, longest_hold, clock=lambda: self.now)
         self.newcomers = Newcomers(self.ledger, lambda: self.now)
         self.verbs = SchedulerVerbs(self.ledger, self.barrier, self.newcomers, self.api)
         self._pool: ThreadPoolExecutor | None = None
@@ -73,14 +74,11 @@ class Stage(World):
 
     def _post(self, hold: Hold) -> None:
         """Every binding succeeds, and the watch shows it."""
-        with self.noticed:
-            self.posted.append(hold)
-            self.noticed.notify_all()
+        self._note_posting(hold)
         self.bind(hold.pod.name, hold.node)
         hold.finish("")
 
-    def withhold(self, hold: Hold) -> None:
-        """A poster that leaves it to the test to finish."""
+    def _note_posting(self, hold: Hold) -> None:
         with self.noticed:
             self.posted.append(hold)
             self.noticed.notify_all()
@@ -128,7 +126,8 @@ class Stage(World):
         return names
 
     def filter(self, pod: Pod, offered: Sequence[str] | None = None) -> FilterResult:
-        return self.verbs.filter(ExtenderArgs(pod, node_names=raw(list(self.nodes) if offered is None else offered)))
+        given = raw(list(self.nodes) if offered is None else offered)
+        return self.verbs.filter(ExtenderArgs(pod, node_names=given))
 
     def uid(self, name: str) -> Uid:
         return Uid(self.pods[name].metadata.uid)

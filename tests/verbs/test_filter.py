@@ -94,7 +94,9 @@ def test_before_the_cluster_is_read_pods_of_ours_are_told_to_wait() -> None:
 
 def test_without_an_offer_there_is_nobody_to_refuse() -> None:
     stage = planned_apart()
-    assert stage.filter(stage.pods["g-0"], []) == FilterResult(node_names=[], failed_and_unresolvable_nodes={})
+    assert stage.filter(stage.pods["g-0"], []) == FilterResult(
+        node_names=[], failed_and_unresolvable_nodes={}
+    )
 
 
 # ---- groups of one
@@ -125,9 +127,9 @@ def test_an_unknown_pod_is_judged_from_the_request() -> None:
     assert stage.filter(newcomer, ["n"]) == refused(Reason.NOT_READY, "n")
     stage.settle()
     assert stage.filter(newcomer, ["n"]) == FilterResult(node_names=["n"])
-    claim = stage.ledger.claim(stage_uid := stage.ledger.find_pod("team", "p").uid)  # type: ignore[union-attr]
-    assert claim is not None
-    assert (stage_uid, dict(claim.pod.shape.requests)["cpu"]) == ("uid-p", 2000)
+    found = stage.ledger.find_pod("team", "p")
+    assert found is not None
+    assert found.shape.requests["cpu"] == 2000
 
 
 def test_a_pod_with_a_quantity_that_does_not_parse_is_refused_not_failed() -> None:

@@ -31,7 +31,8 @@ def running_gang(size: int = 3, min_member: int = 2) -> Stage:
     stage.start("g")
     if size > min_member:
         stage.scheduler_takes(*stage.plan("g")).run(*(f"g-{n}" for n in range(size)))
-    return stage.settle()
+    stage.settle()
+    return stage
 
 
 # ---- prioritize
