@@ -1,6 +1,7 @@
 """The cycle: one thread that decides whenever something changed; at once when idle, else 20 times a second.
 
-Changes only set a flag; however many come while a decision is made, the next one sees them all.
+Changes only set a flag; however many come while a decision is made, the next one sees them all. A long cycle
+is followed by a longer rest, or the scheduler's calls would wait for the interpreter lock.
 """
 
 import threading
@@ -18,6 +19,8 @@ log = logger(__name__)
 
 Listener = Callable[[Decisions], None]
 _SHORTEST = 0.05
+_RESTS = 3  # times as long as the cycle before took
+_LONGEST_REST = 0.5
 _HEARTBEAT = 0.5  # listeners look at least this often, for what changes without an event: a caller's hang-up
 
 
@@ -57,7 +60,7 @@ class Cycle:
                 self.once()
             except Exception:
                 log.exception("a cycle stumbled")
-            self._stopping.wait(max(_SHORTEST - (self._clock() - started), 0.0))
+            self._stopping.wait(_rest(self._clock() - started))
             self._changed.wait(self._until_next())
 
     def once(self) -> None:
@@ -88,3 +91,8 @@ class Cycle:
         wake_at = self._ledger.decisions.wake_at
         due = _HEARTBEAT if wake_at is None else wake_at - self._clock()
         return min(max(due, 0.0), _HEARTBEAT)
+
+
+def _rest(took: float) -> float:
+    """How long to leave the interpreter to others after a cycle."""
+    return max(_SHORTEST - took, min(_RESTS * took, _LONGEST_REST))

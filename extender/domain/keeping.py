@@ -22,7 +22,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def keep(round_: Round, group: GroupView, members: Sequence[PodRecord]) -> Kept:
-    plan: dict[Uid, str] = {}
+    holding: list[tuple[PodRecord, str]] = []
     moved: dict[Uid, str] = {}
     pinned = {pod.uid for pod, _ in group.pinned}
     loose = [pod for pod in members if pod.uid not in pinned]
@@ -33,8 +33,9 @@ def keep(round_: Round, group: GroupView, members: Sequence[PodRecord]) -> Kept:
         if _unused(round_, group, pod):
             moved[pod.uid] = node
             round_.space.forbid(pod.shape, node)
-        elif round_.space.take_node(pod, node):
-            plan[pod.uid] = node
+        else:
+            holding.append((pod, node))
+    plan = round_.space.take_nodes(holding)
     return Kept(group, plan, moved, [pod for pod in loose if pod.uid not in plan])
 
 

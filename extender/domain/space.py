@@ -103,6 +103,12 @@ class Space:
         self._take(pod, row)
         return True
 
+    def take_nodes(self, planned: Sequence[tuple[PodRecord, str]]) -> dict[Uid, str]:
+        """Take room for pods on given nodes; returns those that fit there."""
+        if self._take_at_once(planned):
+            return {pod.uid: node for pod, node in planned}
+        return {pod.uid: node for pod, node in planned if self.take_node(pod, node)}
+
     def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
         """Undo a placing of `pods`."""
         self._release([(pod, self.nodes.row[plan[pod.uid]]) for pod in pods if pod.uid in plan])
@@ -215,6 +221,36 @@ class Space:
                 by_node[node] += times
         for term in pod.shape.constraints.anti_affinity:
             self._carried.setdefault(term, Counter())[node] += times
+
+    def _take_at_once(self, planned: Sequence[tuple[PodRecord, str]]) -> bool:
+        """Take all of it, or nothing where one does not fit, or changes where others may go."""
+        rows: dict[Shape, list[int]] = {}
+        for pod, node in planned:
+            rows.setdefault(pod.shape, []).append(self.nodes.row.get(node, -1))
+        if not all(self._admits_all(shape, of_shape) for shape, of_shape in rows.items()):
+            return False
+        self._take_rows(rows, 1)
+        if all(self._none_negative(shape, of_shape) for shape, of_shape in rows.items()):
+            return True
+        self._take_rows(rows, -1)
+        return False
+
+    def _admits_all(self, shape: Shape, rows: Sequence[int]) -> bool:
+        """Whether labels, taints and refusals leave all `rows` to pods of `shape`, whoever stands there."""
+        looks_at_others = shape.constraints.ports or shape.terms or self._selected or self._carried
+        if looks_at_others or not shape.requests.keys() <= self._columns.keys():
+            return False
+        return min(rows) >= 0 and bool(self._suitable(shape)[rows].all())
+
+    def _none_negative(self, shape: Shape, rows: Sequence[int]) -> bool:
+        columns, _ = self._request(shape)
+        return bool((self.room[np.array(rows)[:, None], columns] >= 0).all())
+
+    def _take_rows(self, rows: Mapping[Shape, Sequence[int]], times: int) -> None:
+        for shape, of_shape in rows.items():
+            columns, asked = self._request(shape)
+            np.subtract.at(self.room, (np.array(of_shape)[:, None], columns), asked * times)
+        self._counts.clear()
 
     def _request(self, shape: Shape) -> tuple[Rows, Amounts]:
         if shape not in self._requests:
