@@ -124,6 +124,13 @@ class SchedulingGroup(Wire, frozen=True):
     pod_group_name: str = ""
 
 
+class Volume(Wire, frozen=True):
+    """Only what may tie a pod to some nodes: the scheduler judges it, we see whether two pods are alike."""
+
+    persistent_volume_claim: msgspec.Raw = msgspec.Raw()
+    ephemeral: msgspec.Raw = msgspec.Raw()
+
+
 class PodSpec(Wire, frozen=True):
     containers: list[Container] = []
     init_containers: list[Container] | None = None
@@ -138,6 +145,9 @@ class PodSpec(Wire, frozen=True):
     scheduling_gates: list[Gate] | None = None
     scheduling_group: SchedulingGroup | None = None
     priority: int | None = None
+    topology_spread_constraints: msgspec.Raw = msgspec.Raw()
+    resource_claims: msgspec.Raw = msgspec.Raw()
+    volumes: list[Volume] | None = None
 
 
 class Terminated(Wire, frozen=True):

@@ -47,7 +47,9 @@ class Claims:
         self.room: Amounts = np.zeros((0, len(self.dimensions)), dtype=np.int64)
         self.free: Amounts = self.room.copy()
         self.allocatable: Amounts = self.room.copy()
-        self.epochs: dict[str, int] = {}  # by node: moves on whenever room or admission there may have grown
+        self.epochs: dict[
+            str, int
+        ] = {}  # by node: moves on when a bound pod leaves or the node itself changes
         self._claims: dict[Uid, Claim] = {}
         self._on_node: dict[str, dict[Uid, Claim]] = {}
         self._nodes: list[NodeRecord | None] = []
@@ -115,14 +117,12 @@ class Claims:
         claim = self._claims[pod.uid] = Claim(pod, node, stage, since, version)
         self._on_node.setdefault(node, {})[pod.uid] = claim
         self._count(claim, 1)
-        if before is not None and before.node != node and before.stage.pinned:
-            self._touch(before.node)
 
     def drop(self, uid: Uid) -> Claim | None:
         claim = self._claims.pop(uid, None)
         if claim is not None:
             self._uncount(claim)
-            if claim.stage.pinned:
+            if claim.stage is Stage.BOUND:
                 self._touch(claim.node)
         return claim
 

@@ -50,7 +50,8 @@ class Term(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """What a pod demands of a node besides room."""
+    """What a pod demands of a node besides room. `unplanned`: what only the scheduler judges (spreading,
+    volumes, devices), as written, so that what it refuses one pod is not held against others."""
 
     node_labels: tuple[tuple[str, str], ...] = ()
     node_terms: bytes = b""
@@ -58,6 +59,7 @@ class Constraints(NamedTuple):
     ports: tuple[HostPort, ...] = ()
     affinity: tuple[Term, ...] = ()
     anti_affinity: tuple[Term, ...] = ()
+    unplanned: tuple[bytes, ...] = ()
 
 
 class Shape:
@@ -133,7 +135,16 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
         anti_affinity=_terms(affinity.pod_anti_affinity.required, namespace)
         if affinity and affinity.pod_anti_affinity
         else (),
+        unplanned=_unplanned(spec),
     )
+
+
+def _unplanned(spec: PodSpec) -> tuple[bytes, ...]:
+    volumes = (
+        raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
+    )
+    written = (spec.topology_spread_constraints, spec.resource_claims, *volumes)
+    return tuple(bytes(raw) for raw in written if bytes(raw) not in (b"", b"null"))
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:

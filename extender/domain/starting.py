@@ -94,7 +94,8 @@ def _stalled(round_: Round, group: GroupView) -> bool:
 
 
 def _why_no_plan(kept: Kept) -> str:
-    words = [kept.group.refusals[uid].words for uid in kept.moved if uid in kept.group.refusals]
+    refusals = kept.group.refusals
+    words = [refusals[pod.uid].words for pod in kept.unplanned if pod.uid in refusals]
     return words[0] if words else "no room for the members that still miss"
 
 

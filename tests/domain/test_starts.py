@@ -1,10 +1,13 @@
 """Starts under way: completed, moved, undone, tried again."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from extender.api.objects import PodSpec, Volume
 from extender.domain.claims import Stage
 from extender.domain.reasons import Reason, Verdict
+from extender.domain.shapes import Shapes
 from extender.domain.snapshot import Limits
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
@@ -196,6 +199,28 @@ def test_a_refusal_is_remembered_until_somebody_leaves_the_node() -> None:
     world.pass_time(8.0)
     assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
     assert world.delete("s").settle().verdict("g") is STARTS
+
+
+def test_a_refusal_outlives_the_start_that_met_it() -> None:
+    """Members that were let go leave a node as the scheduler knew it: the same plan would fail again."""
+    world = World(node("a"), gang("g", 2)).settle().ungate("g-0", "g-1")
+    world.scheduler_takes("g-1")
+    world.refuse("g-0", "0/1 nodes are available: 1 too crooked.")
+    world.pass_time(12.0)
+    assert world.reason("g") is Reason.BACKING_OFF
+    world.pass_time(10.0)
+    assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
+    assert "too crooked" in world.detail("g")
+
+
+def test_what_only_the_scheduler_judges_makes_a_shape_of_its_own() -> None:
+    spread = PodSpec(topology_spread_constraints=msgspec.Raw(b'[{"maxSkew":1}]'))
+    claim = PodSpec(volumes=[Volume(persistent_volume_claim=msgspec.Raw(b'{"claimName":"data"}'))])
+    token = PodSpec(volumes=[Volume()])
+    shapes = Shapes()
+    plain, same, *others = (shapes.of(spec, "ns") for spec in (PodSpec(), token, spread, claim))
+    assert plain is same
+    assert len({plain, *others}) == 3
 
 
 def test_a_refusal_is_forgotten_with_time() -> None:
