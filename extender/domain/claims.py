@@ -47,9 +47,7 @@ class Claims:
         self.room: Amounts = np.zeros((0, len(self.dimensions)), dtype=np.int64)
         self.free: Amounts = self.room.copy()
         self.allocatable: Amounts = self.room.copy()
-        self.epochs: dict[
-            str, int
-        ] = {}  # by node: moves on when a bound pod leaves or the node itself changes
+        self.epochs: dict[str, int] = {}  # by node: moves on when it changes or a bound pod leaves it
         self._claims: dict[Uid, Claim] = {}
         self._on_node: dict[str, dict[Uid, Claim]] = {}
         self._nodes: list[NodeRecord | None] = []

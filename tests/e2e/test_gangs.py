@@ -41,7 +41,7 @@ def test_of_two_gangs_that_fit_alone_one_starts_and_the_other_follows(
 ) -> None:
     stage.nodes(2, cpu="4")
     gangs = {name: stage.gang(name, 3, cpu="2", gated=True) for name in ("a", "b")}
-    second = wait_for(lambda: next((name for name in gangs if stage.reason(name) == "NoRoom"), None))
+    second = stage.first_to_say(gangs, "NoRoom")
     first = ({*gangs} - {second}).pop()
     stage.wait_phase(gangs[first])
     assert stage.bound(gangs[second]) == {}

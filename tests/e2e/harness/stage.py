@@ -110,6 +110,15 @@ class Stage:
             what = f"{group} said {self.reason(group)!r}, never one of {reasons}"
             raise TimeoutError(f"{what}: {self.pod_group(group).get('status')}") from None
 
+    def first_to_say(self, groups: Iterable[str], reason: str) -> str:
+        """The first of these PodGroups that says this."""
+        names = list(groups)
+
+        def found() -> list[str]:
+            return [name for name in names if self.reason(name) == reason]
+
+        return wait_for(found, what=f"one of {names} says {reason}")[0]
+
     def phases(self, names: Iterable[str]) -> set[str]:
         """The phases that occur among these pods; a deleted one counts as Gone."""
         present = {

@@ -1,0 +1,172 @@
+"""Members that are particular about their nodes start whole or wait with a reason, and nobody starves."""
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness.resources import NODES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+
+Json = dict[str, Any]
+BOTH_WAYS = pytest.mark.parametrize("gated", [True, False], ids=["gated", "ungated"])
+LACKS_ROOM = ("NoRoom", "Fragmented")
+ZONE = "topology.kubernetes.io/zone"
+DEDICATED: Json = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+
+
+def test_gated_and_ungated_members_start_together(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(2, cpu="4")
+    filler = stage.pods("filler", 1, cpu="4")
+    stage.wait_phase(filler)
+    gang = [*stage.gang("a", 3, min_member=6, gated=True), *stage.pods("b", 3, group="a")]
+    stage.wait_reason("a", "NoRoom")
+    assert stage.bound(gang) == {}
+    stage.finish(filler)
+    stage.wait_phase(gang)
+
+
+def test_members_get_their_gates_from_the_admission_policy(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Submitters change nothing: a gang and a pod on its own, as they are created today."""
+    stage.nodes(2, cpu="4")
+    with stage.policy("admission-policy.yaml"):
+        filler = stage.pods("filler", 1, cpu="4")
+        stage.wait_phase(filler)
+        gang = stage.gang("a", 3, cpu="2")
+        stage.wait_reason("a", "NoRoom")
+        assert all(stage.pod(name)["spec"].get("schedulingGates") for name in gang)
+        stage.finish(filler)
+        stage.wait_phase(gang)
+
+
+@BOTH_WAYS
+def test_members_that_keep_apart(stage: Stage, scheduler: KubeScheduler, gated: bool) -> None:
+    """One on each of three nodes. While a guard that repels them stands on one, they wait."""
+    stage.nodes(3, cpu="8")
+    apart = _keeping_apart("workers")
+    guard = stage.pods("guard", 1, **apart)
+    stage.wait_phase(guard)
+    gang = stage.gang("a", 3, gated=gated, **apart)
+    stage.wait_reason("a", *LACKS_ROOM)
+    assert stage.bound(gang) == {}
+    _assert_others_start(stage)
+    stage.finish(guard)
+    assert len({*stage.wait_bound(gang).values()}) == 3
+
+
+def test_more_members_that_keep_apart_than_nodes(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(3, cpu="8")
+    gang = stage.gang("a", 4, gated=True, **_keeping_apart("workers"))
+    stage.wait_reason("a", "NeverFits")
+    assert stage.bound(gang) == {}
+    _assert_others_start(stage)
+    stage.nodes(1, prefix="more", cpu="8")
+    assert len({*stage.wait_bound(gang).values()}) == 4
+
+
+@BOTH_WAYS
+def test_members_with_a_host_port(stage: Stage, scheduler: KubeScheduler, gated: bool) -> None:
+    stage.nodes(2, cpu="8")
+    holder = stage.pods("holder", 1, ports=[8080])
+    stage.wait_phase(holder)
+    gang = stage.gang("a", 2, ports=[8080], gated=gated)
+    stage.wait_reason("a", *LACKS_ROOM)
+    assert stage.bound(gang) == {}
+    _assert_others_start(stage)
+    stage.finish(holder)
+    assert len({*stage.wait_bound(gang).values()}) == 2
+
+
+@BOTH_WAYS
+def test_members_whose_node_selector_no_node_has(stage: Stage, scheduler: KubeScheduler, gated: bool) -> None:
+    stage.nodes(2, cpu="4")
+    gang = stage.gang("a", 2, gated=gated, nodeSelector={"disk": "fast"})
+    stage.wait_reason("a", "NeverFits")
+    assert stage.bound(gang) == {}
+    _assert_others_start(stage)
+    stage.nodes(1, prefix="fast", cpu="4", labels={"disk": "fast"})
+    assert {*stage.wait_bound(gang).values()} == {"fast0"}
+
+
+@BOTH_WAYS
+def test_members_that_do_not_tolerate_a_taint(stage: Stage, scheduler: KubeScheduler, gated: bool) -> None:
+    stage.nodes(1, cpu="4")
+    (tainted,) = stage.nodes(1, prefix="tainted", cpu="4", taints=[DEDICATED])
+    filler = stage.pods("filler", 1, cpu="4")
+    stage.wait_phase(filler)
+    gang = stage.gang("a", 5, gated=gated)
+    stage.wait_reason("a", "NeverFits")
+    assert stage.bound(gang) == {}
+    tolerant = stage.gang(
+        "tolerant", 2, gated=gated, tolerations=[{"key": "dedicated", "operator": "Exists"}]
+    )
+    assert {*stage.wait_bound(tolerant).values()} == {tainted}
+    stage.finish([*filler, *tolerant])
+    stage.api.patch(NODES, tainted, {"spec": {"taints": []}})
+    stage.wait_phase(gang)
+
+
+@BOTH_WAYS
+def test_members_that_the_scheduler_spreads(stage: Stage, scheduler: KubeScheduler, gated: bool) -> None:
+    """Our plan knows nothing of spreading and puts all of them side by side: the scheduler has its way."""
+    _zones(stage, a="8", b="8")
+    gang = stage.gang("a", 4, gated=gated, **_spread("workers"))
+    assert sorted(stage.wait_bound(gang).values()) == ["a0", "a0", "b0", "b0"]
+
+
+@BOTH_WAYS
+def test_members_that_the_scheduler_refuses_to_spread(
+    stage: Stage, scheduler: KubeScheduler, gated: bool
+) -> None:
+    """Zone b has no room, so that only one may stand in zone a: they wait and tell whose rule that is."""
+    _zones(stage, a="8", b="1")
+    filler = stage.pods("filler", 1, nodeSelector={ZONE: "b"})
+    stage.wait_phase(filler)
+    gang = stage.gang("a", 3, gated=gated, **_spread("workers"))
+    stage.wait_reason("a", "RefusedByScheduler")
+    assert stage.bound(gang) == {}
+    _assert_others_start(stage)
+    stage.nodes(1, prefix="more", cpu="8", labels={ZONE: "b"})
+    stage.wait_phase(gang)
+
+
+def test_members_without_their_volume(stage: Stage, scheduler: KubeScheduler) -> None:
+    """One names a claim that does not exist: it never even reaches Muster. The others are let go."""
+    stage.nodes(2, cpu="4")
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "nowhere"}}
+    gang = [
+        *stage.gang("a", 2, min_member=3, gated=True),
+        *stage.pods("stuck", 1, group="a", gated=True, volumes=[volume]),
+    ]
+    stage.wait_reason("a", "BackingOff", "RefusedByScheduler")
+    assert stage.bound(gang) == {}
+    _assert_others_start(stage)
+
+
+def _assert_others_start(stage: Stage) -> None:
+    """Those who want the same amount, but nothing special, are served while others wait."""
+    others = [*stage.gang("others", 2, gated=True), *stage.pods("other", 1)]
+    stage.wait_phase(others)
+    stage.delete_pods(others)
+
+
+def _keeping_apart(name: str) -> Json:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
+    repelled = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"labels": {"app": name}, "affinity": repelled}
+
+
+def _spread(name: str) -> Json:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": name}},
+    }
+    return {"labels": {"app": name}, "topologySpreadConstraints": [constraint]}
+
+
+def _zones(stage: Stage, **cpus: str) -> None:
+    """One node in each zone."""
+    for zone, cpu in cpus.items():
+        stage.nodes(1, prefix=zone, cpu=cpu, labels={ZONE: zone})
