@@ -90,11 +90,10 @@ class Feed:
         self._ledger.drop_group(key)
 
     def _set_pod(self, pod: Pod) -> None:
-        self._newcomers.seen(Uid(pod.metadata.uid))
         self._ledger.set_pod(pod)
+        self._newcomers.seen(Uid(pod.metadata.uid))
 
     def _drop_pod(self, gone: Removed) -> None:
-        self._newcomers.seen(Uid(gone.uid))
         self._ledger.drop_pod(Uid(gone.uid))
 
 

@@ -21,33 +21,54 @@ _REMEMBERED = 60.0
 _MOST = 10_000
 
 
+class _Unseen(TTLCache[Uid, None]):
+    """Keeps in `gone` whom it let go, whatever made it: a cache expires whenever it is touched."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(_MOST, _REMEMBERED, timer=clock)
+        self.gone: list[Uid] = []
+
+    def expire(self, time: float | None = None) -> list[tuple[Uid, None]]:
+        expired = list(super().expire(time))
+        self.gone += [uid for uid, _ in expired]
+        return expired
+
+    def popitem(self) -> tuple[Uid, None]:
+        evicted = super().popitem()
+        self.gone.append(evicted[0])
+        return evicted
+
+
 class Newcomers:
     def __init__(self, ledger: Ledger, clock: Callable[[], float]) -> None:
         self._ledger = ledger
         self._lock = threading.Lock()
-        self._unseen: TTLCache[Uid, None] = TTLCache(_MOST, _REMEMBERED, timer=clock)
+        self._unseen = _Unseen(clock)
 
     def meet(self, pod: Pod) -> None:
         """Make a pod known that is not yet."""
         uid = Uid(pod.metadata.uid)
         if self._ledger.pod(uid) is not None:
             return
+        with self._lock:
+            self._unseen[uid] = None
+        if self._ledger.pod(uid) is not None:  # the watch was faster, and may have said so before we listened
+            self.seen(uid)
+            return
         try:
             self._ledger.set_pod(pod)
         except BadQuantity as fault:
             log.warning("a pod cannot be read", pod=pod.metadata.name, error=str(fault))
-        with self._lock:
-            self._unseen[uid] = None
 
     def seen(self, uid: Uid) -> None:
-        """The watch has shown the pod."""
-        if self._unseen:
-            with self._lock:
-                self._unseen.pop(uid, None)
+        """The watch has shown the pod, and the ledger has it."""
+        with self._lock:
+            self._unseen.pop(uid, None)
 
     def forget_ghosts(self) -> None:
         """Drop those that the watch did not show in time."""
         with self._lock:
-            gone = self._unseen.expire()
-        for uid, _ in gone:
+            self._unseen.expire()
+            gone, self._unseen.gone = self._unseen.gone, []
+        for uid in gone:
             self._ledger.drop_pod(uid)
