@@ -1,0 +1,176 @@
+"""Posting a binding: real requests to a scripted API server; the pod is read where its answer was unclear."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.domain.reasons import REFUSAL_PREFIX
+from extender.kube.calls import Cluster
+from extender.kube.connection import Connection
+from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, TOO_LATE, Hold
+from extender.verbs.posting import Binder
+from tests.domain.builders import pod
+from tests.domain.world import World
+from tests.kube.conftest import write_kubeconfig
+from tests.kube.server import Reply, Server, status
+from tests.verbs.stage import PATIENCE, Patient
+
+BOUND = Reply(201)
+NO_ANSWER = Reply(raw=b"")  # the request left, and the connection is cut: nobody knows
+
+
+def read(node: str = "", uid: str = "uid-p", deleted: bool = False) -> Reply:
+    """The answer to a read of the pod."""
+    meta = {"name": "p", "uid": uid, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    return Reply(200, json.dumps({"metadata": meta, "spec": {"nodeName": node}}).encode())
+
+
+class Desk:
+    """A binder whose pauses move its clock, and a held call to node `a` that it may bind."""
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self.server = server
+        self.now = 0.0
+        self.pauses: list[float] = []
+        self.released: list[Hold] = []
+        self.caller = Patient()
+        self.while_pausing: Callable[[], None] = lambda: None
+        record = World(pod("p")).ledger.find_pod("team", "p")
+        assert record is not None
+        self.hold = Hold(record, "a", self.caller, deadline=60.0)
+        assert self.hold.begin_posting()
+        self.binder = Binder(
+            Cluster(connection), self.released.append, threads=1, clock=lambda: self.now, pause=self._pause
+        )
+
+    def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+        self.while_pausing()
+
+    def bind(self, *replies: Reply) -> str:
+        """The verdict, once the API server has answered like this."""
+        self.server.script.extend(replies)
+        with capture_logs():
+            self.binder.bind(self.hold)
+        verdict = self.hold.wait(0)
+        assert verdict is not None
+        assert self.released == ([self.hold] if verdict else [])
+        assert not self.server.script
+        return verdict
+
+    @property
+    def asked(self) -> list[str]:
+        return [f"{each.method} {each.path.rpartition('/')[2]}" for each in self.server.requests]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture
+def desk(server: Server, tmp_path: Path) -> Iterator[Desk]:
+    connection = Connection.load(str(write_kubeconfig(tmp_path, server.url)))
+    yield Desk(server, connection)
+    connection.close()
+
+
+def test_a_binding_names_the_node_and_the_uid(desk: Desk) -> None:
+    assert desk.bind(BOUND) == ""
+    (request,) = desk.server.requests
+    assert request.json["metadata"] == {"name": "p", "namespace": "team", "uid": "uid-p"}
+    assert request.json["target"]["name"] == "a"
+
+
+def test_what_is_bound_to_this_node_already_is_bound(desk: Desk) -> None:
+    assert desk.bind(status(409, "Conflict"), read("a")) == ""
+    assert desk.asked == ["POST binding", "GET p"]
+
+
+def test_what_is_bound_to_another_node_is_refused(desk: Desk) -> None:
+    assert desk.bind(status(409, "Conflict"), read("b")) == BOUND_ELSEWHERE
+
+
+def test_a_conflict_over_an_unbound_pod_is_tried_again(desk: Desk) -> None:
+    assert desk.bind(status(409, "Conflict"), read(), BOUND) == ""
+    assert desk.asked == ["POST binding", "GET p", "POST binding"]
+
+
+@pytest.mark.parametrize(
+    "found", [read("a", uid="successor"), read("", deleted=True), status(404, "NotFound")]
+)
+def test_a_pod_that_turns_out_gone_is_refused(desk: Desk, found: Reply) -> None:
+    assert desk.bind(status(409, "Conflict"), found) == POD_GONE
+
+
+def test_a_pod_that_is_gone_is_refused(desk: Desk) -> None:
+    assert desk.bind(status(404, "NotFound")) == POD_GONE
+
+
+@pytest.mark.parametrize("code", [500, 503, 429, 401])
+def test_a_passing_failure_is_tried_again(desk: Desk, code: int) -> None:
+    assert desk.bind(status(code), BOUND) == ""
+
+
+def test_a_final_refusal_is_not_tried_again(desk: Desk) -> None:
+    assert desk.bind(status(403, "Forbidden")) == f"{REFUSAL_PREFIX}Forbidden"
+
+
+def test_an_answer_that_got_lost_after_success_is_resolved_by_reading(desk: Desk) -> None:
+    assert desk.bind(NO_ANSWER, read("a")) == ""
+    assert desk.asked == ["POST binding", "GET p"]
+
+
+def test_an_answer_that_got_lost_before_success_is_tried_again(desk: Desk) -> None:
+    assert desk.bind(NO_ANSWER, read(), BOUND) == ""
+
+
+def test_a_failed_read_is_no_outcome(desk: Desk) -> None:
+    assert desk.bind(NO_ANSWER, status(500), status(409, "Conflict"), read("a")) == ""
+
+
+def test_nothing_is_posted_for_a_caller_that_is_gone(desk: Desk) -> None:
+    desk.caller.left = True
+    assert desk.bind() == ABANDONED
+    assert desk.asked == []
+
+
+def test_nothing_is_posted_again_for_a_caller_that_left_meanwhile(desk: Desk) -> None:
+    desk.while_pausing = lambda: setattr(desk.caller, "left", True)
+    assert desk.bind(status(500)) == ABANDONED
+    assert desk.asked == ["POST binding"]
+
+
+def test_nothing_is_posted_after_the_deadline(desk: Desk) -> None:
+    desk.now = 60.0
+    assert desk.bind() == TOO_LATE
+    assert desk.asked == []
+
+
+def test_tries_go_on_until_the_deadline_with_growing_pauses(desk: Desk) -> None:
+    assert desk.bind(*[status(500)] * 35) == TOO_LATE
+    assert desk.pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
+    assert set(desk.pauses[7:]) == {2.0}
+    assert desk.now - desk.pauses[-1] < 60.0 <= desk.now
+
+
+def test_an_accident_is_an_answer_too(desk: Desk) -> None:
+    desk.while_pausing = lambda: [][0]
+    assert desk.bind(status(500)) == f"{REFUSAL_PREFIX}the binding failed"
+
+
+def test_its_threads_take_what_is_posted(desk: Desk) -> None:
+    desk.server.script.append(BOUND)
+    desk.binder.post(desk.hold)
+    desk.binder.start()
+    assert desk.hold.wait(PATIENCE) == ""
+
+
+def test_an_unclear_answer_at_the_deadline_is_still_resolved(desk: Desk) -> None:
+    desk.now = 59.9
+    assert desk.bind(NO_ANSWER, read("a")) == ""
