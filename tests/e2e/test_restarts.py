@@ -1,5 +1,6 @@
 """Whatever dies in the middle of a start: the gang stands whole in the end, or not at all."""
 
+import itertools
 import threading
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import before_request, hold_request, lose_request, pass_on
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import EVENTS
+from tests.e2e.harness.resources import EVENTS, NODES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.standstill import Standstill
@@ -62,17 +63,18 @@ def test_muster_killed_at_the_barrier(
 def test_muster_killed_between_two_bindings_completes_the_gang_first(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """Nobody gets the room of what is left of it: a gang that came later waits."""
+    """Even a gang that would go before it in any order does not get the room that it lacks."""
     stage.nodes(3, cpu="2")
+    stage.group("0-older", 2)
     gang, dead = _killed_between_two_bindings(stage, muster, proxy)
-    later = stage.gang("b", 2, cpu="2", gated=True)
+    older = stage.pods("0-older", 2, group="0-older", cpu="2", gated=True)
     muster.start()
     dead.set()
     stage.wait_phase(gang, "Running")
-    assert muster.wait_decision(stage.namespace, "b", verdict="Waiting")
-    assert stage.bound(later) == {}
+    assert muster.wait_decision(stage.namespace, "0-older", verdict="Waiting")
+    assert stage.bound(older) == {}
     stage.delete_pods(gang)
-    stage.wait_phase(later, "Running")
+    stage.wait_phase(older, "Running")
 
 
 @pytest.mark.muster_flags("--bind-deadline", "4s", "--start-backoff", "1s")
@@ -126,6 +128,28 @@ def test_a_scheduler_killed_between_two_bindings(
     assert all(len(nodes) == 1 for nodes in proxy.bindings().values())
 
 
+def test_a_binding_on_its_way_stays_the_only_one(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """The scheduler's successor would take another node for the pod; it gets none before that is settled."""
+    stage.nodes(4, cpu="2")
+    released = threading.Event()
+    first = hold_request(released)
+    proxy.inject(first)
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    wait_for(lambda: first.hit.is_set() and len(stage.bound(gang)) == 2, what="two of three bound")
+    (hanging,) = {*gang} - stage.bound(gang).keys()
+    node = muster.held()[hanging]
+    scheduler.kill()
+    stage.api.patch(NODES, node, {"spec": {"unschedulable": True}})
+    scheduler.start()
+    wait_for(lambda: stage.bound([hanging]) or _refused(stage, hanging), what="tried by the successor")
+    released.set()
+    assert stage.wait_bound(gang)[hanging] == node
+    wait_for(lambda: hanging in proxy.bindings(), what="the binding answered")
+    assert proxy.bindings()[hanging] == [node]
+
+
 @pytest.mark.gaps_allowed
 def test_an_api_server_restarted_at_the_barrier(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
@@ -156,6 +180,25 @@ def test_an_api_server_killed_between_two_bindings(
     assert all(len(set(nodes)) == 1 for nodes in proxy.bindings().values())
 
 
+@pytest.mark.muster_flags("--bind-deadline", "10s", "--start-backoff", "1s")
+def test_everything_dies_again_and_again(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """Twelve gangs with room for four at a time; whenever one has done its work, something is killed."""
+    stage.nodes(4, cpu="4")
+    gangs = {f"g{number}": stage.gang(f"g{number}", 4, cpu="1", gated=True) for number in range(12)}
+    victims = itertools.cycle((muster.process, scheduler.process))
+
+    def one_runs() -> str | None:
+        return next((name for name, pods in gangs.items() if stage.phases(pods) == {"Running"}), None)
+
+    while gangs:
+        name = wait_for(one_runs, what=f"one of {sorted(gangs)} running")
+        assert name is not None
+        stage.finish(gangs.pop(name))
+        next(victims).restart(hard=True)
+
+
 def _killed_between_two_bindings(
     stage: Stage, muster: Muster, proxy: FaultProxy
 ) -> tuple[list[str], threading.Event]:
@@ -166,6 +209,11 @@ def _killed_between_two_bindings(
     wait_for(lambda: len(stage.bound(gang)) == 1 and not proxy.left(), what="one of three bound")
     muster.kill()
     return gang, dead
+
+
+def _refused(stage: Stage, name: str) -> bool:
+    conditions = stage.pod(name)["status"].get("conditions", [])
+    return any("muster: " in each.get("message", "") for each in conditions)
 
 
 def _told(stage: Stage, words: str) -> set[str]:
