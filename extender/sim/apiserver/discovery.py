@@ -1,0 +1,66 @@
+"""What kubectl asks before it asks for anything: version, groups, resources."""
+
+from extender import __version__
+from extender.sim.apiserver.kinds import KINDS, SUBRESOURCES, Json, Kind
+
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_MINOR = "36"  # the release whose behaviour is played
+
+
+def document(path: str) -> Json | None:
+    """The document at `path`; None where there is none."""
+    match path.strip("/"):
+        case "version":
+            return _version()
+        case "api":
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case "apis":
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(map(_group, _groups()))}
+        case found:
+            return _resources(f"/{found}")
+
+
+def _version() -> Json:
+    return {
+        "major": "1",
+        "minor": _MINOR,
+        "gitVersion": f"v1.{_MINOR}.0+muster-{__version__}",
+        "platform": "embedded",
+    }
+
+
+def _groups() -> dict[str, str]:
+    """Each named group and its version."""
+    return {kind.group: kind.version for kind in KINDS if kind.group}
+
+
+def _group(name: str) -> Json:
+    version = {"groupVersion": f"{name}/{_groups()[name]}", "version": _groups()[name]}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+def _resources(root: str) -> Json | None:
+    kinds = [kind for kind in KINDS if kind.root == root]
+    if not kinds:
+        return None
+    resources = [each for kind in kinds for each in (_resource(kind), *_subresources(kind))]
+    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": kinds[0].api_version}
+    return {**head, "resources": resources}
+
+
+def _resource(kind: Kind) -> Json:
+    return {
+        "name": kind.plural,
+        "singularName": kind.name.lower(),
+        "namespaced": kind.namespaced,
+        "kind": kind.name,
+        "verbs": _VERBS,
+        "shortNames": list(kind.short),
+        "categories": ["all"] if kind.plural in ("pods", "podgroups") else [],
+    }
+
+
+def _subresources(kind: Kind) -> list[Json]:
+    names = [*SUBRESOURCES.get(kind, ()), *(["status"] if kind.status else [])]
+    made = {"singularName": "", "namespaced": kind.namespaced, "kind": kind.name}
+    return [{**made, "name": f"{kind.plural}/{name}", "verbs": ["get", "patch", "update"]} for name in names]

@@ -1,0 +1,55 @@
+"""The kinds that are served, and where each of them lives."""
+
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One resource. `status`: whether status is a subresource, apart from the rest of the object.
+
+    `custom` kinds come from CRDs on a real cluster; those know no strategic patch.
+    """
+
+    group: str
+    version: str
+    name: str
+    plural: str
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+    status: bool = False
+    custom: bool = False
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """The path below which it lives: /api/v1, /apis/GROUP/VERSION."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def qualified(self) -> str:
+        """As messages name it: pods, queues.scheduling.volcano.sh."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+_VOLCANO = "scheduling.volcano.sh"
+NODES = Kind("", "v1", "Node", "nodes", namespaced=False, short=("no",), status=True)
+PODS = Kind("", "v1", "Pod", "pods", short=("po",), status=True)
+NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False, short=("ns",), status=True)
+EVENTS = Kind("", "v1", "Event", "events", short=("ev",))
+LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+PRIORITY_CLASSES = Kind(
+    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short=("pc",)
+)
+QUEUES = Kind(_VOLCANO, "v1beta1", "Queue", "queues", False, short=("q",), status=True, custom=True)
+POD_GROUPS = Kind(_VOLCANO, "v1beta1", "PodGroup", "podgroups", short=("pg",), custom=True)
+
+KINDS = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, LEASES, EVENTS, POD_GROUPS, PODS)
+SUBRESOURCES = {PODS: ("binding", "eviction")}
+BY_PATH = {(kind.root, kind.plural): kind for kind in KINDS}
+BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}

@@ -1,0 +1,146 @@
+"""Which object or collection a path names, and what is done to it by which method."""
+
+import base64
+import json
+from typing import Any, NamedTuple
+
+from extender.sim.apiserver.kinds import BY_PATH, SUBRESOURCES, Json, Kind
+from extender.sim.apiserver.patches import patching
+from extender.sim.apiserver.refusals import Refusal, bad_request, no_such_path
+from extender.sim.apiserver.selectors import selecting
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.store import key_of
+
+Query = dict[str, str]
+
+
+class Target(NamedTuple):
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+class Request(NamedTuple):
+    method: str
+    target: Target
+    query: Query
+    content_type: str
+    body: Any
+
+    @property
+    def dry(self) -> bool:
+        return self.query.get("dryRun") == "All"
+
+
+def target_of(path: str) -> Target:
+    """/api/v1/namespaces/team-a/pods/worker-0/binding, taken apart. Raises Refusal 404."""
+    parts = path.strip("/").split("/")
+    length = 2 if parts[0] == "api" else 3
+    root, rest = "/" + "/".join(parts[:length]), parts[length:]
+    namespace = ""
+    if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] != "status":
+        namespace, rest = rest[1], rest[2:]
+    kind = BY_PATH.get((root, rest[0])) if rest else None
+    if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
+        raise no_such_path(path)
+    target = Target(kind, namespace, *rest[1:])
+    if target.subresource and target.subresource not in _subresources(kind):
+        raise no_such_path(path)
+    return target
+
+
+def _subresources(kind: Kind) -> tuple[str, ...]:
+    return (*SUBRESOURCES.get(kind, ()), *(("status",) if kind.status else ()))
+
+
+def answer(service: Service, request: Request) -> tuple[int, Json]:
+    """Do what is asked: the status of the answer and its body. Raises Refusal."""
+    target = request.target
+    match request.method:
+        case "GET":
+            return 200, _read(service, request)
+        case "POST":
+            return 201, _post(service, request)
+        case "PUT" | "PATCH" if target.name:
+            return 200, _change(service, request)
+        case "DELETE":
+            return 200, _delete(service, request)
+    raise Refusal(405, "MethodNotAllowed", f"{request.method} is not allowed here")
+
+
+# ---- reading
+
+
+def _read(service: Service, request: Request) -> Json:
+    kind, namespace, name, _ = request.target
+    return service.get(kind, namespace, name) if name else _page(service, request)
+
+
+def _page(service: Service, request: Request) -> Json:
+    """A list, whole or in pages; all pages of one list show the same moment."""
+    kind, namespace, *_ = request.target
+    query = request.query
+    version, after = _continued(query.get("continue", ""))
+    test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    items, version = service.store.listing(kind, namespace, version)
+    meant = [item for item in items if test(item) and list(key_of(item)) > after]
+    shown = meant[: int(query.get("limit") or 0) or None]
+    metadata: Json = {"resourceVersion": str(version)}
+    if left := len(meant) - len(shown):
+        metadata |= {"continue": _token(version, list(key_of(shown[-1]))), "remainingItemCount": left}
+    head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata}
+    return {**head, "items": shown}
+
+
+def _token(version: int, last: list[str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps([version, last]).encode()).decode()
+
+
+def _continued(token: str) -> tuple[int, list[str]]:
+    """The version and the last object of the page before."""
+    if not token:
+        return 0, []
+    try:
+        version, last = json.loads(base64.urlsafe_b64decode(token))
+        return int(version), list(last)
+    except ValueError as fault:
+        raise bad_request("continue key is not valid") from fault
+
+
+# ---- writing
+
+
+def _post(service: Service, request: Request) -> Json:
+    kind, namespace, name, subresource = request.target
+    match subresource:
+        case "binding":
+            service.bind(namespace, name, request.body)
+        case "eviction":
+            service.evict(namespace, name, request.body)
+        case _:
+            return service.create(kind, namespace, request.body, request.dry)
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _change(service: Service, request: Request) -> Json:
+    kind, namespace, name, subresource = request.target
+    if request.method == "PATCH":
+        change = patching(request.content_type, request.body, strategic_known=not kind.custom)
+    else:
+        body: Json = request.body
+        change = lambda _before: body  # noqa: E731
+    return service.amend(kind, namespace, name, change, subresource, request.dry)
+
+
+def _delete(service: Service, request: Request) -> Json:
+    kind, namespace, name, _ = request.target
+    options: Json = request.body or {}
+    if "gracePeriodSeconds" in request.query:
+        options = {**options, "gracePeriodSeconds": int(request.query["gracePeriodSeconds"])}
+    if name:
+        return service.delete(kind, namespace, name, options)
+    gone = _page(service, request)
+    for item in gone["items"]:
+        service.delete(kind, *key_of(item), options)
+    return gone

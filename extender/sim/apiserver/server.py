@@ -1,0 +1,158 @@
+"""The API server's port: HTTP/1.1 over loopback, one thread for each connection, no credentials.
+
+Only what goes over the wire is here; routes.py says what requests mean, service.py what they do.
+"""
+
+import json
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from extender.sim.apiserver.discovery import document
+from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.refusals import Refusal, bad_request, unsupported
+from extender.sim.apiserver.routes import Request, answer, target_of
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.watch import Watch, encode
+
+_HEALTH = ("/livez", "/readyz", "/healthz")
+
+
+class ApiServer:
+    """Serves `service` on `listener`, or on any free port of loopback, from `start` to `stop`."""
+
+    def __init__(self, service: Service, listener: socket.socket | None = None) -> None:
+        self._service = service
+        self._http = _Http(service, listener or socket.create_server(("127.0.0.1", 0)))
+        self._thread = threading.Thread(target=self._http.serve_forever, args=[0.1], daemon=True)
+
+    @property
+    def url(self) -> str:
+        host, port = self._http.server_address[:2]
+        return f"http://{host if isinstance(host, str) else host.decode()}:{port}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._service.store.close()
+        self._http.shutdown()
+        self._http.server_close()
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """JSON is YAML, too."""
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "muster", "cluster": {"server": self.url}}],
+            "users": [{"name": "you", "user": {}}],
+            "contexts": [{"name": "muster", "context": {"cluster": "muster", "user": "you"}}],
+            "current-context": "muster",
+        }
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, service: Service, listener: socket.socket) -> None:
+        super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_address = listener.getsockname()
+        self.service = service
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is no error of ours."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body leave in one packet
+    server: _Http
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silent."""
+
+    def _handle(self) -> None:
+        try:
+            self._serve()
+        except Refusal as refusal:
+            self._send(refusal.code, refusal.status())
+        except (ValueError, TypeError, KeyError, AttributeError) as fault:  # a form that nobody foresaw
+            self._send(400, bad_request(f"{type(fault).__name__}: {fault}").status())
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
+
+    def _serve(self) -> None:
+        url = urlsplit(self.path)
+        path, body = unquote(url.path), self._body()
+        if path in _HEALTH:
+            return self._write(200, b"ok", "text/plain")
+        if self.command == "GET" and (found := document(path)) is not None:
+            return self._send(200, found)
+        query = dict(parse_qsl(url.query))
+        request = Request(self.command, target_of(path), query, self.headers.get("Content-Type", ""), body)
+        if self.command == "GET" and query.get("watch") in ("true", "1"):
+            return self._stream(request)
+        self._send(*answer(self.server.service, request))
+
+    def _body(self) -> Any:
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if not raw:
+            return None
+        if "json" not in self.headers.get("Content-Type", "application/json"):
+            raise unsupported(self.headers["Content-Type"])
+        try:
+            return msgspec.json.decode(raw)
+        except msgspec.DecodeError as fault:
+            raise bad_request(f"the body is not JSON: {fault}") from fault
+
+    def _send(self, code: int, body: Json) -> None:
+        self._write(code, encode(body), "application/json")
+
+    def _write(self, code: int, body: bytes, kind: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    # ---- watches
+
+    def _stream(self, request: Request) -> None:
+        watch = Watch(self.server.service.store, self._narrowed(request), request.query, self._listening)
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+        for chunk in self._chunks(watch.lines()):
+            self.wfile.write(chunk)
+            self.wfile.flush()
+
+    def _narrowed(self, request: Request) -> Any:
+        """A watch of one object is one of its collection with a selector."""
+        if request.target.name:
+            request.query["fieldSelector"] = f"metadata.name={request.target.name}"
+        return request.target
+
+    def _chunks(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in filter(None, pieces):
+            yield b"%x\r\n%s\r\n" % (len(piece), piece)
+        yield b"0\r\n\r\n"
+
+    def _listening(self) -> bool:
+        """Nothing comes from a client that watches, but its end."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN)
+        return not poll.poll(0)

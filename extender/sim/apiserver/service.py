@@ -1,0 +1,194 @@
+"""The verbs of the API: create, read, change, delete, bind, evict. Kubelets and the scheduler call them, too.
+
+Each is one step on the store, whoever else is at work. All raise Refusal.
+"""
+
+import random
+import string
+import uuid
+from collections.abc import Callable
+from copy import deepcopy
+
+from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, Kind
+from extender.sim.apiserver.refusals import bad_request, conflict, exists, invalid, not_found
+from extender.sim.apiserver.rules import (
+    FIRST_OBJECTS,
+    born,
+    condition,
+    grace,
+    now,
+    set_condition,
+    updated,
+)
+from extender.sim.apiserver.store import Store, key_of
+
+Amend = Callable[[Json], Json]
+_LETTERS = string.ascii_lowercase + string.digits
+
+
+class Service:
+    def __init__(self, store: Store, dice: random.Random | None = None) -> None:
+        self.store = store
+        self._dice = dice or random.Random()
+        for kind, obj in FIRST_OBJECTS:
+            self.create(kind, "", obj)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+        found = self.store.get(kind, namespace, name)
+        if found is None:
+            raise not_found(kind, name)
+        return found
+
+    # ---- create
+
+    def create(self, kind: Kind, namespace: str, given: Json, dry: bool = False) -> Json:
+        obj = deepcopy(given)
+        with self.store:
+            self._name(kind, namespace, obj)
+            born(kind, obj, self.store)
+            return obj if dry else self.store.put(kind, obj)
+
+    def _name(self, kind: Kind, namespace: str, obj: Json) -> None:
+        """Give a new object its identity."""
+        meta = obj["metadata"] = {**(obj.get("metadata") or {})}
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = meta["generateName"] + "".join(self._dice.choices(_LETTERS, k=5))
+        if not meta.get("name"):
+            raise invalid(kind, "", "metadata.name", "Required value: name or generateName is required")
+        self._place(kind, namespace, meta)
+        if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
+            raise exists(kind, meta["name"])
+        obj |= {"apiVersion": kind.api_version, "kind": kind.name}
+        meta["uid"] = str(uuid.UUID(int=self._dice.getrandbits(128), version=4))
+        meta["creationTimestamp"] = now()
+
+    def _place(self, kind: Kind, namespace: str, meta: Json) -> None:
+        if not kind.namespaced:
+            meta.pop("namespace", None)
+            return
+        if meta.setdefault("namespace", namespace or "default") != namespace and namespace:
+            raise bad_request("the namespace of the object does not match the namespace of the request")
+        self.get(NAMESPACES, "", meta["namespace"])
+
+    # ---- change
+
+    def amend(
+        self, kind: Kind, namespace: str, name: str, change: Amend, subresource: str = "", dry: bool = False
+    ) -> Json:
+        """Replace an object by what `change` makes of it; one that changes nothing leaves no trace."""
+        with self.store:
+            before = self.get(kind, namespace, name)
+            after = self._merge_parts(kind, before, change(before), subresource)
+            self._same_object(kind, before, after)
+            if after == before:
+                return before
+            updated(kind, before, after)
+            if dry:
+                return after
+            meta = after["metadata"]
+            if "deletionTimestamp" in meta and not meta.get("finalizers") and kind is not PODS:
+                return self.store.remove(kind, key_of(before))
+            return self.store.put(kind, after)
+
+    def _merge_parts(self, kind: Kind, before: Json, wanted: Json, subresource: str) -> Json:
+        """Status is written through its subresource and nowhere else, where a kind has one."""
+        if subresource == "status":
+            meta = {**before["metadata"], **_identity(wanted)}
+            return {**before, "metadata": meta, "status": wanted.get("status") or {}}
+        after = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
+        after["metadata"] = {**wanted.get("metadata", {})}
+        if kind.status:
+            after.pop("status", None)
+            after |= {"status": before["status"]} if "status" in before else {}
+        return after
+
+    def _same_object(self, kind: Kind, before: Json, after: Json) -> None:
+        """What names another object, or an older version of this one, is refused."""
+        old, new = before["metadata"], after["metadata"]
+        for field in ("uid", "name", "namespace"):
+            if new.get(field) != old.get(field):
+                if new.get(field):
+                    raise invalid(kind, old["name"], f"metadata.{field}", "field is immutable")
+                new |= {field: old[field]} if field in old else {}
+        if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
+            raise conflict(kind, old["name"], "the object has been modified; please apply your changes to it")
+        for field in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "generation"):
+            new.pop(field, None)
+            new |= {field: old[field]} if field in old else {}
+
+    # ---- delete
+
+    def delete(self, kind: Kind, namespace: str, name: str, options: Json) -> Json:
+        with self.store:
+            obj = self.get(kind, namespace, name)
+            self._preconditions(kind, obj, options.get("preconditions") or {})
+            if options.get("dryRun"):
+                return obj
+            if kind is NAMESPACES:
+                self._empty(name)
+            return self._end(kind, obj, grace(kind, obj, options.get("gracePeriodSeconds")))
+
+    def _end(self, kind: Kind, obj: Json, seconds: int) -> Json:
+        """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet."""
+        meta = obj["metadata"]
+        if not meta.get("finalizers") and seconds == 0:
+            return self.store.remove(kind, key_of(obj))
+        if "deletionTimestamp" in meta:
+            return obj
+        marks = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
+        return self.store.put(kind, {**obj, "metadata": {**meta, **marks}})
+
+    def _preconditions(self, kind: Kind, obj: Json, wanted: Json) -> None:
+        for field in ("uid", "resourceVersion"):
+            found = obj["metadata"][field]
+            if wanted.get(field) not in (None, found):
+                why = f"the {field} in the precondition is {wanted[field]}, that of the object is {found}"
+                raise conflict(kind, obj["metadata"]["name"], why)
+
+    def _empty(self, namespace: str) -> None:
+        """A namespace ends with all that is in it; no kubelet is asked."""
+        for kind in KINDS:
+            for obj in self.store.all(kind, namespace) if kind.namespaced else ():
+                self.store.remove(kind, key_of(obj))
+
+    # ---- what only pods know
+
+    def bind(self, namespace: str, name: str, binding: Json) -> None:
+        """Place a pod: once, on the pod that was meant, and not behind its gates."""
+        node = (binding.get("target") or {}).get("name", "")
+        with self.store:
+            pod = self.get(PODS, namespace, name)
+            self._may_bind(pod, (binding.get("metadata") or {}).get("uid"))
+            status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
+            set_condition(status, condition("PodScheduled", "True", ""))
+            self.store.put(
+                PODS,
+                {
+                    **pod,
+                    "metadata": {**pod["metadata"]},
+                    "spec": {**pod["spec"], "nodeName": node},
+                    "status": status,
+                },
+            )
+
+    def _may_bind(self, pod: Json, uid: str | None) -> None:
+        meta, spec = pod["metadata"], pod["spec"]
+        if uid not in (None, "", meta["uid"]):
+            raise conflict(PODS, meta["name"], "the UID in the binding is not that of the pod")
+        if "deletionTimestamp" in meta:
+            raise conflict(PODS, meta["name"], f"pod {meta['name']} is being deleted, cannot be assigned")
+        if spec.get("nodeName"):
+            told = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
+            raise conflict(PODS, meta["name"], told)
+        if spec.get("schedulingGates"):
+            raise conflict(PODS, meta["name"], f"pod {meta['name']} has non-empty .spec.schedulingGates")
+
+    def evict(self, namespace: str, name: str, eviction: Json) -> None:
+        """A deletion that disruption budgets could forbid; there are none here."""
+        self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})
+
+
+def _identity(obj: Json) -> Json:
+    """What a writer of status may say about whom it means."""
+    meta = obj.get("metadata") or {}
+    return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}

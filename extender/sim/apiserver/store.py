@@ -1,0 +1,141 @@
+"""The objects, and the log of how they became what they are.
+
+Every change takes the next number of one sequence, which is the object's resourceVersion; so a version is
+also a place in the log, and a watch goes on from the version that its client saw last. The log is bounded:
+who comes with an older version has to list again. Stored objects are never changed, only replaced, so they
+may be handed out without copying.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple
+
+from extender.sim.apiserver.kinds import Json, Kind
+from extender.sim.apiserver.refusals import expired
+
+Key = tuple[str, str]  # namespace, name
+
+
+class Change(NamedTuple):
+    """One entry of the log. A deletion carries the last state, with the deletion's own version."""
+
+    version: int
+    type: str  # ADDED, MODIFIED, DELETED
+    kind: Kind
+    object: Json
+    before: Json | None
+
+
+class Store:
+    """`with store:` makes reading and then writing one step."""
+
+    def __init__(self, log_length: int = 50_000, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._log_length = log_length
+        self._changed = threading.Condition()
+        self._objects: dict[Kind, dict[Key, Json]] = {}
+        self._log: list[Change] = []
+        self._closed = False
+        self.version = 1
+        self.changed_at = clock()
+
+    def __enter__(self) -> "Store":
+        self._changed.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._changed.release()
+
+    # ---- reading
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
+        return self._objects.get(kind, {}).get((namespace, name))
+
+    def all(self, kind: Kind, namespace: str = "") -> list[Json]:
+        """In the order of namespace and name, as of now."""
+        return self.listing(kind, namespace)[0]
+
+    def listing(self, kind: Kind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
+        """The objects as of `version`, 0 for now, and the version that this is."""
+        with self:
+            objects = self._as_of(kind, version) if version else self._objects.get(kind, {})
+            keys = sorted(key for key in objects if namespace in ("", key[0]))
+            return [objects[key] for key in keys], version or self.version
+
+    def _as_of(self, kind: Kind, version: int) -> dict[Key, Json]:
+        """The past, by undoing what the log says came after it."""
+        objects = dict(self._objects.get(kind, {}))
+        for change in reversed(self._since(version)):
+            if change.kind is not kind:
+                continue
+            if change.before is None:
+                objects.pop(key_of(change.object), None)
+            else:
+                objects[key_of(change.before)] = change.before
+        return objects
+
+    # ---- writing
+
+    def put(self, kind: Kind, obj: Json) -> Json:
+        """Store `obj`, which the store owns from now on, under a new version."""
+        with self:
+            objects = self._objects.setdefault(kind, {})
+            before = objects.get(key_of(obj))
+            self._note("MODIFIED" if before else "ADDED", kind, obj, before)
+            objects[key_of(obj)] = obj
+            return obj
+
+    def remove(self, kind: Kind, key: Key) -> Json:
+        with self:
+            before = self._objects[kind].pop(key)
+            gone = {**before, "metadata": dict(before["metadata"])}
+            self._note("DELETED", kind, gone, before)
+            return gone
+
+    def _note(self, type_: str, kind: Kind, obj: Json, before: Json | None) -> None:
+        self.version += 1
+        self.changed_at = self._clock()
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        self._log.append(Change(self.version, type_, kind, obj, before))
+        if len(self._log) > self._log_length:
+            del self._log[: self._log_length // 2]
+        self._changed.notify_all()
+
+    # ---- following
+
+    def wait(self, version: int, seconds: float) -> list[Change]:
+        """What came after `version`, waited for when there is nothing yet. Raises Refusal 410."""
+        with self:
+            if self.version <= version and not self._closed:
+                self._changed.wait(seconds)
+            return self._since(version)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Let go of all who follow."""
+        with self:
+            self._closed = True
+            self._changed.notify_all()
+
+    def forget_log(self) -> None:
+        """As if much had happened since."""
+        with self:
+            self._log.clear()
+
+    def _since(self, version: int) -> list[Change]:
+        oldest = self.version - len(self._log)
+        if version < oldest:
+            raise expired(version)
+        return self._log[version - oldest :]
+
+
+def key_of(obj: Json) -> Key:
+    meta = obj["metadata"]
+    return meta.get("namespace", ""), meta["name"]

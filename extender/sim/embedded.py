@@ -1,0 +1,110 @@
+"""The embedded cluster put together: API server, kubelets, scheduler, and `muster serve` as a child."""
+
+import random
+import socket
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json, Kind
+from extender.sim.apiserver.server import ApiServer
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.store import Store
+from extender.sim.child import MusterChild
+from extender.sim.kubelets import Kubelets
+from extender.sim.scheduler.extender import Extender, Heard
+from extender.sim.scheduler.loop import Scheduler
+
+_UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
+_QUIET = 1.0  # seconds: Muster decides within 50 ms of a change, and tries again what failed within 0.5
+
+
+class Embedded:
+    """`with Embedded() as cluster:`; what it started has ended when the block has."""
+
+    def __init__(
+        self,
+        *,
+        speed: float = 1.0,
+        seed: int | None = None,
+        listener: socket.socket | None = None,
+        serve_arguments: tuple[str, ...] = (),
+        heard: Heard | None = None,
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="muster-", ignore_cleanup_errors=True)
+        folder = Path(self._folder.name)
+        self.kubeconfig = folder / "kubeconfig"
+        self.service = Service(Store(), random.Random(seed))
+        self.server = ApiServer(self.service, listener)
+        self.server.write_kubeconfig(self.kubeconfig)
+        self.kubelets = Kubelets(self.service, speed)
+        self.muster = MusterChild(self.kubeconfig, folder / "muster.log", serve_arguments)
+        self._heard = heard
+        self._dice = random.Random(seed)
+        self.scheduler: Scheduler | None = None
+
+    @property
+    def store(self) -> Store:
+        return self.service.store
+
+    def __enter__(self) -> "Embedded":
+        self.server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Muster first, while there is still somebody to answer it."""
+        try:
+            self.muster.stop()
+        finally:
+            if self.scheduler:
+                self.scheduler.stop()
+            self.kubelets.stop()
+            self.server.stop()
+            self._folder.cleanup()
+
+    def start(self) -> None:
+        """Begin to schedule and to run pods. Raises ChildFailed."""
+        self.kubelets.start()
+        self.muster.start()
+        extender = Extender(self.muster.address, self._heard)
+        self.scheduler = Scheduler(self.service, extender, self._dice)
+        self.scheduler.start()
+
+    def create(self, objects: Iterable[tuple[Kind, Json]]) -> None:
+        """Raises Refusal."""
+        for kind, obj in objects:
+            self.service.create(kind, "", obj)
+
+    def make_nodes(self, count: int, cpu: str, memory: str) -> None:
+        self.create((NODES, node(f"node-{number}", cpu, memory)) for number in range(1, count + 1))
+
+    def settled(self) -> bool:
+        """Whether nothing will change any more by itself."""
+        quiet = time.monotonic() - self.store.changed_at > _QUIET
+        return quiet and not self._at_work()
+
+    def _at_work(self) -> bool:
+        busy = self.scheduler is None or self.scheduler.busy or self.kubelets.busy
+        return busy or any(_said(group) in ("", *_UNSETTLED) for group in self.store.all(POD_GROUPS))
+
+
+def node(name: str, cpu: str, memory: str) -> Json:
+    """A node that is ready."""
+    room = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    return {
+        "metadata": {"name": name},
+        "spec": {},
+        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+    }
+
+
+def _said(group: Json) -> str:
+    """What a PodGroup says of itself; empty before Muster has looked at it."""
+    conditions: list[dict[str, Any]] = (group.get("status") or {}).get("conditions") or []
+    return next((each["reason"] for each in conditions if each["type"] == "Scheduled"), "")

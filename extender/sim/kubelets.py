@@ -1,0 +1,171 @@
+"""All kubelets in one thread: bound pods run, end when their annotations say so, and deletions are confirmed.
+
+`sim.kube-muster.io/run-seconds` is how long a pod runs before it succeeds, in seconds of its own time, of
+which there are `speed` in one of ours; without it a pod runs for ever. `sim.kube-muster.io/fail` says that it
+fails instead, at that time, or at once where there is none; on a running pod it may be set at any moment.
+"""
+
+import heapq
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from extender.sim.apiserver.kinds import PODS, Json
+from extender.sim.apiserver.refusals import Refusal
+from extender.sim.apiserver.rules import now, set_condition
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.store import Change
+
+RUN_SECONDS = "sim.kube-muster.io/run-seconds"
+FAIL = "sim.kube-muster.io/fail"
+_LONGEST_WAIT = 1.0
+_STARTED = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
+
+
+class Kubelets:
+    def __init__(
+        self, service: Service, speed: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._service = service
+        self._speed = speed
+        self._clock = clock
+        self._running: dict[str, float] = {}  # since when, by UID
+        self._ends: list[tuple[float, str, str, str]] = []  # when, UID, namespace, name
+        self._stopping = threading.Event()
+        self._version = 0
+        self._thread = threading.Thread(target=self._run, name="kubelets", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a pod will end by itself, or something is not looked at yet."""
+        return bool(self._ends) or self._version < self._service.store.version
+
+    def _run(self) -> None:
+        pods, self._version = self._service.store.listing(PODS)
+        for pod in pods:
+            self._look(pod)
+        while not self._stopping.is_set():
+            changes = self._service.store.wait(self._version, self._until_next())
+            for change in changes:
+                self._hear(change)
+            self._end_due()
+            self._version = changes[-1].version if changes else self._version
+
+    def _until_next(self) -> float:
+        due = self._ends[0][0] - self._clock() if self._ends else _LONGEST_WAIT
+        return min(max(due, 0.0), _LONGEST_WAIT)
+
+    def _hear(self, change: Change) -> None:
+        if change.kind is not PODS:
+            return
+        if change.type == "DELETED":
+            self._running.pop(change.object["metadata"]["uid"], None)
+        else:
+            self._look(change.object)
+
+    def _look(self, pod: Json) -> None:
+        """Do what a pod on a node needs done. What changed meanwhile comes again by its own event."""
+        if not pod["spec"].get("nodeName"):
+            return
+        with suppress(Refusal):
+            if "deletionTimestamp" in pod["metadata"]:
+                self._confirm(pod)
+            elif pod["status"]["phase"] == "Pending":
+                self._begin(pod)
+            elif pod["status"]["phase"] == "Running":
+                self._plan_end(pod)
+
+    def _confirm(self, pod: Json) -> None:
+        meta = pod["metadata"]
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
+        self._service.delete(PODS, meta["namespace"], meta["name"], options)
+
+    def _begin(self, pod: Json) -> None:
+        self._running[pod["metadata"]["uid"]] = self._clock()
+        self._say(pod["metadata"], _running)
+
+    def _plan_end(self, pod: Json) -> None:
+        """Known again after each change, since a change may be what tells it."""
+        meta = pod["metadata"]
+        runs = run_seconds(pod)
+        since = self._running.setdefault(meta["uid"], self._clock())
+        if runs is None and not fails(pod):
+            return
+        end = (since + (runs or 0.0) / self._speed, meta["uid"], meta["namespace"], meta["name"])
+        if end not in self._ends:
+            heapq.heappush(self._ends, end)
+
+    def _end_due(self) -> None:
+        while self._ends and self._ends[0][0] <= self._clock():
+            _, uid, namespace, name = heapq.heappop(self._ends)
+            pod = self._service.store.get(PODS, namespace, name)
+            if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
+                with suppress(Refusal):
+                    self._say(pod["metadata"], _failed if fails(pod) else _succeeded)
+
+    def _say(self, meta: Json, told: Callable[[Json], Json]) -> None:
+        def change(pod: Json) -> Json:
+            return {**pod, "metadata": {"uid": meta["uid"]}, "status": told(pod)}
+
+        self._service.amend(PODS, meta["namespace"], meta["name"], change, "status")
+
+
+def run_seconds(pod: Json) -> float | None:
+    """How long a pod runs; None for ever, also where the annotation is no number."""
+    try:
+        seconds = float(_annotations(pod)[RUN_SECONDS])
+    except (KeyError, ValueError):
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def fails(pod: Json) -> bool:
+    return _annotations(pod).get(FAIL, "false") not in ("false", "")
+
+
+def _annotations(pod: Json) -> dict[str, str]:
+    return pod["metadata"].get("annotations") or {}
+
+
+# ---- what kubelets write
+
+
+def _running(pod: Json) -> Json:
+    state = {"running": {"startedAt": now()}}
+    status = {**pod["status"], "phase": "Running", "startTime": now()}
+    for type_ in _STARTED:
+        set_condition(status, {"type": type_, "status": "True", "lastTransitionTime": now()})
+    return {**status, "containerStatuses": _containers(pod, state, ready=True)}
+
+
+def _succeeded(pod: Json) -> Json:
+    return _ended(pod, "Succeeded", {"exitCode": 0, "reason": "Completed"})
+
+
+def _failed(pod: Json) -> Json:
+    return _ended(pod, "Failed", {"exitCode": 1, "reason": "Error"})
+
+
+def _ended(pod: Json, phase: str, how: Json) -> Json:
+    state = {"terminated": {**how, "startedAt": pod["status"].get("startTime"), "finishedAt": now()}}
+    status = {**pod["status"], "phase": phase}
+    for type_ in ("Ready", "ContainersReady"):
+        not_ready = {"type": type_, "status": "False", "reason": "PodCompleted", "lastTransitionTime": now()}
+        set_condition(status, not_ready)
+    return {**status, "containerStatuses": _containers(pod, state, ready=False)}
+
+
+def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
+    rest = {"ready": ready, "started": ready, "restartCount": 0, "imageID": ""}
+    return [
+        {"name": each["name"], "image": each.get("image", ""), "state": state, **rest}
+        for each in pod["spec"]["containers"]
+    ]

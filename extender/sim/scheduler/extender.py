@@ -1,0 +1,93 @@
+"""The extender as the stock scheduler calls it: two entries of one server, one for choosing, one for binding.
+
+No call is repeated here; a call that fails is the pod's error, with words that stay the same.
+"""
+
+import http.client
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from extender.sim.apiserver.kinds import Json
+
+CHOOSING_TIMEOUT = 3.0  # httpTimeout of the two entries in scheduler-config/sidecar.yaml
+BINDING_TIMEOUT = 600.0
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "Go-http-client/1.1"}
+
+Heard = Callable[[str, Json, Any], None]
+encode = msgspec.json.Encoder().encode
+
+
+class ExtenderError(Exception):
+    """A call came to nothing."""
+
+
+class Filtered:
+    """What filter left over, and the words that came with nodes which it refused."""
+
+    def __init__(self, answer: Json) -> None:
+        self.nodes: list[str] = answer.get("NodeNames") or []
+        failed = (answer.get("FailedNodes") or {}, answer.get("FailedAndUnresolvableNodes") or {})
+        self.refusals = [words for nodes in failed for words in nodes.values()]
+
+
+class Extender:
+    """`address` is HOST:PORT. `heard` is told every call with its answer."""
+
+    def __init__(self, address: str, heard: Heard | None = None, scores: bool = False) -> None:
+        self.scores = scores  # whether prioritize is configured
+        self._address = address
+        self._heard = heard or (lambda *_: None)
+        self._choosing = http.client.HTTPConnection(address, timeout=CHOOSING_TIMEOUT)
+        self._lock = threading.Lock()
+
+    def filter(self, pod: Json, nodes: list[str]) -> Filtered:
+        answer = self._choose("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
+        if answer.get("Error"):
+            raise ExtenderError(answer["Error"])
+        filtered = Filtered(answer)
+        if strangers := set(filtered.nodes) - set(nodes):
+            raise ExtenderError(f"extender filter returned unknown nodes: {', '.join(sorted(strangers))}")
+        return filtered
+
+    def prioritize(self, pod: Json, nodes: list[str]) -> dict[str, int]:
+        """Scores of 0 to 10 by node."""
+        answer = self._choose("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
+        return {each["Host"]: each["Score"] for each in answer or []}
+
+    def bind(self, pod: Json, node: str) -> None:
+        """Held until the whole gang stands, so each call has a connection and a thread of its own."""
+        meta = pod["metadata"]
+        args = {
+            "PodName": meta["name"],
+            "PodNamespace": meta["namespace"],
+            "PodUID": meta["uid"],
+            "Node": node,
+        }
+        connection = http.client.HTTPConnection(self._address, timeout=BINDING_TIMEOUT)
+        try:
+            if error := self._call(connection, "bind", args).get("Error"):
+                raise ExtenderError(error)
+        finally:
+            connection.close()
+
+    def _choose(self, verb: str, args: Json) -> Any:
+        with self._lock:
+            return self._call(self._choosing, verb, args)
+
+    def _call(self, connection: http.client.HTTPConnection, verb: str, args: Json) -> Any:
+        url = f"http://{self._address}/v1/{verb}"
+        try:
+            connection.request("POST", f"/v1/{verb}", encode(args), _HEADERS)
+            response = connection.getresponse()
+            body = response.read()
+        except (OSError, http.client.HTTPException) as fault:
+            connection.close()
+            raise ExtenderError(f'Post "{url}": {type(fault).__name__}') from fault
+        if response.status != 200:
+            raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
+        answer = msgspec.json.decode(body)
+        self._heard(verb, args, answer)
+        return answer

@@ -1,0 +1,119 @@
+"""What the scheduler hears: pods and nodes, and whom an event gives reason to hope.
+
+A pod that the extender refused is woken by everything that happens to a pod on a node or to a node, and by
+any change of its own; one that failed the scheduler's own tests only by what makes room.
+"""
+
+import threading
+from collections.abc import Collection
+
+from extender.sim.apiserver.kinds import NODES, PODS, Json
+from extender.sim.apiserver.store import Change, Store
+from extender.sim.scheduler.nodes import Nodes
+from extender.sim.scheduler.queue import QueuedPod, SchedulingQueue
+
+_ENDED = ("Succeeded", "Failed")
+_LONGEST_WAIT = 1.0
+
+
+class Informer:
+    def __init__(
+        self,
+        store: Store,
+        nodes: Nodes,
+        lock: threading.RLock,
+        queue: SchedulingQueue,
+        schedulers: Collection[str],
+    ) -> None:
+        self._store = store
+        self._nodes = nodes
+        self._lock = lock
+        self._queue = queue
+        self._schedulers = schedulers
+        self._stopping = threading.Event()
+        self._version = 0
+        self._thread = threading.Thread(target=self._run, name="informer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    @property
+    def behind(self) -> bool:
+        return self._version < self._store.version
+
+    def _run(self) -> None:
+        with self._store:
+            nodes, version = self._store.listing(NODES)
+            pods, _ = self._store.listing(PODS)
+        for kind, objects in ((NODES, nodes), (PODS, pods)):
+            for obj in objects:
+                self._hear(Change(version, "ADDED", kind, obj, None))
+        self._version = version
+        while not self._stopping.is_set():
+            changes = self._store.wait(self._version, _LONGEST_WAIT)
+            for change in changes:
+                self._hear(change)
+            self._version = changes[-1].version if changes else self._version
+
+    def _hear(self, change: Change) -> None:
+        with self._lock:
+            if change.kind is NODES:
+                self._hear_of_node(change)
+            elif change.kind is PODS:
+                self._hear_of_pod(change)
+
+    # ---- nodes
+
+    def _hear_of_node(self, change: Change) -> None:
+        node = change.object
+        if change.type == "DELETED":
+            self._nodes.drop_node(node["metadata"]["name"])
+            return self._queue.wake(_refused_by_extender)
+        self._nodes.set_node(node)
+        if change.before is None or _told(node) != _told(change.before):
+            self._queue.wake()
+
+    # ---- pods
+
+    def _hear_of_pod(self, change: Change) -> None:
+        pod = change.object
+        gone = change.type == "DELETED" or pod["status"].get("phase") in _ENDED
+        if pod["spec"].get("nodeName"):
+            self._hear_of_assigned(change, gone)
+        elif gone:
+            self._queue.forget(pod["metadata"]["uid"])
+            self._nodes.remove(pod["metadata"]["uid"])
+        elif pod["spec"]["schedulerName"] in self._schedulers:
+            self._nodes.nominate(pod)
+            self._queue.see(pod)
+
+    def _hear_of_assigned(self, change: Change, gone: bool) -> None:
+        pod = change.object
+        uid = pod["metadata"]["uid"]
+        self._queue.forget(uid)
+        if gone:
+            self._nodes.remove(uid)
+            self._queue.wake()
+        else:
+            self._nodes.place(pod, pod["spec"]["nodeName"])
+            self._queue.wake(_refused_by_extender)
+
+
+def _refused_by_extender(item: QueuedPod) -> bool:
+    return item.by_extender
+
+
+def _told(node: Json) -> Json:
+    """What of a node is news: all but its heartbeat."""
+    status, meta = node.get("status") or {}, node["metadata"]
+    conditions = [(each.get("type"), each.get("status")) for each in status.get("conditions") or []]
+    return {
+        "labels": meta.get("labels"),
+        "annotations": meta.get("annotations"),
+        "spec": node.get("spec"),
+        "allocatable": status.get("allocatable"),
+        "conditions": conditions,
+    }

@@ -1,0 +1,169 @@
+"""The pods that wait for the scheduler, and when each is tried again.
+
+    gated ──► active ──► (being tried) ──► parked ──► backoff ──► active
+                                     └───► error ───────────────► active
+
+A pod that was refused is parked until an event concerns it, and then may have to back off: 1, 2, 4, 8, 10 s,
+cut short whenever nobody else is to be tried. One that met an error waits as long, and nothing shortens that.
+An event that comes while a pod is being tried counts for that try: should it fail, the pod is not parked.
+"""
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import count
+
+from extender.sim.apiserver.kinds import Json
+
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
+
+
+class Place(Enum):
+    GATED = auto()
+    ACTIVE = auto()
+    TRIED = auto()
+    PARKED = auto()
+    BACKOFF = auto()
+    ERROR = auto()
+
+
+@dataclass(eq=False)
+class QueuedPod:
+    pod: Json
+    place: Place = Place.GATED
+    refusals: int = 0
+    errors: int = 0  # in a row
+    by_extender: bool = False  # who refused it last
+    ready_at: float = 0.0  # until then it backs off
+    missed: bool = False  # an event came while it was being tried
+    ticket: int = -1  # of its entry in a heap; others are stale
+
+    @property
+    def uid(self) -> str:
+        return str(self.pod["metadata"]["uid"])
+
+    @property
+    def priority(self) -> int:
+        return int(self.pod["spec"].get("priority") or 0)
+
+
+Heap = list[tuple[float, float, int, QueuedPod]]
+
+
+class SchedulingQueue:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._pods: dict[str, QueuedPod] = {}
+        self._heaps: dict[Place, Heap] = {Place.ACTIVE: [], Place.BACKOFF: [], Place.ERROR: []}
+        self._tickets = count()
+        self._closed = False
+
+    # ---- what the watch tells
+
+    def see(self, pod: Json) -> None:
+        """A pod without a node is there, or has changed; any change of its own is worth a try."""
+        with self._changed:
+            item = self._pods.setdefault(pod["metadata"]["uid"], QueuedPod(pod))
+            item.pod = pod
+            if pod["spec"].get("schedulingGates"):
+                return
+            if item.place is Place.GATED:
+                self._move(item, Place.ACTIVE)
+            else:
+                self._wake(item)
+
+    def forget(self, uid: str) -> None:
+        with self._changed:
+            if item := self._pods.pop(uid, None):
+                item.ticket = -1
+
+    def wake(self, concerned: Callable[[QueuedPod], bool] = lambda _: True) -> None:
+        """Something has happened that lets the concerned hope."""
+        with self._changed:
+            for item in list(self._pods.values()):
+                if item.place in (Place.PARKED, Place.TRIED) and concerned(item):
+                    self._wake(item)
+
+    def _wake(self, item: QueuedPod) -> None:
+        if item.place is Place.TRIED:
+            item.missed = True
+        elif item.place is Place.PARKED:
+            self._move(item, Place.BACKOFF if self._clock() < item.ready_at else Place.ACTIVE)
+
+    # ---- what the loop does
+
+    def pop(self) -> QueuedPod | None:
+        """The next pod to try, waited for; None when it is time to go."""
+        with self._changed:
+            while not self._closed:
+                self._release_ready()
+                if item := self._first(Place.ACTIVE) or self._first(Place.BACKOFF):
+                    item.place, item.missed = Place.TRIED, False
+                    return item
+                self._changed.wait(self._until_error_ends())
+        return None
+
+    def park(self, item: QueuedPod, *, by_extender: bool) -> None:
+        """It was refused."""
+        with self._changed:
+            item.refusals, item.errors, item.by_extender = item.refusals + 1, 0, by_extender
+            item.ready_at = self._after(item.refusals)
+            self._move(item, Place.BACKOFF if item.missed else Place.PARKED)
+
+    def punish(self, item: QueuedPod) -> None:
+        """Trying it failed."""
+        with self._changed:
+            item.errors += 1
+            item.ready_at = self._after(item.errors)
+            self._move(item, Place.ERROR)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a pod is tried, or will be without another event."""
+        with self._changed:
+            return any(item.place not in (Place.GATED, Place.PARKED) for item in self._pods.values())
+
+    # ---- inside
+
+    def _move(self, item: QueuedPod, place: Place) -> None:
+        if self._pods.get(item.uid) is not item:
+            return  # it is gone, or has a node
+        item.place, item.ticket = place, next(self._tickets)
+        if place in self._heaps:
+            first = -item.priority if place is Place.ACTIVE else item.ready_at
+            heapq.heappush(self._heaps[place], (first, self._clock(), item.ticket, item))
+            self._changed.notify_all()
+
+    def _first(self, place: Place) -> QueuedPod | None:
+        heap = self._heaps[place]
+        while heap:
+            *_, ticket, item = heapq.heappop(heap)
+            if item.ticket == ticket:
+                return item
+        return None
+
+    def _release_ready(self) -> None:
+        for place in (Place.BACKOFF, Place.ERROR):
+            heap = self._heaps[place]
+            while heap and (heap[0][3].ticket != heap[0][2] or heap[0][0] <= self._clock()):
+                *_, ticket, item = heapq.heappop(heap)
+                if item.ticket == ticket:
+                    self._move(item, Place.ACTIVE)
+
+    def _until_error_ends(self) -> float | None:
+        heap = self._heaps[Place.ERROR]
+        return max(0.0, heap[0][0] - self._clock()) if heap else None
+
+    def _after(self, failures: int) -> float:
+        """The end of a backoff: full seconds, as those of the stock scheduler are looked at once a second."""
+        backoff: float = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LONGEST_BACKOFF)
+        return (self._clock() + backoff) // 1.0 + 1.0
