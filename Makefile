@@ -42,7 +42,7 @@ conformance: $(READY)  ## the field's cases, as data
 	$(BIN)/pytest tests/conformance $(ARGS)
 
 image: ## build the container image (needs docker or another builder: make image BUILDER=podman)
-	$${BUILDER:-docker} build --tag kube-muster:dev .
+	$${BUILDER:-docker} build --tag kube-muster:$$($(PYTHON) -c 'import extender; print(extender.__version__)') .
 
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

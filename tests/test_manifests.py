@@ -372,7 +372,7 @@ def test_a_group_has_every_field_of_its_api() -> None:
         "subGroupPolicy",
     }  # fmt: skip
     assert set(status) == {
-        "phase", "conditions", "running", "succeeded", "failed", "stoodWhole", "stoodWholeTime", "queueUID",
+        "phase", "conditions", "running", "succeeded", "failed",
     }  # fmt: skip
     assert spec["minMember"]["minimum"] == 0
     assert status["phase"]["enum"] == ["Pending", "Inqueue", "Running", "Unknown", "Completed"]

@@ -186,12 +186,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         OBJECT,
         "The scheduler's Lease, which leadership follows.",
     ] = ObjectName("kube-system", "muster-scheduler")
-    namespace: Annotated[
-        str,
-        NAME,
-        "The namespace of Muster's own objects.",
-        "the pod's own, else kube-system",
-    ] = ""
     writers: Annotated[
         int,
         count(1, 256),

@@ -31,7 +31,6 @@ from extender.domain.resources import Resources, offered
 from extender.domain.shapes import Shape, Shapes, node_taints
 from extender.domain.snapshot import Limits, Refusal, Snapshot, Start
 
-
 _FEW_SHAPES = 1000
 
 

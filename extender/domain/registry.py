@@ -71,7 +71,9 @@ class Group:
         return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
 
     def could_lose(self, members: int) -> bool:
-        """Whether the group stands, and still would with so many members less."""
+        """Whether the group stands, and still would with so many members less. A group of one is no gang."""
+        if self.waits_for_nobody:
+            return True
         return self.is_quorate() and len(self.standing) - members >= self.needs[0]
 
     @property

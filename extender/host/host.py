@@ -27,6 +27,7 @@ from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
+from extender.telemetry import metrics
 from extender.telemetry.logs import logger, set_up
 from extender.verbs.barrier import Barrier
 from extender.verbs.newcomers import Newcomers
@@ -119,6 +120,8 @@ class Host:
         self._binder.start()
         if self._configuration.leader_elect == "follow":
             self._leadership.start()
+        else:
+            metrics.leader.set(1)
         self._feed.start()
         self._cycle.start()
         SideServer("health", health, create_health_app(self._live(), self._feed.checks()))

@@ -136,8 +136,9 @@ def _said(decisions: Any, key: GroupKey) -> dict[str, Any]:
 
 
 def _decision(decision: GroupDecision) -> dict[str, Any]:
+    """Without what says nothing, and without moments of a clock that only this process reads."""
     said: dict[str, Any] = msgspec.to_builtins(decision)
-    return {name: value for name, value in said.items() if name != "key" and value not in ("", {}, [], None)}
+    return {name: value for name, value in said.items() if name not in ("key", "retry_at") and value}
 
 
 def _view(view: GroupView) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from itertools import count
 import structlog
 
 from extender.kube.backoff import Backoff
-from extender.kube.errors import ApiError, Refused
+from extender.kube.errors import ApiError, Conflict, NotFound, Refused
 
 log = structlog.get_logger(__name__)
 
@@ -154,5 +154,6 @@ class Writers:
         if fault.transient and write.failures < self._attempts:
             advice = fault.retry_after if isinstance(fault, Refused) else None
             return "retried", max(write.backoff.delay(), advice or 0.0)
-        log.warning("a write failed", key=write.key, error=str(fault), attempts=write.failures)
+        tell = log.debug if isinstance(fault, Conflict | NotFound) else log.warning  # the watch knows better
+        tell("a write failed", key=write.key, error=str(fault), attempts=write.failures)
         return "failed", None

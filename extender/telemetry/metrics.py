@@ -97,6 +97,11 @@ def counted(verb: str) -> Iterator[Call]:
         verb_calls.labels(verb, call.outcome, call.reason).inc()
 
 
+def refused() -> None:
+    """The call that this thread answers is refused, for no reason of the closed list."""
+    because("")
+
+
 def because(reason: str) -> None:
     """The call that this thread answers is refused for `reason`, a code of the closed list."""
     if call := _call.get():

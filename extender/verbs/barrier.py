@@ -107,8 +107,13 @@ class Barrier:
         self._sweep_at = 0.0
 
     def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
-        """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound."""
+        """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound.
+
+        A pod that is not ours waits for nobody: whoever has us as its binder has no other.
+        """
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold)
+        if not pod.group:
+            return self._post_at_once(hold)
         refused = self._enter(hold)
         if refused:
             return refused
@@ -188,6 +193,12 @@ class Barrier:
         if before is not None:
             before.give_up(SUPERSEDED)
         return ""
+
+    def _post_at_once(self, hold: Hold) -> str:
+        hold.begin_posting()
+        self._post(hold)
+        verdict = hold.wait(hold.deadline - self._clock() + _LAST_ANSWER)
+        return TOO_LATE if verdict is None else verdict
 
     def _leave(self, hold: Hold) -> None:
         with self._lock:

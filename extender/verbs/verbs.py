@@ -69,7 +69,7 @@ class SchedulerVerbs:
     def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
         error = self._bind(args, caller)
         if error:
-            metrics.because("BindRefused")
+            metrics.refused()
         return BindingResult(error)
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:

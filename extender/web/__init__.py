@@ -1,1 +1,1 @@
-"""TODO."""
+"""The ports: verbs under gunicorn, and health and debug aside."""
