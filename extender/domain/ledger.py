@@ -318,6 +318,11 @@ class Ledger:
         group = self._registry.groups.get(key)
         return group is not None and group.stood_whole
 
+    def queue_names(self) -> set[str]:
+        """The queues that the API has."""
+        with self._lock:
+            return self._registry.known_queues
+
     def find_pod(self, namespace: str, name: str) -> PodRecord | None:
         """By name: for people. Everything else goes by UID."""
         with self._lock:

@@ -254,6 +254,11 @@ class Registry:
         """A queue; `default` is there even before somebody creates it."""
         return self._queues.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
 
+    @property
+    def known_queues(self) -> set[str]:
+        """Those that the API has; `default` may be missing."""
+        return set(self._queues)
+
     def _queue_names(self) -> set[str]:
         return {keys.DEFAULT_QUEUE, *self._queues, *self._members}
 

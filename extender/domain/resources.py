@@ -54,6 +54,15 @@ def largest(left: Resources, right: Resources) -> dict[str, int]:
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
 
 
+def quantities(amounts: Mapping[str, float]) -> dict[str, str]:
+    """Amounts as the API writes them, rounded down."""
+    return {name: _quantity(name, int(amount)) for name, amount in amounts.items()}
+
+
+def _quantity(name: str, amount: int) -> str:
+    return f"{amount}m" if name == CPU and amount % _MILLI else str(amount // _scale(name))
+
+
 def show(name: str, amount: float) -> str:
     """An amount as people write it: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
     if name == CPU:

@@ -13,6 +13,7 @@ from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.chronicle import Chronicle
 from extender.controllers.cycle import Cycle
 from extender.controllers.leadership import Leadership
+from extender.controllers.queue_reporting import QueueReporter
 from extender.controllers.releasing import Releaser
 from extender.controllers.reporting import Reporter
 from extender.controllers.undoing import Undoer
@@ -105,6 +106,7 @@ class Host:
                 Releaser(self.ledger, cluster, self._writers, self.leads).look,
                 Undoer(self.ledger, cluster, self._writers, self.leads).look,
                 reporter.look,
+                QueueReporter(self.ledger, cluster, self._writers, self.leads).look,
                 chronicle.look,
                 self._keep_house,
             ),
