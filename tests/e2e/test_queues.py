@@ -173,21 +173,14 @@ def _without_least_member(stage: Stage) -> Iterator[None]:
     removal = [{"op": "remove", "path": LEAST_MEMBER}]
     stage.api.patch(CRDS, PODGROUP_CRD, removal, content="application/json-patch+json")
 
-    def admitted() -> bool:
-        negative = objects.pod_group("for-show", namespace=stage.namespace, min_member=-1)
-        try:
-            stage.api.request("POST", f"{POD_GROUPS.path(stage.namespace)}?dryRun=All", negative)
-        except ApiError:
-            return False
-        return True
-
+    negative = objects.pod_group("for-show", namespace=stage.namespace, min_member=-1)
     try:
-        wait_for(admitted, what="negative numbers admitted")
+        wait_for(lambda: stage.admits(POD_GROUPS, negative), what="negative numbers admitted")
         yield
     finally:
         stage.api.delete_all(POD_GROUPS, stage.namespace)
         manifests.apply(stage.api, "crds/*.yaml")
-        wait_for(lambda: not admitted(), what="negative numbers refused again")
+        wait_for(lambda: not stage.admits(POD_GROUPS, negative), what="negative numbers refused again")
 
 
 def _set_state(stage: Stage, queue: str, state: str) -> None:

@@ -1,15 +1,18 @@
 """One child process with a log file: start, stop, kill, restart, always by its own id."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 LEASH = Path(__file__).with_name("leash.py")
 LONGEST_STOP = 30.0
+OUR_PORTS = range(10_000, 32_000)
 STARTED: list["Process"] = []
 
 
@@ -105,9 +108,11 @@ class Process:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct loopback ports that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
+    """Distinct loopback ports that were free a moment ago. None of those that the kernel hands out: one of
+    the many connections of a test would take it before its server does."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = random.choice(OUR_PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.add(port)
+    return list(ports)

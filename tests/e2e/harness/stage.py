@@ -13,10 +13,11 @@ from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.observer import Observer
 from tests.e2e.harness.policy import in_force
-from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Resource
 from tests.e2e.harness.scheduler import PLAIN, KubeScheduler
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import GENEROUS, wait_for
+from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
 
@@ -68,6 +69,23 @@ class Stage:
 
     def queue(self, name: str, **spec: Any) -> Json:
         return self.api.create(QUEUES, objects.queue(name, **spec))
+
+    def priority(self, name: str, value: int) -> str:
+        """A PriorityClass for this test, once pods may name it. Returns its name."""
+        made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
+        self.api.create(PRIORITY_CLASSES, {**made, "metadata": {"name": name}})
+        self.started.callback(self.api.delete, PRIORITY_CLASSES, name)
+        shown = objects.pod("for-show", namespace=self.namespace, priorityClassName=name)
+        wait_for(lambda: self.admits(PODS, shown), what=f"pods of priority {name} admitted")
+        return name
+
+    def admits(self, resource: Resource, body: Json) -> bool:
+        """Whether the API server would create this now."""
+        try:
+            self.api.request("POST", f"{resource.path(self.namespace)}?dryRun=All", body)
+        except ApiError:
+            return False
+        return True
 
     def gang(
         self, name: str, size: int, *, min_member: int | None = None, queue: str = "default", **pod: Any

@@ -1,0 +1,95 @@
+"""Refused pods rest: what an extender must never do is to keep a stock scheduler busy with them."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import objects
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import PODS
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+NODES, REFUSED = 300, 50
+OBSERVED = 15.0  # a rate takes time to measure: the one place where time has to pass
+AT_MOST = 3 * REFUSED  # three calls a pod: its first, the one that its own condition causes, and one to spare
+
+
+@pytest.mark.parametrize("every_second", ["2", "4"], ids=["half-full", "half-of-them-full"])
+def test_refused_pods_do_not_come_again_and_again(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, every_second: str
+) -> None:
+    """300 nodes of 4 cpus hold something of lower priority, 2 cpus each, every second one maybe 4: there the
+    scheduler itself has no room, and looks for victims."""
+    low, high = stage.priority("low", 10), stage.priority("high", 1000)
+    standing = _standing(stage, low, every_second)
+    refused = stage.gang("a", REFUSED, min_member=REFUSED + 1, cpu="2", priorityClassName=high)
+    stage.wait_reason("a", "NotEnoughMembers")
+    wait_for(lambda: all("NotEnoughMembers" in words for words in _words(stage, refused)), what="all refused")
+    before = _filter_calls(muster)
+    time.sleep(OBSERVED)
+    calls = _filter_calls(muster)
+    told = f"{before:g} at first, {calls - before:g} in {OBSERVED:g} s"
+    print(f"\nfilter calls of {REFUSED} refused pods: {told}")  # noqa: T201
+    assert calls >= REFUSED, "the pods were seen"
+    assert calls - before <= AT_MOST
+    assert stage.bound(refused) == {}
+    assert stage.phases(standing) == {"Running"}, "a refused pod evicts nobody"
+
+
+def test_a_gang_that_lacks_room_evicts_nobody_and_costs_nothing(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """Its members are more important than what stands in their way, but no queue is owed anything."""
+    low, high = stage.priority("low", 10), stage.priority("high", 1000)
+    stage.nodes(3, cpu="4")
+    standing = stage.pods("standing", 6, cpu="2", priorityClassName=low)
+    stage.wait_phase(standing)
+    gang = stage.gang("a", 2, cpu="3", priorityClassName=high)
+    stage.wait_reason("a", "NoRoom")
+    wait_for(lambda: all(_words(stage, gang)), what="the scheduler has tried")
+    before = _filter_calls(muster)
+    time.sleep(OBSERVED / 3)
+    assert _filter_calls(muster) - before <= len(gang)
+    assert stage.bound(gang) == {}
+    assert stage.phases(standing) == {"Running"}
+    stage.finish(standing)
+    stage.wait_phase(gang)
+
+
+def _standing(stage: Stage, priority: str, every_second: str) -> list[str]:
+    """One pod on each node, created there."""
+    names = stage.nodes(NODES, cpu="4")
+    made = [
+        objects.pod(
+            f"standing-{number}",
+            namespace=stage.namespace,
+            scheduler="nobody",
+            cpu=every_second if number % 2 else "2",
+            nodeName=name,
+            priorityClassName=priority,
+        )
+        for number, name in enumerate(names)
+    ]
+    pods = [each["metadata"]["name"] for each in stage.api.create_many(PODS, made)]
+    stage.wait_phase(pods)
+    return pods
+
+
+def _words(stage: Stage, names: list[str]) -> list[str]:
+    """What the scheduler says of each of these pods."""
+    wanted = set(names)
+    pods = [pod for pod in stage.api.items(PODS, stage.namespace) if pod["metadata"]["name"] in wanted]
+    return [_condition(pod).get("message", "") for pod in pods]
+
+
+def _condition(pod: Json) -> Json:
+    conditions = pod["status"].get("conditions", [])
+    return next((each for each in conditions if each["type"] == "PodScheduled"), {})
+
+
+def _filter_calls(muster: Muster) -> float:
+    return muster.metric("muster_verb_calls_total", verb="filter")

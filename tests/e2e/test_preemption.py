@@ -1,0 +1,96 @@
+"""Preemption by pods that are not ours: a running gang is never broken for them.
+
+The scheduler of these tests serves everybody, and sends all its pods to Muster.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import scheduler as configurations
+from tests.e2e.harness.access import User
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import PODS
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+EVERYBODY = "default-scheduler"
+
+
+@pytest.fixture
+def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
+    """The sidecar's configuration, with the cluster's default profile in the same process."""
+    config = configurations.load("sidecar.yaml")
+    config["profiles"].append({"schedulerName": EVERYBODY, "percentageOfNodesToScore": 100})
+    return stage.start_scheduler(config, muster=muster.address, user=muster_user)
+
+
+@pytest.fixture
+def urgent(stage: Stage) -> Json:
+    """What makes a pod of somebody else important."""
+    return {"scheduler": EVERYBODY, "priorityClassName": stage.priority("urgent", 100_000)}
+
+
+def test_an_urgent_pod_takes_the_place_of_another_pod_and_of_no_gang(
+    stage: Stage, scheduler: KubeScheduler, urgent: Json
+) -> None:
+    """The gang would be the cheaper victim: its pods are less important than the one that goes."""
+    higher = stage.priority("higher", 10)
+    stage.nodes(3, cpu="2")
+    gang = stage.gang("a", 2, cpu="2", gated=True)
+    stage.wait_phase(gang)
+    victim = stage.pods("victim", 1, cpu="2", scheduler=EVERYBODY, priorityClassName=higher)
+    stage.wait_phase(victim)
+    stage.wait_phase(stage.pods("urgent", 1, cpu="2", **urgent))
+    assert stage.phases(victim) == {"Gone"}
+    assert stage.phases(gang) == {"Running"}
+
+
+def test_an_urgent_pod_waits_where_only_gangs_could_give_way(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, urgent: Json
+) -> None:
+    stage.nodes(3, cpu="2")
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    stage.wait_phase(gang)
+    pod = stage.pods("urgent", 1, cpu="2", **urgent)
+    wait_for(lambda: _preempt_calls(muster) and _is_refused(stage, pod[0]), what="the preemption is refused")
+    assert stage.bound(pod) == {}
+    assert stage.phases(gang) == {"Running"}
+    stage.finish(gang)
+    stage.wait_phase(pod)
+
+
+def test_a_member_that_its_gang_can_spare_gives_way(
+    stage: Stage, scheduler: KubeScheduler, urgent: Json
+) -> None:
+    stage.nodes(3, cpu="2")
+    gang = stage.gang("a", 3, min_member=2, cpu="2", gated=True)
+    stage.wait_phase(gang)
+    stage.wait_phase(stage.pods("urgent", 1, cpu="2", **urgent))
+    assert sorted(map(str, (stage.phases([name]) for name in gang))).count("{'Running'}") == 2
+
+
+def test_an_urgent_member_evicts_nobody(stage: Stage, scheduler: KubeScheduler, urgent: Json) -> None:
+    """Ours wait for their turn, however important: what is taken back for a group is Muster's to choose."""
+    stage.nodes(2, cpu="2")
+    standing = stage.pods("standing", 2, cpu="2", scheduler=EVERYBODY)
+    stage.wait_phase(standing)
+    important = {"priorityClassName": urgent["priorityClassName"]}
+    gated = stage.gang("gated", 2, cpu="2", gated=True, **important)
+    ungated = stage.gang("ungated", 2, cpu="2", **important)
+    stage.wait_reason("gated", "NoRoom")
+    stage.wait_reason("ungated", "NoRoom")
+    wait_for(lambda: all(_is_refused(stage, name) for name in ungated), what="the scheduler has tried")
+    assert stage.phases(standing) == {"Running"}
+    assert stage.bound([*gated, *ungated]) == {}
+
+
+def _preempt_calls(muster: Muster) -> float:
+    return muster.metric("muster_verb_calls_total", verb="preempt")
+
+
+def _is_refused(stage: Stage, name: str) -> bool:
+    conditions = stage.api.get(PODS, name, stage.namespace)["status"].get("conditions", [])
+    return any((each["type"], each["status"]) == ("PodScheduled", "False") for each in conditions)
