@@ -5,7 +5,8 @@ the gate opens and never after. A pod without our gate that the scheduler has pa
 annotation, once for every plan made for it.
 """
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Set
 
 from extender.domain.claims import Claim
 from extender.domain.decisions import Decisions
@@ -25,17 +26,22 @@ class Releaser:
         self._cluster = cluster
         self._writers = writers
         self._leads = leads
+        self._lock = threading.Lock()
         self._done: dict[Uid, Act] = {}
 
     def look(self, _: Decisions) -> None:
         """Act on every planned pod that the scheduler has not taken up, once."""
         if not self._leads():
+            self._forget_all_but(set())  # the fence may have dropped what was not written yet
             return
         planned = self._ledger.to_release()
-        waiting = {claim.pod.uid for claim in planned}
-        self._done = {uid: act for uid, act in self._done.items() if uid in waiting}
+        self._forget_all_but({claim.pod.uid for claim in planned})
         for claim in planned:
             self._release(claim)
+
+    def _forget_all_but(self, waiting: Set[Uid]) -> None:
+        with self._lock:
+            self._done = {uid: act for uid, act in self._done.items() if uid in waiting}
 
     def _release(self, claim: Claim) -> None:
         pod = claim.pod
@@ -45,9 +51,10 @@ class Releaser:
             self._once(pod, ("nudge", claim.node), lambda: self._nudge(pod, claim))
 
     def _once(self, pod: PodRecord, act: Act, write: Callable[[], None]) -> None:
-        if self._done.get(pod.uid) == act:
-            return
-        self._done[pod.uid] = act
+        with self._lock:
+            if self._done.get(pod.uid) == act:
+                return
+            self._done[pod.uid] = act
         self._writers.submit(("release", pod.uid), lambda: self._guarded(pod, write))
 
     def _guarded(self, pod: PodRecord, write: Callable[[], None]) -> None:
@@ -55,7 +62,8 @@ class Releaser:
         try:
             write()
         except ApiError:
-            self._done.pop(pod.uid, None)
+            with self._lock:
+                self._done.pop(pod.uid, None)
             raise
 
     def _open(self, pod: PodRecord, node: str) -> None:
