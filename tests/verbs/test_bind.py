@@ -80,3 +80,8 @@ def test_an_unknown_pod_that_cannot_be_read_is_refused() -> None:
     assert [refusal(stage), refusal(stage)] == [UNREADABLE, UNREADABLE]
     stage.api.pods["p"] = pod("p", cpu="a lot")
     assert refusal(stage) == UNREADABLE
+
+
+def test_a_pod_that_is_not_ours_is_refused() -> None:
+    stage = Stage(node("a"), stranger("s"))
+    assert refusal(stage, "s", uid="uid-s") == f"{REFUSAL_PREFIX}{Reason.NOT_READY}"

@@ -1,0 +1,56 @@
+"""A world, an API server, and the writers between them; whether we lead is said by the test."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+from extender.domain.snapshot import Limits
+from extender.kube.backoff import Backoff
+from extender.kube.writers import Writers
+from tests.controllers.api import Api
+from tests.domain.world import World
+
+PATIENCE = 10.0
+PAUSE = 30.0  # before a write that failed for a passing reason comes again
+
+
+class Bench(World):
+    """One thread writes, so that what was submitted before `flush` has been tried when it returns.
+
+    `fence` is asked before each write; it says what the test told it, then yes.
+    """
+
+    def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
+        super().__init__(*objects, limits=limits)
+        self.api = Api()
+        self.leading = True
+        self.fence: deque[bool] = deque()
+        self.writers = Writers(
+            1,
+            "test",
+            fence=lambda: self.fence.popleft() if self.fence else True,
+            attempts=2,
+            backoff=lambda: Backoff(first=PAUSE, jitter=lambda: 0.0),
+            clock=lambda: self.now,
+        )
+        self.settle()
+
+    def leads(self) -> bool:
+        return self.leading
+
+    def flush(self) -> None:
+        """Twice: the first round wakes what has rested, behind itself."""
+        for _ in range(2):
+            done = Event()
+            self.writers.submit(done, done.set)
+            assert done.wait(PATIENCE)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self.writers.start()
+        try:
+            yield
+        finally:
+            self.writers.stop()
