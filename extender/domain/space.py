@@ -183,8 +183,7 @@ class Space:
             order = self._tightest_first(np.flatnonzero(counts))
             filled = np.repeat(order, np.minimum(counts[order], len(batch)))[: len(batch)]
             rows = [int(row) for row in filled]
-        for row in rows:
-            self._take(pod, row)
+        self._count_all([(pod, row) for row in rows], 1)
         return rows
 
     def _tightest_first(self, rows: Rows) -> Rows:
@@ -200,8 +199,17 @@ class Space:
         return np.where(suitable, fits, 0)
 
     def _release(self, placed: Iterable[tuple[PodRecord, int]]) -> None:
+        self._count_all(placed, -1)
+
+    def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
+        """Count pods on rows: by shape at once, or one by one where others look at who stands where."""
+        rows: dict[Shape, list[int]] = {}
         for pod, row in placed:
-            self._count(pod, row, -1)
+            if pod.shape.constraints.ports or self._selected:
+                self._count(pod, row, times)
+            else:
+                rows.setdefault(pod.shape, []).append(row)
+        self._take_rows(rows, times)
 
     def _take(self, pod: PodRecord, row: int) -> None:
         self._count(pod, row, 1)
