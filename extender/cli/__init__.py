@@ -6,12 +6,8 @@ Nothing heavy is imported before a command needs it: `muster --help` answers at 
 import click
 
 from extender import __version__
+from extender.cli.run import run
 from extender.cli.serving import serve
-
-RUN = (
-    "The embedded cluster that this will show comes with the next release; what works today is"
-    " `muster serve` beside a kube-scheduler, with what scheduler-config/ and manifests/ hold."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -25,10 +21,5 @@ def version() -> None:
     click.echo(f"muster {__version__}")
 
 
-@main.command()
-def run() -> None:
-    """Show queues and gangs at work (next release)."""
-    click.echo(RUN)
-
-
+main.add_command(run)
 main.add_command(serve)

@@ -1,0 +1,173 @@
+"""`muster run`: the embedded cluster on the terminal.
+
+What it shows comes from extender.sim, which is imported only when the command runs.
+"""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from extender.api.configuration import ADDRESS, InvalidConfiguration
+from extender.api.quantities import BadQuantity, at_least
+
+if TYPE_CHECKING:
+    from extender.sim.embedded import Embedded
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_INTERRUPTED = 130
+
+
+def _quantity(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    with suppress(BadQuantity):
+        if at_least(value, 1000) > 0:
+            return value
+    raise click.BadParameter(f"got {value!r}; allowed is a quantity above 0, such as 500m, 4 or 16Gi")
+
+
+@click.command(context_settings={"max_content_width": 110})
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file or folder of objects, in YAML or JSON; may be given several times. [default: the example]",
+)
+@click.option("--until-settled", is_flag=True, help="End when nothing changes any more.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the outcome, and nothing else.")
+@click.option("--nodes", type=click.IntRange(0, 5000), default=3, show_default=True, help="How many nodes.")
+@click.option("--node-cpu", callback=_quantity, default="4", show_default=True, help="The cpu of a node.")
+@click.option("--node-memory", callback=_quantity, default="16Gi", show_default=True, help="Its memory.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0, min_open=True),
+    default=4.0,
+    show_default=True,
+    help="How many times as fast as they say pods run.",
+)
+@click.option("--seed", type=int, help="Let what is left to chance be the same in each run.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:0",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where the embedded API server answers; port 0 is any free one. It asks nobody who they are.",
+)
+def run(**options: Any) -> None:
+    """Show queues and gangs at work, in a cluster that lives in this process.
+
+    It needs nothing but this machine. Pods run as long as their annotation sim.kube-muster.io/run-seconds
+    says, for ever without it. When the files hold Nodes, none are made up.
+    """
+    with _orderly_end():
+        try:
+            sys.exit(_run(**options))
+        except KeyboardInterrupt:
+            sys.exit(_INTERRUPTED)
+
+
+def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: Any) -> int:
+    """The exit status."""
+    manifests = import_module("extender.sim.files.manifests")
+    embedded = import_module("extender.sim.embedded")
+    child = import_module("extender.sim.child")
+    paths = files or _example()
+    try:
+        found = manifests.load(paths)
+        listener = _listen(listen)
+        with embedded.Embedded(speed=options["speed"], seed=options["seed"], listener=listener) as cluster:
+            if not any(each.kind.name == "Node" for each in found):
+                cluster.make_nodes(options["nodes"], options["node_cpu"], options["node_memory"])
+            return _present(cluster, found, [_short(path) for path in paths], output, options)
+    except (manifests.InvalidManifests, InvalidConfiguration) as fault:
+        raise click.UsageError(str(fault)) from fault
+    except child.ChildFailed as fault:
+        raise click.ClickException(str(fault)) from fault
+
+
+def _present(
+    cluster: "Embedded", found: list[Any], files: list[str], output: str | None, options: dict[str, Any]
+) -> int:
+    views = import_module("extender.sim.show.views")
+    view = views.Silence() if output else views.view_for(sys.stdout)
+    session = import_module("extender.sim.session").Session(cluster, view, options["until_settled"])
+    session.create(found)
+    status = 0
+    try:
+        session.run(_head(cluster, options["speed"]))
+    except KeyboardInterrupt:
+        status = _INTERRUPTED if options["until_settled"] else 0
+    finally:
+        _say_goodbye(session, view, files)
+    if output and session.picture and not status:
+        click.echo(_as_json(session.picture.report))
+    return status
+
+
+def _say_goodbye(session: Any, view: Any, files: list[str]) -> None:
+    ending = import_module("extender.sim.show.ending")
+    paper = import_module("extender.sim.show.views").paper(sys.stdout)
+    picture = session.picture
+    view.end(ending.last_words(picture, session.history, files, paper) if picture else [])
+
+
+def _head(cluster: "Embedded", speed: float) -> list[str]:
+    pace = f" Pods run {speed:g} times as fast as they say." if speed != 1 else ""
+    return [
+        f"Muster with a cluster in this process.{pace} Ctrl-C ends it.",
+        f"kubectl --kubeconfig {cluster.kubeconfig} get pods",
+    ]
+
+
+def _as_json(report: Any) -> str:
+    msgspec = import_module("msgspec")
+    return str(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+
+
+def _listen(address: str) -> Any:
+    """Raises InvalidConfiguration."""
+    try:
+        wanted = ADDRESS.read(address)
+    except ValueError as fault:
+        raise InvalidConfiguration(f"--listen: got {address!r}; allowed is {ADDRESS.allowed}") from fault
+    return import_module("extender.web.listen").listen("--listen", wanted)
+
+
+def _example() -> tuple[Path]:
+    if not EXAMPLE.exists():
+        raise click.UsageError("name a file or folder of objects with -f")
+    return (EXAMPLE,)
+
+
+def _short(path: Path) -> str:
+    """As one would type it from here."""
+    inside = path.is_absolute() and path.is_relative_to(Path.cwd())
+    return str(path.relative_to(Path.cwd()) if inside else path)
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Every signal that ends us does so once, as Ctrl-C does; what comes while we clean up is not heard."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
+        number: signal.signal(number, interrupt) for number in _ENDING
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Objects from YAML and JSON files, with every fault told by file and line."""

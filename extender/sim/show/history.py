@@ -1,0 +1,133 @@
+"""What happened: the turns of every gang, found by comparing one picture with the next."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.sim.show.picture import Gang, Picture
+
+_OWN_FAULT = (
+    Reason.GROUP_NOT_FOUND,
+    Reason.QUEUE_NOT_FOUND,
+    Reason.INVALID_SPEC,
+    Reason.QUEUE_NOT_OPEN,
+    Reason.NOT_ENOUGH_MEMBERS,
+    Reason.NEVER_FITS,
+    Reason.TOO_LARGE_FOR_WINDOW,
+    Reason.BACKING_OFF,
+    Reason.REFUSED_BY_SCHEDULER,
+    Reason.NOT_READY,
+)
+
+
+class Turn(NamedTuple):
+    """`second` is since the beginning."""
+
+    second: float
+    gang: str
+    text: str
+
+
+class Story(NamedTuple):
+    """One gang from its first sight on; None for what has not come."""
+
+    seen: float
+    waited: bool = False
+    ran: float | None = None
+    ended: float | None = None
+
+
+class History:
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self.stories: dict[str, Story] = {}
+        self._states: dict[str, tuple[str, str]] = {}
+
+    def look(self, picture: Picture, second: float) -> list[Turn]:
+        """Note what is new; returns it."""
+        new = list(self._turns(picture, second))
+        self.turns += new
+        return new
+
+    def _turns(self, picture: Picture, second: float) -> Iterator[Turn]:
+        present = {gang.key: gang for gang in picture.gangs}
+        for key in self._states.keys() - present.keys():
+            del self._states[key]
+            yield Turn(second, key, "was deleted")
+        for key, gang in present.items():
+            state = (state_of(gang), gang.part.reason)
+            if self._states.get(key) != state and state != ("waits", ""):
+                self._states[key] = state
+                self._tell_story(gang, second)
+                yield Turn(second, key, told(gang, picture))
+
+    def _tell_story(self, gang: Gang, second: float) -> None:
+        story = self.stories.get(gang.key, Story(second))
+        if gang.waits:
+            story = story._replace(waited=True)
+        elif gang.runs or gang.done:
+            story = story._replace(ran=second if story.ran is None else story.ran)
+        if gang.done:
+            story = story._replace(ended=second)
+        self.stories[gang.key] = story
+
+
+def state_of(gang: Gang) -> str:
+    if gang.done:
+        return "ended"
+    return "runs" if gang.runs else "starts" if gang.starts else "waits"
+
+
+def told(gang: Gang, picture: Picture) -> str:
+    """A gang's state in a sentence."""
+    if gang.done:
+        return f"has ended: {_ends(gang)}"
+    if gang.runs:
+        return f"runs: {gang.running} of {gang.pods} pods on {', '.join(gang.nodes)}"
+    if gang.starts:
+        return f"starts: all {gang.pods} pods were let go together"
+    return f"waits. {why(gang)}{ahead(gang, picture)}"
+
+
+def _ends(gang: Gang) -> str:
+    if not gang.failed:
+        return f"all {gang.pods} pods succeeded"
+    return f"{gang.failed} of {gang.pods} pods failed"
+
+
+def why(gang: Gang) -> str:
+    """The reason of a gang that waits, with the numbers that its PodGroup's condition gives."""
+    if not gang.part.reason:
+        return "Muster has not looked at it yet."
+    sentence = _sentence(gang.part.reason)
+    return f"{sentence} ({gang.detail})." if gang.detail else f"{sentence}."
+
+
+def _sentence(reason: str) -> str:
+    known = reason in [str(each) for each in Reason]
+    return refusal(Reason(reason)).removeprefix(REFUSAL_PREFIX) if known else reason
+
+
+def ahead(gang: Gang, picture: Picture) -> str:
+    """Who holds what a gang waits for, and who waits before it; nobody where the fault is its own."""
+    if gang.part.reason in _OWN_FAULT or not gang.part.reason:
+        return ""
+    same_queue = gang.part.reason in (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
+    others = [each for each in picture.gangs if not same_queue or each.part.queue == gang.part.queue]
+    names = [each.part.name for each in others if _is_ahead(each, gang)]
+    return f" Ahead of it: {listed(names)}." if names else ""
+
+
+def _is_ahead(other: Gang, gang: Gang) -> bool:
+    if other.key == gang.key or other.done:
+        return False
+    if other.waits:
+        return other.part.queue == gang.part.queue and (other.created, other.key) < (gang.created, gang.key)
+    return True
+
+
+def listed(names: list[str], most: int = 5) -> str:
+    """Names for a sentence: a few, and how many more."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
