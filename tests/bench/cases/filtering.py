@@ -1,7 +1,7 @@
 """How long the scheduler's serial loop waits for a filter call, with nothing held and with a window full.
 
 The scheduler is played here, over one kept-alive connection from this process (Python's http.client; the row
-`http alone`, a route that does not exist, shows what the wire and the client cost). The held calls are real
+`http alone`, a verb that does nothing, shows what the wire and the client cost). The held calls are real
 ones: a gang with one member more, which never comes.
 """
 
@@ -73,7 +73,8 @@ class Calls:
     def measured(self, gang_name: str, held: int) -> Iterator[Row]:
         member = self.planned(gang_name)[f"{gang_name}-0"]
         node = member["status"]["nominatedNodeName"]
-        yield {"held": held, "call": "http alone", **self._times("/v1/nothing", b"{}", _anything)}
+        nothing = json.dumps({"Pod": self._pod("foreign-0"), "Nodes": None, "NodeNames": None}).encode()
+        yield {"held": held, "call": "http alone", **self._times("/v1/prioritize", nothing, _empty)}
         yield from (
             {"held": held, "call": call, "names": len(names), **self._filter(pod, names, right)}
             for call, pod, names, right in (
@@ -139,8 +140,8 @@ def _allow_many_connections() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _anything(_: bytes) -> bool:
-    return True
+def _empty(answer: bytes) -> bool:
+    return answer == b"[]"
 
 
 def _all_of(names: list[str]) -> Callable[[bytes], bool]:
