@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
@@ -20,6 +21,7 @@ from extender.domain.ledger import Ledger
 from extender.domain.reasons import Verdict
 from extender.domain.records import GroupKey
 from extender.kube.calls import Cluster
+from extender.kube.errors import ApiError
 from extender.kube.writers import Writers
 
 _PHASES = {Verdict.WAITING: "Pending", Verdict.STARTING: "Inqueue", Verdict.RUNNING: "Running"}
@@ -70,10 +72,12 @@ class Reporter:
         with self._lock:
             self._groups.pop(key, None)
             self._due.discard(key)
+            self._detail_at.pop(key, None)
 
     def look(self, decisions: Decisions) -> None:
         """Write what differs from what the API has. Groups of which nothing changed are passed over."""
         if not self._leads():
+            self._judged = {}  # the fence may have dropped what was not written yet
             return
         with self._lock:
             due, self._due = self._due, set()
@@ -116,8 +120,19 @@ class Reporter:
             return
         wanted = self._wanted(key, decision)
         if wanted != reported(group):
-            meta = group.metadata
+            self._patch(key, group, wanted)
+
+    def _patch(self, key: GroupKey, group: PodGroup, wanted: Report) -> None:
+        """A write that failed for a passing reason stays due, however often it was tried. After a conflict
+        the watch brings the copy to write on."""
+        meta = group.metadata
+        try:
             self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
+        except ApiError as fault:
+            if fault.transient:
+                with self._lock:
+                    self._due.add(key)
+            raise
 
 
 def reported(group: PodGroup) -> Report:
@@ -135,17 +150,24 @@ def reported(group: PodGroup) -> Report:
 
 def patch(group: PodGroup, report: Report) -> dict[str, Any]:
     """The merge patch that makes `group` say `report`, good for this version of it only."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     runs = report.phase == _PHASES[Verdict.RUNNING]
-    ours = [Condition(SCHEDULED, "True" if runs else "False", report.reason, report.detail, now)]
+    ours = [Condition(SCHEDULED, "True" if runs else "False", report.reason, report.detail)]
     if report.stood_whole:
-        since = next((c for c in group.status.conditions or () if c.type == STOOD_WHOLE), None)
-        ours.append(since or Condition(STOOD_WHOLE, "True", "AllMembersStarted", "", now))
-    others = [c for c in group.status.conditions or () if c.type not in (SCHEDULED, STOOD_WHOLE)]
+        ours.append(Condition(STOOD_WHOLE, "True", "AllMembersStarted"))
+    before = {each.type: each for each in group.status.conditions or ()}
+    ours = [replace(each, last_transition_time=_since(each, before.get(each.type))) for each in ours]
+    others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
     return {
         "metadata": {"resourceVersion": group.metadata.resource_version},
         "status": {"phase": report.phase, "conditions": msgspec.to_builtins([*others, *ours])},
     }
+
+
+def _since(condition: Condition, before: Condition | None) -> str:
+    """Since when a condition has its status."""
+    if before is not None and before.status == condition.status and before.last_transition_time:
+        return before.last_transition_time
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _key(group: PodGroup) -> GroupKey:
