@@ -14,7 +14,7 @@ Call = tuple[Any, ...]  # the verb, the object's name, and what else the call sa
 class Api(Cluster):
     """`calls` is what was asked of it, in order. What `fail` was told is raised before anything is done.
 
-    `bound(name, node)` is told of every binding.
+    `patched` is asked to take in each patch of a PodGroup.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Api(Cluster):
         self.faults: defaultdict[str, deque[ApiError]] = defaultdict(deque)
         self.pods: dict[str, Pod] = {}
         self.spec: LeaseSpec | None = None
-        self.bound: Callable[[str, str], None] = lambda name, node: None
+        self.patched: Callable[[str, dict[str, Any]], None] = lambda name, patch: None
 
     def fail(self, verb: str, *faults: ApiError) -> None:
         self.faults[verb].extend(faults)
@@ -50,7 +50,6 @@ class Api(Cluster):
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         self._note("bind", name, node)
-        self.bound(name, node)
 
     def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._note("evict", name)
@@ -68,3 +67,4 @@ class Api(Cluster):
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
     ) -> None:
         self._note("patch", name, patch)
+        self.patched(name, patch)

@@ -1,0 +1,324 @@
+"""Telling PodGroups what was decided: on change, paced, and only on the newest copy."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from extender.api.keys import SCHEDULED, STOOD_WHOLE
+from extender.api.objects import Condition, PodGroup, PodGroupStatus
+from extender.controllers.reporting import Reporter
+from extender.domain.reasons import Reason
+from extender.kube.errors import Conflict, Forbidden, ServerFault
+from tests.controllers.bench import PAUSE, Bench
+from tests.domain import builders
+from tests.domain.builders import node, queue, stranger
+from tests.domain.world import gang, key, names, nodes
+
+PACE = 5.0
+LONG_AGO = "2020-01-01T00:00:00Z"
+
+
+class Desk(Bench):
+    """Keeps the API server's copy of each PodGroup, and shows it to the reporter when told to."""
+
+    def __init__(self, *objects: Any) -> None:
+        self.copies: dict[str, PodGroup] = {}
+        super().__init__(*objects)
+        self.reporter = Reporter(self.ledger, self.api, self.writers, self.leads, clock=lambda: self.now)
+        self.api.patched = self._take_in
+        for name in self.copies:
+            self.show(name)
+
+    def add(self, *objects: Any) -> "Desk":
+        super().add(*objects)
+        for each in objects:
+            for thing in each if isinstance(each, list) else [each]:
+                if isinstance(thing, PodGroup):
+                    self.copies[thing.metadata.name] = _versioned(thing, 1)
+        return self
+
+    def show(self, name: str) -> None:
+        """The watch brings the API server's copy."""
+        self.reporter.see(self.copies[name])
+        self.ledger.set_group(self.copies[name])
+
+    def look(self) -> list[dict[str, Any]]:
+        """The patches that one look sent. The watch shows what they changed."""
+        before, self.api.calls = dict(self.copies), []
+        self.reporter.look(self.decisions)
+        self.flush()
+        for name, copy in self.copies.items():
+            if copy is not before[name]:
+                self.show(name)
+        return [patch for _, patch in self.api.done("patch")]
+
+    def _take_in(self, name: str, patch: dict[str, Any]) -> None:
+        """As the API server does: only what was made for this version."""
+        copy = self.copies[name]
+        if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
+            raise Conflict(409, "Conflict")
+        version = int(copy.metadata.resource_version) + 1
+        self.copies[name] = _versioned(
+            replace(copy, status=msgspec.convert(patch["status"], PodGroupStatus)), version
+        )
+
+
+def _versioned(group: PodGroup, version: int) -> PodGroup:
+    return replace(group, metadata=replace(group.metadata, resource_version=str(version)))
+
+
+@contextmanager
+def desk(*objects: Any) -> Iterator[Desk]:
+    bench = Desk(*objects)
+    with bench.writing(), capture_logs():
+        yield bench
+
+
+def said(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
+    """Phase, and of each condition its status and reason."""
+    conditions = {each["type"]: (each["status"], each["reason"]) for each in patch["status"]["conditions"]}
+    return patch["status"]["phase"], conditions
+
+
+# ---- what is said
+
+
+def test_a_group_that_waits_is_pending_and_says_why() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        (patch,) = bench.look()
+        assert said(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
+        assert patch["status"]["conditions"][0]["message"] == bench.detail("g") != ""
+
+
+def test_a_group_that_starts_is_inqueue() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        (patch,) = bench.look()
+        assert said(patch) == ("Inqueue", {SCHEDULED: ("False", "Starting")})
+
+
+def test_a_group_that_runs_says_durably_that_it_stood_whole() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.start("g")
+        (patch,) = bench.look()
+        assert said(patch) == (
+            "Running",
+            {SCHEDULED: ("True", "Running"), STOOD_WHOLE: ("True", "AllMembersStarted")},
+        )
+
+
+def test_a_group_whose_members_did_not_start_yet_did_not_stand_whole() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.scheduler_takes(*names("g", 2)).settle()
+        (patch,) = bench.look()
+        assert said(patch) == ("Running", {SCHEDULED: ("True", "Running")})
+
+
+def test_a_running_group_that_lacks_members_says_why_and_still_runs() -> None:
+    with desk(node("a", cpu="2"), gang("g", 3, min_member=2)) as bench:
+        bench.start("g")
+        (patch,) = bench.look()
+        assert said(patch)[1][SCHEDULED] == ("True", Reason.NO_ROOM)
+
+
+def test_once_it_stood_whole_the_moment_of_that_stays() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        whole = Condition(STOOD_WHOLE, "True", "AllMembersStarted", "", LONG_AGO)
+        copy = bench.copies["g"]
+        bench.copies["g"] = replace(copy, status=PodGroupStatus("Pending", [whole]))
+        bench.show("g")
+        bench.start("g")
+        (patch,) = bench.look()
+        assert msgspec.to_builtins(whole) in patch["status"]["conditions"]
+
+
+def test_conditions_of_others_stay() -> None:
+    others = Condition("Unschedulable", "True", "SomebodyElse", "words", LONG_AGO)
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("", [others]))
+        bench.show("g")
+        (patch,) = bench.look()
+        assert patch["status"]["conditions"][0] == msgspec.to_builtins(others)
+        assert len(patch["status"]["conditions"]) == 2
+
+
+def test_the_transition_time_moves_with_the_status_alone() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        earlier = Condition(SCHEDULED, "False", "NotReady", "", LONG_AGO)
+        bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [earlier]))
+        bench.show("g")
+        (waits,) = bench.look()
+        assert waits["status"]["conditions"][0]["lastTransitionTime"] == LONG_AGO
+        bench.add(nodes("b", "c")).settle().start("g")
+        (runs,) = bench.look()
+        assert runs["status"]["conditions"][0]["lastTransitionTime"] > LONG_AGO
+
+
+# ---- when it is said
+
+
+def test_nothing_is_written_without_a_change() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        assert len(bench.look()) == 1
+        assert bench.look() == []
+        bench.add(gang("h", 1)).settle()
+        assert bench.look() == []
+
+
+def test_a_group_that_says_so_already_is_not_written() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, bench.detail("g"))
+        bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
+        bench.show("g")
+        assert bench.look() == []
+
+
+def test_what_somebody_else_overwrote_is_written_again() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.look()
+        bench.copies["g"] = _versioned(replace(bench.copies["g"], status=PodGroupStatus("Running")), 7)
+        bench.show("g")
+        (patch,) = bench.look()
+        assert said(patch)[0] == "Pending"
+        assert patch["metadata"]["resourceVersion"] == "7"
+
+
+def waiting_for_room() -> list[Any]:
+    """A gang that lacks room, by numbers that move with what strangers take."""
+    return [node("a"), gang("g", 4), stranger("s", on="a", cpu="500m")]
+
+
+def test_a_detail_waits_its_turn() -> None:
+    with desk(*waiting_for_room()) as bench:
+        (first,) = bench.look()
+        texts = [first["status"]["conditions"][0]["message"]]
+        for n in range(3):
+            bench.add(stranger(f"t{n}", on="a", cpu="500m")).settle()
+            texts += [patch["status"]["conditions"][0]["message"] for patch in bench.look()]
+        assert len(texts) == len(set(texts)) == 2
+        bench.advance(PACE)
+        (last,) = bench.look()
+        assert last["status"]["conditions"][0]["message"] == bench.detail("g") not in texts
+
+
+def test_what_changes_the_course_is_written_at_once() -> None:
+    with desk(*waiting_for_room()) as bench:
+        bench.look()
+        bench.add(stranger("t", on="a", cpu="500m")).settle()
+        bench.look()
+        bench.delete("s", "t").settle()
+        (patch,) = bench.look()
+        assert said(patch)[0] == "Inqueue"
+
+
+def test_a_group_that_the_watch_has_not_shown_is_written_when_it_does() -> None:
+    with desk(node("a")) as bench:
+        bench.add(gang("g", 5)).settle()
+        assert bench.look() == []
+        bench.show("g")
+        assert len(bench.look()) == 1
+
+
+def test_a_group_that_is_gone_is_not_written() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.reporter.forget(key("g"))
+        assert bench.look() == []
+
+
+# ---- writes that meet others, or fail
+
+
+def test_each_write_is_good_for_one_version() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        assert bench.look()[0]["metadata"]["resourceVersion"] == "1"
+        bench.add(queue("other"), nodes("b")).settle()
+        assert bench.look()[0]["metadata"]["resourceVersion"] == "2"
+
+
+def test_after_a_conflict_the_newest_copy_is_written() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        newer = _versioned(replace(bench.copies["g"], status=PodGroupStatus("", [Condition("X", "True")])), 2)
+        bench.copies["g"] = newer
+        (refused,) = bench.look()
+        assert refused["metadata"]["resourceVersion"] == "1"
+        assert bench.look() == []
+        bench.show("g")
+        (patch,) = bench.look()
+        assert patch["metadata"]["resourceVersion"] == "2"
+        assert [each["type"] for each in patch["status"]["conditions"]] == ["X", SCHEDULED]
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_a_write_that_failed_is_made_later(failures: int) -> None:
+    """Also when the writers have given it up, after two tries."""
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.api.fail("patch", *[ServerFault(500)] * failures)
+        for _ in range(failures + 1):
+            assert len(bench.look()) == 1
+            bench.advance(PAUSE)
+        assert bench.copies["g"].status.phase == "Pending"
+        assert bench.look() == []
+
+
+def test_a_final_refusal_is_not_repeated_for_ever() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.api.fail("patch", Forbidden(403))
+        assert len(bench.look()) == 1
+        assert bench.look() == []
+
+
+def test_nothing_is_written_while_another_leads() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.leading = False
+        assert bench.look() == []
+        bench.leading = True
+        assert len(bench.look()) == 1
+
+
+def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.fence.append(False)
+        assert bench.look() == []
+        bench.leading = False
+        assert bench.look() == []
+        bench.leading = True
+        assert len(bench.look()) == 1
+
+
+def test_the_newest_decision_is_written_however_old_the_request() -> None:
+    bench = Desk(node("a"), gang("g", 2))
+    bench.reporter.look(bench.decisions)
+    bench.start("g")
+    with bench.writing():
+        bench.flush()
+    ((_, patch),) = bench.api.done("patch")
+    assert said(patch)[0] == "Running"
+
+
+def test_what_the_api_has_by_then_is_not_written_again() -> None:
+    bench = Desk(node("a"), gang("g", 5))
+    bench.reporter.look(bench.decisions)
+    condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, bench.detail("g"))
+    bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
+    bench.show("g")
+    with bench.writing():
+        bench.flush()
+    assert bench.api.calls == []
+
+
+def test_a_group_gone_before_its_write_is_not_written() -> None:
+    bench = Desk(node("a"), gang("g", 5))
+    bench.reporter.look(bench.decisions)
+    bench.reporter.forget(key("g"))
+    with bench.writing():
+        bench.flush()
+    assert bench.api.calls == []
+
+
+def test_groups_of_one_have_nobody_to_tell() -> None:
+    with desk(node("a"), builders.pod("p")) as bench:
+        assert bench.look() == []
