@@ -6,7 +6,7 @@ a restart the watches rebuild all of it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
@@ -15,6 +15,7 @@ from extender.api import keys
 from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue
 from extender.domain.claims import Claim, Claims, Stage
 from extender.domain.decisions import Decisions, GroupDecision
+from extender.domain.grants import Grants, Losses, losses
 from extender.domain.nodes import NodeRecord
 from extender.domain.reasons import REFUSAL_PREFIX, Reason, Verdict
 from extender.domain.records import (
@@ -59,6 +60,7 @@ class Ledger:
         self._on_change = on_change
         self._claims = Claims()
         self._registry = Registry()
+        self._grants = Grants()
         self._shapes = Shapes()
         self._most_shapes = _FEW_SHAPES
         self._pods: dict[Uid, PodRecord] = {}
@@ -214,14 +216,17 @@ class Ledger:
             pod = self._pods.get(uid)
             return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
 
-    def could_lose(self, uids: Sequence[Uid]) -> bool:
-        """Whether these pods may be evicted together without breaking a gang or a start under way."""
+    def may_clear(self, claimant: Uid, victims: Mapping[str, Sequence[Uid]]) -> set[str]:
+        """The nodes whose victims a pod of others may evict without breaking a gang or a start under way."""
         with self._lock:
-            victims = [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
-            if any((claim := self._claims.get(pod.uid)) and _in_flight(claim) for pod in victims):
-                return False
-            losses = Counter(pod.group for pod in victims)
-            return all(self._registry.group(key).could_lose(lost) for key, lost in losses.items())
+            promised = self._grants.losses(claimant, self._pods, self._clock())
+            options = {
+                node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
+                for node, uids in victims.items()
+            }
+            granted = {node: pods for node, pods in options.items() if self._could_lose(pods, promised)}
+            self._grants.give(claimant, granted, self._clock())
+            return set(granted)
 
     def pod(self, uid: Uid) -> PodRecord | None:
         return self._pods.get(uid)
@@ -342,6 +347,18 @@ class Ledger:
                 for node in self._claims.table().nodes
                 if node
             ]
+
+    def _could_lose(self, victims: Sequence[PodRecord], promised: Losses) -> bool:
+        """Whether these may go together, besides what others were promised."""
+        if any((claim := self._claims.get(pod.uid)) and _in_flight(claim) for pod in victims):
+            return False
+        lost = promised + losses(victims)
+        return all(
+            self._registry.group(key).could_lose(
+                Counter({role: n for (of, role), n in lost.items() if of == key})
+            )
+            for key in {pod.group for pod in victims}
+        )
 
     # ---- inside: pods
 

@@ -4,7 +4,7 @@ A view is rebuilt only when something about its group changed; the sums of a que
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from extender.api import keys
 from extender.domain.claims import Claims
@@ -70,11 +70,14 @@ class Group:
         enough = len(self.standing) >= self.needs[0]
         return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
 
-    def could_lose(self, members: int) -> bool:
-        """Whether the group stands, and still would with so many members less. A group of one is no gang."""
+    def could_lose(self, lost: Mapping[str, int]) -> bool:
+        """Whether the group stands, and still would with so many members of each role less. A group of one is
+        no gang."""
         if self.waits_for_nobody:
             return True
-        return self.is_quorate() and len(self.standing) - members >= self.needs[0]
+        left = Counter(self.standing.values())
+        left.subtract(lost)
+        return self.is_quorate() and whole(*self.needs, left, left.total())
 
     @property
     def waits_for_nobody(self) -> bool:

@@ -77,9 +77,11 @@ class SchedulerVerbs:
         if self._ledger.owns(args.pod):
             return PreemptionResult({})
         candidates = _candidates(args)
-        return PreemptionResult(
-            {node: victims for node, victims in candidates.items() if self._spares_gangs(victims)}
+        clear = self._ledger.may_clear(
+            Uid(args.pod.metadata.uid),
+            {node: [Uid(each.uid) for each in victims.pods or ()] for node, victims in candidates.items()},
         )
+        return PreemptionResult({node: victims for node, victims in candidates.items() if node in clear})
 
     def _bind(self, args: BindingArgs, caller: Caller) -> str:
         pod = self._ledger.pod(Uid(args.pod_uid)) or self._look_up(args)
@@ -105,9 +107,6 @@ class SchedulerVerbs:
             return ANOTHER_UID
         self._newcomers.meet(found)
         return self._ledger.pod(Uid(args.pod_uid)) or UNREADABLE
-
-    def _spares_gangs(self, victims: MetaVictims) -> bool:
-        return self._ledger.could_lose([Uid(victim.uid) for victim in victims.pods or ()])
 
 
 def _given(value: msgspec.Raw) -> msgspec.Raw | None:

@@ -72,6 +72,21 @@ def test_a_member_that_its_gang_can_spare_gives_way(
     assert sorted(map(str, (stage.phases([name]) for name in gang))).count("{'Running'}") == 2
 
 
+def test_of_two_urgent_pods_at_once_only_as_many_are_served_as_the_gang_can_spare(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, urgent: Json
+) -> None:
+    """The second one is judged before anything shows that the first one's victim is going."""
+    stage.nodes(6, cpu="2")
+    gang = stage.gang("a", 6, min_member=4, cpu="2", gated=True)
+    stage.wait_phase(gang)
+    pods = stage.pods("urgent", 4, cpu="2", **urgent)
+    wait_for(lambda: len(stage.bound(pods)) >= 2, what="two are served")
+    waiting = [name for name in pods if name not in stage.bound(pods)]
+    wait_for(lambda: all(_is_refused(stage, name) for name in waiting), what="the others have been tried")
+    assert len([name for name in gang if stage.phases([name]) == {"Running"}]) == 4
+    assert len(stage.bound(pods)) == 2
+
+
 def test_an_urgent_member_evicts_nobody(stage: Stage, scheduler: KubeScheduler, urgent: Json) -> None:
     """Ours wait for their turn, however important: what is taken back for a group is Muster's to choose."""
     stage.nodes(2, cpu="2")

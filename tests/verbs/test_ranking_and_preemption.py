@@ -1,8 +1,9 @@
 """Prioritize packs; preempt protects gangs, and evicts nobody for pods of ours."""
 
 import pytest
+from msgspec.structs import replace
 
-from extender.api.objects import Pod
+from extender.api.objects import Pod, PodStatus
 from extender.api.protocol import (
     ExtenderArgs,
     FullVictims,
@@ -11,7 +12,7 @@ from extender.api.protocol import (
     PreemptionArgs,
     Victim,
 )
-from tests.domain.builders import node, pod, stranger
+from tests.domain.builders import group, node, pod, stranger
 from tests.domain.world import gang, nodes
 from tests.verbs.stage import Stage, raw
 
@@ -32,6 +33,14 @@ def running_gang(size: int = 3, min_member: int = 2) -> Stage:
     if size > min_member:
         stage.scheduler_takes(*stage.plan("g")).run(*(f"g-{n}" for n in range(size)))
     stage.settle()
+    return stage
+
+
+def crowded_gang(size: int, min_member: int) -> Stage:
+    """The same on one node."""
+    stage = Stage(node("n", cpu="16"), gang("g", size, min_member=min_member))
+    stage.start("g")
+    stage.scheduler_takes(*stage.plan("g")).run(*(f"g-{n}" for n in range(size))).settle()
     return stage
 
 
@@ -93,6 +102,37 @@ def test_a_candidate_is_dropped_for_one_of_several_gangs() -> None:
     stage.scheduler_takes(*stage.plan("loose")).run("loose-0", "loose-1").settle()
     assert survivors(stage, stranger("p"), a=victims("loose-0")) != {}
     assert survivors(stage, stranger("p"), a=victims("loose-0", "tight-0")) == {}
+
+
+def test_a_second_preemption_reckons_with_the_first() -> None:
+    """The scheduler evicts some time after it was told that it may."""
+    stage = crowded_gang(size=4, min_member=2)
+    free = {"a": victims("g-0"), "b": victims("g-1")}
+    assert survivors(stage, stranger("p"), **free) == free
+    assert survivors(stage, stranger("q"), **free) == free
+    assert survivors(stage, stranger("r"), **free) == {}, "two may go, and were promised"
+    assert survivors(stage, stranger("q"), **free) == free, "nobody stands in his own way"
+    stage.pass_time(31.0)
+    assert survivors(stage, stranger("r"), **free) == free, "nobody went"
+
+
+def test_a_preemption_that_is_over_stands_in_nobodys_way() -> None:
+    stage = crowded_gang(size=4, min_member=2)
+    assert survivors(stage, stranger("p"), a=victims("g-0"), b=victims("g-1", "g-2")) != {}
+    assert survivors(stage, stranger("q"), a=victims("g-3")) == {}, "it may be two that go"
+    stage.add(replace(stranger("p"), status=PodStatus(nominated_node_name="a")))
+    assert survivors(stage, stranger("q"), a=victims("g-3")) != {}, "it is one"
+    stage.delete("g-0").add(stranger("p", on="a"))
+    assert survivors(stage, stranger("r"), a=victims("g-3")) == {}, "promised to the second one"
+
+
+def test_a_role_that_the_gang_needs_is_not_spared() -> None:
+    stage = Stage(node("a"), group("g", 2, roles={"driver": 1}))
+    stage.add(pod("driver", "g", role="driver"), *(pod(f"worker-{n}", "g") for n in range(3)))
+    stage.start("g").scheduler_takes(*stage.plan("g")).settle()
+    assert survivors(stage, stranger("p"), a=victims("driver"), b=victims("worker-0")) == {
+        "b": victims("worker-0")
+    }
 
 
 def test_candidates_that_hit_a_start_under_way_are_dropped() -> None:
