@@ -19,7 +19,9 @@ from extender.sim.scheduler.extender import Extender, Heard
 from extender.sim.scheduler.loop import Scheduler
 
 _UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
-_QUIET = 1.0  # seconds: Muster decides within 50 ms of a change, and tries again what failed within 0.5
+_QUIET = (
+    2.0  # seconds: Muster decides within 50 ms of a change, and writes the status of queues once a second
+)
 
 
 class Embedded:

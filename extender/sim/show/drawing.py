@@ -44,7 +44,7 @@ def frame(picture: Picture, turns: Sequence[Turn], head: Sequence[str], paper: P
     """All that is shown at one moment, no higher than the paper."""
     lines = [Line(text, "dim") for text in head]
     lines += [Line(cpu_in_use(picture)), Line(""), *queue_lines(picture, paper), Line("")]
-    latest = turn_lines(turns[-_TURNS:], paper)[-_TURNS:]
+    latest = [Line(turn_text(turn, turn.brief, paper)[0]) for turn in turns[-_TURNS:]]
     room = paper.height - len(lines) - len(latest) - 3
     lines += _gang_lines(picture, paper, max(room, 3))
     if latest:
@@ -132,14 +132,10 @@ def _counts(gangs: Iterable[Gang]) -> str:
 # ---- what happened
 
 
-def turn_lines(turns: Iterable[Turn], paper: Paper) -> list[Line]:
-    return [Line(text) for turn in turns for text in turn_text(turn, paper)]
-
-
-def turn_text(turn: Turn, paper: Paper) -> list[str]:
+def turn_text(turn: Turn, text: str, paper: Paper) -> list[str]:
     when = f"{turn.second:6.1f} s  "
     name = turn.gang.partition("/")[2]
-    first, *rest = paper.wrapped(f"{name} {turn.text}", " " * len(when))
+    first, *rest = paper.wrapped(f"{name} {text}", " " * len(when))
     return [when + first.lstrip(), *rest]
 
 

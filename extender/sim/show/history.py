@@ -21,11 +21,12 @@ _OWN_FAULT = (
 
 
 class Turn(NamedTuple):
-    """`second` is since the beginning."""
+    """`second` is since the beginning; `brief` is for where the reason is shown anyway."""
 
     second: float
     gang: str
     text: str
+    brief: str
 
 
 class Story(NamedTuple):
@@ -53,13 +54,14 @@ class History:
         present = {gang.key: gang for gang in picture.gangs}
         for key in self._states.keys() - present.keys():
             del self._states[key]
-            yield Turn(second, key, "was deleted")
+            yield Turn(second, key, "was deleted", "was deleted")
         for key, gang in present.items():
             state = (state_of(gang), gang.part.reason)
             if self._states.get(key) != state and state != ("waits", ""):
                 self._states[key] = state
                 self._tell_story(gang, second)
-                yield Turn(second, key, told(gang, picture))
+                brief = f"waits: {gang.part.reason}" if gang.waits else told(gang, picture)
+                yield Turn(second, key, told(gang, picture), brief)
 
     def _tell_story(self, gang: Gang, second: float) -> None:
         story = self.stories.get(gang.key, Story(second))

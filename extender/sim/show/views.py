@@ -48,7 +48,7 @@ class Lines:
 
     def show(self, picture: Picture, turns: Sequence[Turn], new: Sequence[Turn]) -> None:
         for turn in new:
-            self._write(turn_text(turn, self._paper))
+            self._write(turn_text(turn, turn.text, self._paper))
 
     def end(self, lines: Sequence[str]) -> None:
         self._write(["", *lines])
@@ -72,7 +72,8 @@ class Screen:
     def begin(self, head: Sequence[str]) -> None:
         self._head = head
         self._stream.write(_HIDE)
-        self._rewrite([self._coloured(Line(text, "dim")) for text in head])
+        lines = [*(Line(text, "dim") for text in head), Line("Starting ...")]
+        self._rewrite([self._coloured(Line(self._paper.cut(line.text), line.style)) for line in lines])
 
     def show(self, picture: Picture, turns: Sequence[Turn], new: Sequence[Turn]) -> None:
         self._follow_size()
