@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from extender.domain.decide import decide
 from extender.domain.decisions import Decisions
@@ -56,21 +57,32 @@ class Cycle:
     def _run(self) -> None:
         while not self._stopping.is_set():
             started = self._clock()
-            try:
-                self.once()
-            except Exception:
-                log.exception("a cycle stumbled")
+            self.once()
             self._stopping.wait(_rest(self._clock() - started))
             self._changed.wait(self._until_next())
 
     def once(self) -> None:
-        """Decide if anything changed or is due, and let the listeners look."""
+        """Decide if anything changed or is due, and let the listeners look. None who stumbles keeps others
+        from it, but such a cycle is no sign of life."""
         self._changed.clear()
+        stumbled = self._stumbles(self._decide_if_due)
+        for listener in self._listeners:
+            stumbled |= self._stumbles(partial(listener, self._ledger.decisions))
+        if not stumbled:
+            self.last_run = self._clock()
+
+    @staticmethod
+    def _stumbles(part: Callable[[], None]) -> bool:
+        try:
+            part()
+        except Exception:
+            log.exception("a cycle stumbled")
+            return True
+        return False
+
+    def _decide_if_due(self) -> None:
         if self._ready() and self._is_due():
             self._decide()
-        for listener in self._listeners:
-            listener(self._ledger.decisions)
-        self.last_run = self._clock()
 
     def _is_due(self) -> bool:
         wake_at = self._ledger.decisions.wake_at
@@ -79,9 +91,9 @@ class Cycle:
     def _decide(self) -> None:
         started = self._clock()
         snapshot = self._ledger.snapshot()
-        self._seen = snapshot.version
         decisions = decide(snapshot, self._ledger.decisions)
         self._ledger.publish(decisions)
+        self._seen = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()
         verdicts = Counter((each.verdict, each.reason or "") for each in decisions.groups.values())
