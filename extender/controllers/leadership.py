@@ -43,16 +43,16 @@ class Leadership:
         self._stopping = threading.Event()
 
     def leads(self) -> bool:
-        return self._clock() < self._until
+        return self._clock() < self._until and not self._stopping.is_set()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="leadership", daemon=True).start()
 
     def stop(self) -> None:
-        self._until = self._clock()
         self._stopping.set()
 
     def _run(self) -> None:
+        self.look()
         while not self._stopping.wait(_PERIOD):
             self.look()
 
