@@ -1,0 +1,194 @@
+"""The cycle: decides when something changed or time matters, and tells everybody."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Condition, Event, RLock
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.controllers.cycle import Cycle, Listener
+from extender.domain.decide import decide as decide_truly
+from extender.domain.decisions import Decisions
+from extender.domain.ledger import Ledger
+from extender.domain.reasons import Verdict
+from extender.domain.records import Ownership
+from extender.domain.snapshot import Snapshot
+from tests.domain.builders import SCHEDULER, node, pod
+from tests.domain.world import gang, key
+
+PATIENCE = 10.0
+SECONDS = 1000.0
+
+
+class Wheel:
+    """A cycle over a ledger; `seen` are the decisions that a listener was shown."""
+
+    def __init__(self, *others: Listener) -> None:
+        self.now = SECONDS
+        self.isready = True
+        self.seen: list[Decisions] = []
+        self.ledger = Ledger(
+            Ownership(frozenset({SCHEDULER})),
+            clock=lambda: self.now,
+            lock=RLock(),
+            on_change=lambda: self.cycle.poke(),
+        )
+        self.changed = Condition()
+        self.cycle = Cycle(
+            self.ledger, (*others, self._look), ready=lambda: self.isready, clock=lambda: self.now
+        )
+
+    def _look(self, decisions: Decisions) -> None:
+        with self.changed:
+            self.seen.append(decisions)
+            self.changed.notify_all()
+
+    def once(self) -> Decisions:
+        self.cycle.once()
+        return self.seen[-1]
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, PATIENCE)
+
+    @contextmanager
+    def turning(self) -> Iterator[None]:
+        self.cycle.start()
+        try:
+            yield
+        finally:
+            self.cycle.stop()
+
+
+def settled(wheel: Wheel) -> Decisions:
+    """Publishing a plan is a change too; then nothing is."""
+    wheel.once()
+    return wheel.once()
+
+
+def test_what_changed_is_decided_and_shown() -> None:
+    wheel = Wheel()
+    wheel.ledger.set_node(node("a"))
+    wheel.ledger.set_pod(pod("p"))
+    assert wheel.once().groups[key("pod:p")].verdict is Verdict.STARTING
+
+
+def test_what_did_not_change_is_shown_but_not_decided_again() -> None:
+    wheel = Wheel()
+    wheel.ledger.set_pod(pod("p"))
+    before = settled(wheel)
+    assert wheel.once() is before
+    assert len(wheel.seen) == 3
+
+
+def test_many_changes_make_one_decision() -> None:
+    wheel = Wheel()
+    for n in range(100):
+        wheel.ledger.set_pod(pod(f"p{n}"))
+    assert len(wheel.once().groups) == 100
+    assert len({id(each) for each in wheel.seen}) == 1
+
+
+def test_before_the_cluster_is_read_nothing_is_decided() -> None:
+    wheel = Wheel()
+    wheel.isready = False
+    wheel.ledger.set_pod(pod("p"))
+    assert wheel.once().groups == {}
+    wheel.isready = True
+    assert len(wheel.once().groups) == 1
+
+
+def test_time_alone_is_a_reason_to_decide_again() -> None:
+    wheel = Wheel()
+    wheel.ledger.set_node(node("a", cpu="1"))
+    group, _, missing = gang("g", 2)
+    wheel.ledger.set_group(group)
+    wheel.ledger.set_pod(pod("g-0", "g", on="a"))
+    wheel.ledger.set_pod(missing)
+    before = settled(wheel)
+    assert before.wake_at is not None
+    wheel.now = before.wake_at - 0.1
+    assert wheel.once() is before
+    wheel.now = before.wake_at
+    assert wheel.once() is not before
+
+
+def test_the_time_of_its_last_run_is_known() -> None:
+    wheel = Wheel()
+    wheel.now += 7
+    assert wheel.cycle.last_run == SECONDS
+    wheel.once()
+    assert wheel.cycle.last_run == SECONDS + 7
+
+
+# ---- the thread
+
+
+def test_a_change_wakes_it() -> None:
+    wheel = Wheel()
+    with wheel.turning():
+        wheel.wait_for(lambda: bool(wheel.seen))
+        wheel.ledger.set_pod(pod("p"))
+        wheel.wait_for(lambda: key("pod:p") in wheel.seen[-1].groups)
+
+
+def test_listeners_look_now_and_then_without_any_change() -> None:
+    wheel = Wheel()
+    with wheel.turning():
+        wheel.wait_for(lambda: len(wheel.seen) >= 3)
+    assert len({id(each) for each in wheel.seen}) <= 2
+
+
+def test_what_changes_while_it_decides_is_seen_by_the_next() -> None:
+    inside, outside = Event(), Event()
+
+    def dawdle(decisions: Decisions) -> None:
+        if not inside.is_set():
+            inside.set()
+            assert outside.wait(PATIENCE)
+
+    wheel = Wheel(dawdle)
+    with wheel.turning():
+        assert inside.wait(PATIENCE)
+        for n in range(50):
+            wheel.ledger.set_pod(pod(f"p{n}"))
+        outside.set()
+        wheel.wait_for(lambda: len(wheel.seen[-1].groups) == 50 if wheel.seen else False)
+    assert {len(each.groups) for each in wheel.seen} == {0, 50}
+
+
+def stumble(decisions: Decisions) -> None:
+    raise RuntimeError("ouch")
+
+
+def test_a_listener_that_stumbles_neither_ends_it_nor_keeps_others_from_looking() -> None:
+    wheel = Wheel(stumble)
+    with capture_logs() as logs, wheel.turning():
+        wheel.wait_for(lambda: len(wheel.seen) >= 2)
+    assert {line["event"] for line in logs} == {"a cycle stumbled"}
+
+
+def test_a_decision_that_stumbles_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [RuntimeError("ouch")]
+
+    def decide(snapshot: Snapshot, previous: Decisions) -> Decisions:
+        if failures:
+            raise failures.pop()
+        return decide_truly(snapshot, previous)
+
+    monkeypatch.setattr("extender.controllers.cycle.decide", decide)
+    wheel = Wheel()
+    wheel.ledger.set_pod(pod("p"))
+    with capture_logs() as logs:
+        assert wheel.once().groups == {}
+        assert key("pod:p") in wheel.once().groups
+    assert [line["event"] for line in logs] == ["a cycle stumbled"]
+
+
+def test_a_cycle_that_stumbles_is_no_sign_of_life() -> None:
+    wheel = Wheel(stumble)
+    wheel.now += 7
+    with capture_logs():
+        wheel.once()
+    assert wheel.cycle.last_run == SECONDS
