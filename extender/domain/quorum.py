@@ -5,11 +5,11 @@ minMember (then they are wishes, as in Volcano).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from extender.domain.records import PodRecord
+from extender.domain.records import PodRecord, Uid
 from extender.domain.snapshot import GroupView
 
 
@@ -30,9 +30,10 @@ def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[st
     return members >= min_member and all(roles[role] >= n for role, n in needed.items())
 
 
-def missing(group: GroupView) -> Missing:
-    """The members to start next so that the group stands: pinned ones first, then those with a plan."""
-    candidates = [pod for pod, _ in group.pinned] + _by_preference(group)
+def missing(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
+    """The members to start next so that the group stands: pinned ones first, then those with a plan, then
+    those known to be `fitting`."""
+    candidates = [pod for pod, _ in group.pinned] + _by_preference(group, fitting)
     needed = dict(binding_roles(group.min_member, group.min_task_member))
     for pod in group.placed:
         needed[pod.role] = needed.get(pod.role, 0) - 1
@@ -42,8 +43,11 @@ def missing(group: GroupView) -> Missing:
     return Missing(members, _absent(group, needed, still - len(spare)))
 
 
-def _by_preference(group: GroupView) -> list[PodRecord]:
-    return sorted(group.waiting, key=lambda pod: (pod.uid not in group.planned, -pod.priority, pod.name))
+def _by_preference(group: GroupView, fitting: Collection[Uid]) -> list[PodRecord]:
+    def turn(pod: PodRecord) -> tuple[bool, bool, int, str]:
+        return (pod.uid not in group.planned, pod.uid not in fitting, -pod.priority, pod.name)
+
+    return sorted(group.waiting, key=turn)
 
 
 def _for_roles(

@@ -95,6 +95,15 @@ class Space:
             self.give_back(pods, plan)
         return plan is not None
 
+    def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
+        """Which of `pods` would find room beside each other: as many as can be, so the smallest shapes come
+        first. Takes nothing."""
+        self._together = _wanting_company(pods)
+        plan = self._place(self._batches(pods)[::-1], partly=True) or {}
+        self._together = {}
+        self.give_back(pods, plan)
+        return frozenset(plan)
+
     def take_node(self, pod: PodRecord, node: str) -> bool:
         """Take room for `pod` on a given node, if it fits there."""
         row = self.nodes.row.get(node)

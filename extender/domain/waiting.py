@@ -99,7 +99,7 @@ class _Admission:
         head = self._head.get(group.queue)
         if head is not None:
             return _waits(group, Reason.BEHIND_OTHERS, f"{head} goes first in queue {group.queue}")
-        members = missing(group).members
+        members = self._members(group)
         obstacle = self._ceiling(group, members) or self._window(group, members)
         if obstacle is None and not lending:
             above = self._round.over_share(group.queue, requests_of(members))
@@ -115,6 +115,13 @@ class _Admission:
             if decision.reason in _WAITS_FOR_ROOM and not lending:
                 self._round.claimants.append(group)
         return decision
+
+    def _members(self, group: GroupView) -> Sequence[PodRecord]:
+        """Whom to start. A group with more members than it needs starts without those that find no node."""
+        members, shapes = missing(group).members, {pod.shape for pod in group.waiting}
+        if len(members) == len(group.waiting) or len(shapes) == 1 or self._round.space.could_place(members):
+            return members
+        return missing(group, self._round.space.fitting(group.waiting)).members
 
     def _ceiling(self, group: GroupView, members: Sequence[PodRecord]) -> GroupDecision | None:
         asked = requests_of(members)

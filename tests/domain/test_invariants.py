@@ -95,7 +95,8 @@ def test_plans_never_take_a_queue_above_its_ceiling(world: World) -> None:
 def test_a_gang_is_planned_whole_or_not_at_all(world: World) -> None:
     decisions = decide(world.ledger.snapshot())
     for key, view in world.ledger.snapshot().groups.items():
-        decision, wanted = decisions.groups[key], missing(view)
+        decision = decisions.groups[key]
+        wanted = missing(view, fitting=decision.plan)
         if decision.verdict is Verdict.STARTING and not view.placed:
             assert decision.plan.keys() == {each.uid for each in wanted.members}
         if decision.verdict is Verdict.WAITING:
