@@ -101,9 +101,10 @@ def _mapping(row: Vector, names: Sequence[str]) -> dict[str, float]:
 
 
 def share(allocated: Resources, deserved: Amounts) -> float:
-    """How much of what it deserves a queue holds, in its dominant resource."""
+    """How much of what it deserves a queue holds, in its dominant resource. Whoever deserves nothing and
+    holds something has its share."""
     ratios = (allocated.get(name, 0) / due for name, due in deserved.items() if due >= EPSILON)
-    return max(ratios, default=0.0)
+    return max(ratios, default=1.0 if any(allocated.values()) else 0.0)
 
 
 def within(asked: Resources, allocated: Resources, limit: Amounts, but: frozenset[str] = frozenset()) -> bool:
