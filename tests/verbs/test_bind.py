@@ -1,6 +1,7 @@
 """Bind before it reaches the barrier: what is refused at once, and pods that the watch has not shown."""
 
 from extender.api.protocol import BindingArgs
+from extender.domain.claims import Stage as ClaimStage
 from extender.domain.reasons import REFUSAL_PREFIX, Reason
 from extender.kube.errors import Forbidden, Unreachable
 from extender.verbs.barrier import POD_GONE
@@ -82,6 +83,17 @@ def test_an_unknown_pod_that_cannot_be_read_is_refused() -> None:
     assert refusal(stage) == UNREADABLE
 
 
-def test_a_pod_that_is_not_ours_is_refused() -> None:
-    stage = Stage(node("a"), stranger("s"))
-    assert refusal(stage, "s", uid="uid-s") == f"{REFUSAL_PREFIX}{Reason.NOT_READY}"
+def test_a_pod_that_is_not_ours_is_bound_whatever_we_think_of_the_node() -> None:
+    stage = Stage(node("a"), gang("g", 4), stranger("s"))
+    assert stage.plan("g")
+    assert refusal(stage, "s", uid="uid-s") == ""
+    assert [(hold.pod.name, hold.node) for hold in stage.posted] == [("s", "a")]
+    assert (stage.stage("s"), stage.barrier.held()) == (ClaimStage.BOUND, [])
+
+
+def test_a_pod_that_is_not_ours_is_told_when_its_binding_failed() -> None:
+    with Stage(node("a"), stranger("s"), withholds=True).calls() as stage:
+        call = stage.call("s", "a")
+        stage.wait_for(lambda: len(stage.posted) == 1)
+        stage.posted[0].finish("no")
+        assert started(call) == ["no"]

@@ -96,6 +96,12 @@ def test_candidates_that_break_a_running_gang_are_dropped(lost: tuple[str, ...])
     assert kept == {"b": victims("other")}
 
 
+def test_others_may_evict_groups_of_one() -> None:
+    stage = Stage(nodes("a"), pod("p"))
+    stage.scheduler_takes("p").run("p").settle()
+    assert survivors(stage, stranger("s"), a=victims("p")) == {"a": victims("p")}
+
+
 def test_a_candidate_is_dropped_for_one_of_several_gangs() -> None:
     stage = Stage(nodes("a", "b"), gang("loose", 2, min_member=1), gang("tight", 2))
     stage.start("loose", "tight")
