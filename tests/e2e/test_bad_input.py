@@ -1,0 +1,92 @@
+"""What nobody should ask, asked of the running server; and its end while it holds calls."""
+
+import json
+from typing import Any
+
+import urllib3
+
+from tests.e2e.harness import objects
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+NOBODY = "00000000-0000-0000-0000-000000000000"
+
+
+def test_filter_judges_a_pod_that_the_cache_does_not_know(stage: Stage, muster: Muster) -> None:
+    """From the request alone; not ours passes, ours waits."""
+    stage.nodes(2, cpu="4")
+    for scheduler, expected in (("default-scheduler", ["n0", "n1"]), ("muster", [])):
+        pod = objects.pod("unheard-of", namespace=stage.namespace, scheduler=scheduler, group="nothing")
+        pod["metadata"]["uid"] = NOBODY
+        answer = _ask(muster, "filter", {"Pod": pod, "Nodes": None, "NodeNames": ["n0", "n1"]})
+        assert (answer["NodeNames"], answer["Error"]) == (expected, "")
+
+
+def test_bind_refuses_what_makes_no_sense_in_words(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(1, cpu="4")
+    (bound,) = stage.pods("bound", 1)
+    stage.wait_phase([bound])
+    (waiting,) = stage.pods("waiting", 1, cpu="8")
+    uid = stage.pod(waiting)["metadata"]["uid"]
+    wait_for(lambda: _knows(muster, stage, waiting), what="the pod is known")
+    assert "unknown" in _bind(muster, stage, waiting, uid, "no-such-node")
+    assert "replaced" in _bind(muster, stage, waiting, NOBODY, "n0")
+    assert "gone" in _bind(muster, stage, "no-such-pod", NOBODY, "n0")
+    assert "already bound" in _bind(muster, stage, bound, stage.pod(bound)["metadata"]["uid"], "n0")
+    assert "NeverFits" in _bind(muster, stage, waiting, uid, "n0")
+    assert stage.bound([waiting]) == {}
+
+
+def test_bad_requests_are_told_what_is_wrong(stage: Stage, muster: Muster) -> None:
+    assert _post(muster, "filter", b'{"Pod": {"metadata": 1}}').status == 400
+    assert _post(muster, "filter", b"{").status == 400
+    assert _post(muster, "juggle", b"{}").status == 404
+    assert _post(muster, "filter", b"{}", method="GET").status == 405
+    assert _post(muster, "filter", b" " * (16 * 1024 * 1024 + 1)).status == 413
+    assert muster.ready()
+
+
+def test_a_stop_answers_all_that_is_held(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
+    """Two of three wait at the barrier for one that cannot come. The scheduler gets an answer for each, and
+    the gang starts when Muster is back and the third one can come."""
+    stage.nodes(2, cpu="4")
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "nowhere"}}
+    held = stage.gang("a", 2, min_member=3, gated=True)
+    stuck = stage.pods("stuck", 1, group="a", gated=True, volumes=[volume])
+    wait_for(lambda: muster.metric("muster_held_binds") == 2, what="two are held")
+    assert muster.stop() == 0
+    told = [line for line in scheduler.process.tail(1000).splitlines() if "Muster is stopping" in line]
+    assert all(any(f"/{name}" in line for line in told) for name in held), "the scheduler was told of both"
+    assert stage.bound([*held, *stuck]) == {}
+    stage.delete_pods(stuck)
+    muster.start()
+    replaced = stage.pods("able", 1, group="a", gated=True)
+    stage.wait_phase([*held, *replaced])
+
+
+def _bind(muster: Muster, stage: Stage, name: str, uid: str, node: str) -> str:
+    """The error's words. The status is 200 all the same: the scheduler reads no other."""
+    asked = {"PodName": name, "PodNamespace": stage.namespace, "PodUID": uid, "Node": node}
+    return str(_ask(muster, "bind", asked)["Error"])
+
+
+def _ask(muster: Muster, verb: str, body: Json) -> Json:
+    answer = _post(muster, verb, json.dumps(body).encode())
+    assert answer.status == 200, answer.data
+    found: Json = json.loads(answer.data)
+    return found
+
+
+def _post(muster: Muster, verb: str, body: bytes, method: str = "POST") -> urllib3.BaseHTTPResponse:
+    with urllib3.PoolManager(retries=False, timeout=30) as pool:
+        return pool.request(method, f"http://{muster.address}/v1/{verb}", body=body)
+
+
+def _knows(muster: Muster, stage: Stage, name: str) -> bool:
+    known: list[Json] = muster.debug("/debug/podgroups")
+    return any(each["podGroup"] == f"{stage.namespace}/pod:{name}" and each["verdict"] for each in known)
