@@ -515,9 +515,10 @@ class Ledger:
             self._replan_pod(group, pod, decision, version)
 
     def _replan_pod(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
-        """Bring a waiting member's claim in line with its group's decision, made on `version`."""
+        """Bring a waiting member's claim in line with its group's decision, made on `version`. One that a
+        bind call holds ends with the call."""
         claim, node = self._claims.get(pod.uid), decision.plan.get(pod.uid)
-        if claim is not None and claim.stage >= Stage.POSTED:
+        if claim is not None and claim.stage >= Stage.HELD:
             return
         is_newer = claim is not None and claim.version > version
         if claim is not None and claim.stage.pinned and (is_newer or decision.verdict is not Verdict.WAITING):

@@ -7,7 +7,8 @@ This is a Permit stage for stock schedulers. Each held call is woken once, with 
       ├────► the caller hung up, the pod is gone  ──► claim freed, nothing is bound
       └────► its deadline, or the process ends    ──► error
 
-A failed hold costs the scheduler a patch and seconds of backoff, so only the members concerned are failed.
+A failed hold costs the scheduler a patch and seconds of backoff: only the members concerned are failed, and
+those of a large gang not all in one moment: the scheduler would serve nobody else for a long time.
 """
 
 import threading
@@ -33,6 +34,8 @@ BOUND_ELSEWHERE = f"{REFUSAL_PREFIX}the pod is already bound to another node"
 START_ENDED = f"{REFUSAL_PREFIX}the start of the group was given up"
 TOO_LATE = f"{REFUSAL_PREFIX}the group did not stand whole in time"
 _SWEEP_PERIOD = 0.5  # seconds
+_FAILURES_AT_ONCE = 50  # a failed call costs the scheduler a patch, and everyone that it refused a retry
+_FAILURES_PER_SECOND = 100
 _LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
 STOPPING = f"{REFUSAL_PREFIX}Muster is stopping"
 
@@ -87,6 +90,26 @@ class Hold:
         return self._verdict
 
 
+class Pace:
+    """So many at once, and so many a second on average."""
+
+    def __init__(self, at_once: int, per_second: float, clock: Callable[[], float]) -> None:
+        self._at_once = at_once
+        self._per_second = per_second
+        self._clock = clock
+        self._left = float(at_once)
+        self._filled = clock()
+
+    def take(self, wanted: int) -> int:
+        """How many of `wanted` may pass now."""
+        now = self._clock()
+        self._left = min(self._left + (now - self._filled) * self._per_second, self._at_once)
+        self._filled = now
+        taken = min(wanted, int(self._left))
+        self._left -= taken
+        return taken
+
+
 class Barrier:
     """`post` is given holds that may be bound, and finishes each of them; it must not wait."""
 
@@ -105,6 +128,8 @@ class Barrier:
         self._lock = threading.Lock()
         self._stopping = False
         self._sweep_at = 0.0
+        self._failing: set[GroupKey] = set()
+        self._pace = Pace(_FAILURES_AT_ONCE, _FAILURES_PER_SECOND, clock)
 
     def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
         """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound.
@@ -136,12 +161,15 @@ class Barrier:
 
     def obey(self, decisions: Decisions) -> None:
         """Bring the held calls in line with newly published decisions, and now and then with the world."""
-        for group in self._waiting_groups():
+        waiting = self._waiting_groups()
+        self._failing &= waiting
+        for group in waiting:
             decision = decisions.groups.get(group)
             if decision is None or decision.verdict is Verdict.WAITING:
                 reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
                 self._fail_group(group, reason)
             else:
+                self._failing.discard(group)
                 self.advance(group)
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + _SWEEP_PERIOD
@@ -233,11 +261,14 @@ class Barrier:
         return {hold.pod.group for hold in self._waiting()}
 
     def _fail_group(self, group: GroupKey, reason: Reason) -> None:
-        failed = [hold for hold in self._waiting() if hold.pod.group == group]
-        for hold in failed:
+        """Give up a start, as many calls at a time as the scheduler can digest while it serves others."""
+        waiting = [hold for hold in self._waiting() if hold.pod.group == group]
+        if group not in self._failing:
+            self._failing.add(group)
+            metrics.barrier_aborts.labels(reason).inc()
+            log.warning("a start was given up", group=group, reason=reason, held=len(waiting))
+        for hold in waiting[: self._pace.take(len(waiting))]:
             self._give_up(hold, START_ENDED)
-        metrics.barrier_aborts.labels(reason).inc()
-        log.warning("a start was given up", group=group, reason=reason, held=len(failed))
 
     def _give_up(self, hold: Hold, error: str) -> None:
         with self._lock:

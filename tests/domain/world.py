@@ -166,9 +166,19 @@ class World:
         for _ in range(_PATIENCE):
             decisions, before = self.decide(), self.ledger.version
             self.ledger.publish(decisions)
+            self._give_up_calls()
             if self.ledger.version == before:
                 return self
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
+
+    def _give_up_calls(self) -> None:
+        """As the barrier does with the held calls of groups that wait."""
+        for decision in self.decisions.groups.values():
+            if decision.verdict is Verdict.WAITING:
+                for pod in self.ledger.members(decision.key):
+                    claim = self.ledger.claim(pod.uid)
+                    if claim is not None and claim.stage is Stage.HELD:
+                        self.ledger.release(pod.uid)
 
     @property
     def decisions(self) -> Decisions:
