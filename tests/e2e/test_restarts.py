@@ -97,11 +97,13 @@ def test_muster_killed_between_two_bindings_undoes_a_gang_that_cannot_be_complet
 def test_a_scheduler_killed_at_the_barrier(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """Its held calls are hung up: nothing is bound for them."""
+    """Its held calls are hung up: nothing is bound for them, and nobody counts on them."""
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
+    assert _stages(muster) >= {"HELD"}
     scheduler.kill()
     muster.wait_held([])
+    wait_for(lambda: _stages(muster) == {"PLANNED"}, what="all claims given back, and planned again")
     gang.let_go()
     scheduler.start()
     stage.wait_phase(gang.pods, "Running")
@@ -209,6 +211,11 @@ def _killed_between_two_bindings(
     wait_for(lambda: len(stage.bound(gang)) == 1 and not proxy.left(), what="one of three bound")
     muster.kill()
     return gang, dead
+
+
+def _stages(muster: Muster) -> set[str]:
+    """How firm the claims on room are."""
+    return {claim["stage"] for node in muster.debug("/debug/nodes") for claim in node["claims"]}
 
 
 def _refused(stage: Stage, name: str) -> bool:
