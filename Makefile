@@ -38,8 +38,8 @@ e2e: $(READY)  ## the promises, on a real control plane (needs Go)
 bench: $(READY)  ## ratios against the stock scheduler on a real control plane (needs Go)
 	$(BIN)/python -m tests.bench $(ARGS)
 
-conformance: $(READY)  ## the field's cases, as data
-	$(BIN)/pytest tests/conformance $(ARGS)
+conformance: $(READY)  ## the field's cases, as data (CASES=FILE: those of another file)
+	@$(BIN)/python -m tests.conformance $(if $(CASES),"$(CASES)")
 
 image: ## build the container image (needs docker or another builder: make image BUILDER=podman)
 	$${BUILDER:-docker} build --tag kube-muster:$$($(PYTHON) -c 'import extender; print(extender.__version__)') .

@@ -1,0 +1,25 @@
+"""`python -m tests.conformance [FILE]`: the cases that fail with what differs, then how many of each kind."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.conformance.cases import DATA, BadCases, load
+from tests.conformance.judge import judge
+from tests.conformance.report import lines
+from tests.conformance.verdicts import Outcome
+
+
+def main(arguments: Sequence[str]) -> int:
+    try:
+        cases = load(Path(arguments[0]) if arguments else DATA)
+    except BadCases as fault:
+        print(fault, file=sys.stderr)  # noqa: T201
+        return 2
+    judged = [(case, judge(case)) for case in cases]
+    print("\n".join(lines(judged)))  # noqa: T201
+    return 1 if any(result.outcome is Outcome.FAILED for _, result in judged) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

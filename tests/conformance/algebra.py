@@ -1,0 +1,76 @@
+"""Kind `resource.op`: Volcano's operators on vectors, each put to the function that has its meaning here.
+
+Comparisons are the gates of the queues, the minimum is what `divide` gives a single queue (of what there is
+no more than it asks for: missing is zero; or than its capability: missing is infinite), the difference is the
+ledger's sum. Where no function of Muster has an operator's meaning, there is nothing to run.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from extender.domain.deserved import Claimant, divide, exceeded, within
+from extender.domain.resources import add
+from tests.conformance.amounts import amounts, differing, unequal, whole
+from tests.conformance.cases import Case
+from tests.conformance.verdicts import NoCounterpart
+
+_INFINITE = float("inf")
+
+
+def check_operator(case: Case) -> Iterator[str]:
+    match case.input["op"], case.input.get("missing", "zero"):
+        case "lessEqual", "zero":
+            return _less_equal(case)
+        case "lessEqualInRequestedDimensions", _:
+            return _less_equal_where_requested(case)
+        case "minPerDimension", missing:
+            return _minimum(case, missing)
+        case "diff", "zero":
+            return _difference(case)
+        case operator, missing:
+            raise NoCounterpart(f"operator {operator}, missing dimensions {missing}")
+
+
+def _less_equal(case: Case) -> Iterator[str]:
+    got = within(whole(case.input["left"]), {}, amounts(case.input["right"]))
+    yield from unequal("result", case.expect["result"], got)
+
+
+def _less_equal_where_requested(case: Case) -> Iterator[str]:
+    """`left` is what would be held: what is held already and the request together."""
+    left, limit = whole(case.input["left"]), amounts(case.input["right"])
+    request = case.input.get("request")
+    asked = left if request is None else whole(request)
+    held = dict(left)
+    add(held, asked, -1)
+    violated = exceeded(asked, held, limit)
+    yield from unequal("result", case.expect["result"], not violated)
+    yield from unequal("violated", sorted(case.expect["violated"]), sorted(violated))
+
+
+def _minimum(case: Case, missing: str) -> Iterator[str]:
+    left, right = whole(case.input["left"]), _finite(case.input["right"])
+    if missing == "zero":
+        unlimited = {name: left.get(name, 0) for name in _unlimited(case.input["right"])}
+        claimant = Claimant("q", 1, right | unlimited)
+    else:
+        claimant = Claimant("q", 1, left, right)
+    got = divide(left, [claimant])["q"].deserved
+    yield from differing("result", amounts(case.expect["result"]), got)
+
+
+def _finite(vector: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(n) for name, n in amounts(vector).items() if n != _INFINITE}
+
+
+def _unlimited(vector: Mapping[str, Any]) -> list[str]:
+    return [name for name, n in amounts(vector).items() if n == _INFINITE]
+
+
+def _difference(case: Case) -> Iterator[str]:
+    change = whole(case.input["left"])
+    add(change, whole(case.input["right"]), -1)
+    more = {name: float(n) for name, n in change.items() if n > 0}
+    less = {name: float(-n) for name, n in change.items() if n < 0}
+    yield from differing("increased", amounts(case.expect["increased"]), more)
+    yield from differing("decreased", amounts(case.expect["decreased"]), less)

@@ -1,0 +1,40 @@
+"""Amounts and their comparison. Cases write `cpuMilli` and `memoryBytes`, Muster `cpu` and `memory`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from extender.domain.resources import CPU, MEMORY
+
+TOLERANCE = 1.0  # of a millicore, a byte, a device
+_NAMES = {"cpuMilli": CPU, "memoryBytes": MEMORY}
+
+
+def amounts(vector: Mapping[str, Any]) -> dict[str, float]:
+    """A vector of a case by Muster's names. `scalars` may be a map of its own; "inf" is infinity."""
+    flat = {name: amount for name, amount in vector.items() if name != "scalars"}
+    flat |= vector.get("scalars") or {}
+    return {_NAMES.get(name, name): float(amount) for name, amount in flat.items()}
+
+
+def whole(vector: Mapping[str, Any]) -> dict[str, int]:
+    """The same in whole numbers, as requests and capacities are."""
+    return {name: int(amount) for name, amount in amounts(vector).items()}
+
+
+def differing(what: str, expected: Mapping[str, float], got: Mapping[str, float]) -> Iterator[str]:
+    """Where two vectors differ by more than the tolerance; what is missing is nothing."""
+    for name in sorted(expected.keys() | got.keys()):
+        wanted, there = expected.get(name, 0.0), got.get(name, 0.0)
+        if wanted != there and not abs(wanted - there) <= TOLERANCE:
+            yield f"{what} {name}: expected {wanted:.10g}, got {there:.10g}"
+
+
+def unequal(what: str, expected: object, got: object) -> Iterator[str]:
+    if expected != got:
+        yield f"{what}: expected {expected}, got {got}"
+
+
+def apart(what: str, expected: float, got: float) -> Iterator[str]:
+    """Where two ratios differ."""
+    if abs(expected - got) > 1e-6:
+        yield f"{what}: expected {expected:.6g}, got {got:.6g}"

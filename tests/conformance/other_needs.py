@@ -1,0 +1,50 @@
+"""What cases of the smaller kinds need that no gate of Muster has."""
+
+from extender.domain.resources import asked, offered, total
+from tests.conformance.cases import Case
+
+_DEFAULT_FACTOR = 1.2  # of Volcano's overcommit plugin, also in place of a factor below 1
+
+
+def compares_with_infinity(case: Case) -> bool:
+    return case.kind == "resource.op" and (case.input["op"], case.input.get("missing")) == (
+        "lessEqual",
+        "infinity",
+    )
+
+
+def takes_unnamed_for_nothing(case: Case) -> bool:
+    """Whether cpu or memory that the right side lacks, or has none of, is to count as nothing although what
+    is missing counts as infinite: there is such a rule for other resources only."""
+    if case.kind != "resource.op" or case.input["op"] != "minPerDimension":
+        return False
+    if case.input.get("missing") != "infinity":
+        return False
+    left, right = case.input["left"], case.input["right"]
+    return any(left.get(name, 0) > 0 and not right.get(name) for name in ("cpuMilli", "memoryBytes"))
+
+
+def shares_nothing(case: Case) -> bool:
+    """Whether nothing is deserved and nothing held."""
+    if case.kind != "queue.share":
+        return False
+    deserved, held = offered(case.input["deserved"]), asked(case.input["allocated"])
+    return not any(deserved.values()) and not any(held.values())
+
+
+def oversells(case: Case) -> bool:
+    """Whether what is asked for is more than the nodes have, and no more than the factor makes of it."""
+    if case.kind != "overcommit" or not case.input.get("minResources"):
+        return False
+    there = total(offered(node["allocatable"]) for node in case.input["nodes"])
+    needed = asked(case.input["minResources"])
+    taken = total(asked(vector) for vector in case.input["alreadyReserved"])
+    left = {name: there.get(name, 0) - taken.get(name, 0) for name in needed}
+    more = {name: there.get(name, 0) * (_factor(case) - 1) for name in needed}
+    is_short = any(needed[name] > left[name] for name in needed)
+    return is_short and all(needed[name] <= left[name] + more[name] for name in needed)
+
+
+def _factor(case: Case) -> float:
+    given = float(case.input.get("factorArgument") or 0)
+    return given if given >= 1 else _DEFAULT_FACTOR

@@ -1,0 +1,42 @@
+"""The phases that Muster writes to PodGroups, told by the reporter itself to an API server of a few lines."""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from extender.api.objects import PodGroup
+from extender.controllers.reporting import Reporter
+from extender.kube.writers import Writers
+from tests.controllers.api import Api
+from tests.domain.world import World
+
+
+class _AtOnce(Writers):
+    """Writers without threads."""
+
+    def __init__(self) -> None:
+        pass
+
+    def submit(self, key: Hashable, job: Callable[[], object]) -> None:
+        job()
+
+
+class _Phases(Api):
+    def __init__(self, groups: Iterable[PodGroup]) -> None:
+        super().__init__()
+        self.of = {f"{each.metadata.namespace}/{each.metadata.name}": each.status.phase for each in groups}
+
+    def patch_group(
+        self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
+    ) -> None:
+        self.of[f"{namespace}/{name}"] = patch["status"]["phase"]
+
+
+def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
+    """Each group's phase after the decisions of `world` were written."""
+    groups = list(groups)
+    api = _Phases(groups)
+    reporter = Reporter(world.ledger, api, _AtOnce(), leads=lambda: True, clock=lambda: world.now)
+    for each in groups:
+        reporter.see(each)
+    reporter.look(world.decisions)
+    return api.of

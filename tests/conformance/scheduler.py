@@ -1,0 +1,47 @@
+"""A stock scheduler that only does what it is told: it asks for every pod that is planned, and binds it."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from extender.api.objects import Pod
+from extender.domain.claims import Claim
+from extender.domain.records import Uid
+from tests.domain.world import World
+
+Binds = dict[Uid, str]
+
+
+def schedule(world: World, pods: Iterable[Pod]) -> Binds:
+    """Bind what Muster plans until it plans no more; returns who was bound where."""
+    by_uid = {Uid(pod.metadata.uid): pod for pod in pods}
+    bound: Binds = {}
+    while binds := _one_round(world.settle(), by_uid):
+        bound |= binds
+    return bound
+
+
+def _one_round(world: World, pods: dict[Uid, Pod]) -> Binds:
+    bound: Binds = {}
+    for claim in world.ledger.to_release():
+        for posted in _take(world, pods[claim.pod.uid], claim):
+            uid = posted.pod.uid
+            world.add(_on(pods[uid], posted.node))
+            bound[uid] = posted.node
+    return bound
+
+
+def _take(world: World, pod: Pod, planned: Claim) -> Sequence[Claim]:
+    """Filter and bind one pod; returns whose bindings may be posted with it."""
+    uid = planned.pod.uid
+    world.add(replace(pod, spec=replace(pod.spec, scheduling_gates=None)))
+    answer = world.ledger.answer(uid, list(world.nodes))
+    if not isinstance(answer, list):
+        return ()
+    node = planned.node if planned.node in answer else answer[0]
+    refused = world.ledger.hold(uid, node)
+    return () if refused else world.ledger.confirm(planned.pod.group).posting
+
+
+def _on(pod: Pod, node: str) -> Pod:
+    return replace(pod, spec=replace(pod.spec, scheduling_gates=None, node_name=node))

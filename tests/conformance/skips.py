@@ -1,0 +1,99 @@
+"""What is skipped, and why: by what a case needs, never by its name.
+
+A skip that claims more than it must is found out: whatever it matches is run, and may not pass.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.conformance import other_needs, session_needs
+from tests.conformance.cases import Case
+from tests.conformance.session import PERFORMED
+
+
+class Skip(NamedTuple):
+    reason: str
+    applies: Callable[[Case], bool]
+
+
+_NOT_BUILT = {
+    "backfill.order": "an order of candidates alone: Muster orders groups and pods in one decision",
+    "podgroup.phase": "phases of groups that end: the PodGroup controller is not built yet",
+    "podgroup.build": "the PodGroup controller is not built yet",
+    "queue.state": "the queue controller is not built yet",
+    "queue.state.handler": "the queue controller is not built yet",
+    "queue.sync": "the queue controller is not built yet",
+    "admission.queue": "admission is not built yet",
+    "admission.queue.mutate": "admission is not built yet",
+    "admission.podgroup": "admission is not built yet",
+    "admission.podgroup.mutate": "admission is not built yet",
+    "admission.job": "admission is not built yet",
+    "admission.pod": "admission is not built yet",
+    "cli": "the queue commands are not built yet",
+}
+_ACTIONS = ("enqueue", "allocate", "backfill", "reclaim", "preempt", "shuffle", "gangpreempt", "gangreclaim")
+
+
+def _of_kind(kind: str) -> Callable[[Case], bool]:
+    return lambda case: case.kind == kind
+
+
+def _with_action(action: str) -> Callable[[Case], bool]:
+    return lambda case: case.kind == "session" and action in case.input["actions"]
+
+
+def _session(needs_it: Callable[[Case], bool]) -> Callable[[Case], bool]:
+    """A need of sessions whose actions Muster performs."""
+    return lambda case: (
+        case.kind == "session" and PERFORMED.issuperset(case.input["actions"]) and needs_it(case)
+    )
+
+
+SKIPS = (
+    *(Skip(f"kind {kind}: {why}", _of_kind(kind)) for kind, why in _NOT_BUILT.items()),
+    *(
+        Skip(f"action {action}: not built yet", _with_action(action))
+        for action in _ACTIONS
+        if action not in PERFORMED
+    ),
+    Skip("a stand-in gate of Volcano's own tests", _session(session_needs.uses_stand_in)),
+    Skip("DESIGN §6: idle room is lent above the share", _session(session_needs.leaves_room_idle)),
+    Skip(
+        "DESIGN §6: within the share comes before above it, whatever the queue's priority",
+        _session(session_needs.outranks_shares),
+    ),
+    Skip(
+        "DESIGN §3: groups that came before their queue closed are still scheduled",
+        _session(session_needs.expects_closed_queue_to_stop),
+    ),
+    Skip(
+        "DESIGN §3: a group that came when its queue was not open waits, and asks for no share",
+        _session(session_needs.counts_late_comers),
+    ),
+    Skip(
+        "DESIGN §4: Inqueue is a group with members that have a place on real nodes, below its ceiling",
+        _session(session_needs.admits_without_place),
+    ),
+    Skip(
+        "minMember 0 is no gang: never Inqueue, pods start one by one",
+        _session(session_needs.lets_in_no_gang),
+    ),
+    Skip(
+        "the comparison with missing dimensions infinite: no gate of Muster has its meaning",
+        other_needs.compares_with_infinity,
+    ),
+    Skip(
+        "a ceiling that names no cpu or memory does not limit it (Volcano's own rule for capability)",
+        other_needs.takes_unnamed_for_nothing,
+    ),
+    Skip(
+        "DESIGN §6: without spec.deserved a queue has a share by weight, and a share of nothing held is 0",
+        other_needs.shares_nothing,
+    ),
+    Skip("DESIGN §6: overselling is a factor of queues, not built yet", other_needs.oversells),
+)
+
+
+def skip_for(case: Case) -> str | None:
+    """Why a case is skipped; None when it is not."""
+    return next((skip.reason for skip in SKIPS if skip.applies(case)), None)

@@ -1,0 +1,75 @@
+"""The runner: what it prints, what it returns, and that a skip which claims too much is found out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance import skips
+from tests.conformance.__main__ import main
+from tests.conformance.cases import DATA
+from tests.conformance.skips import Skip
+
+GOOD = {"deserved": {"cpu": "2"}, "allocated": {"cpu": "1"}, "request": {}}
+
+
+def share(name: str, expected: float) -> dict[str, Any]:
+    return {"id": name, "kind": "queue.share", "input": GOOD, "expect": {"share": expected}}
+
+
+def file_of(folder: Path, *cases: dict[str, Any]) -> str:
+    path = folder / "cases.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "cases": cases}))
+    return str(path)
+
+
+def test_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(DATA)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split(", ")[1] == "0 failed"
+
+
+def test_a_failure_is_told_with_its_id_and_what_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([file_of(tmp_path, share("right", 0.5), share("wrong", 0.9))]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("wrong")
+    assert told[1].strip() == "share: expected 0.9, got 0.5"
+    assert told[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"id": "x", "kind": "no.such.kind", "input": {}, "expect": {}},
+        {"id": "x", "kind": "session", "input": {"actions": ["juggle"]}, "expect": {}},
+        {"id": "x", "kind": "queue.share", "input": {}, "expect": {}},
+        {"id": "x", "kind": "resource.op", "input": {"op": "cube", "left": {}, "right": {}}, "expect": {}},
+    ],
+)
+def test_what_cannot_be_run_fails(case: dict[str, Any], tmp_path: Path) -> None:
+    assert main([file_of(tmp_path, case)]) == 1
+
+
+def test_a_skip_that_matches_what_passes_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(skips, "SKIPS", (Skip("too wide", lambda case: True),))
+    assert main([file_of(tmp_path, share("right", 0.5), share("wrong", 0.9))]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[1].strip() == "passes, so it must not be skipped as: too wide"
+    assert told[-1] == "0 passed, 1 failed, 1 skipped"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schemaVersion": 2, "cases": []}', '{"schemaVersion": 1}'])
+def test_a_file_of_something_else(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cases.json"
+    path.write_text(text)
+    assert main([str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none.json")]) == 2
+    assert "No such file" in capsys.readouterr().err
