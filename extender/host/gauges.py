@@ -3,6 +3,7 @@ over the one mistake that nothing else shows: a scheduler that was never configu
 
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from extender.domain.ledger import Ledger
 from extender.host.feed import Feed
@@ -16,10 +17,13 @@ _SILENCE = 60.0  # seconds with pods to start and without a call, after which it
 
 
 class Gauges:
-    def __init__(self, feed: Feed, writers: Writers, ledger: Ledger) -> None:
+    def __init__(
+        self, feed: Feed, writers: Writers, ledger: Ledger, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._feed = feed
         self._writers = writers
         self._ledger = ledger
+        self._clock = clock
         self._counted: Counter[tuple[str, str]] = Counter()
         self._expected_since: float | None = None
 
@@ -33,7 +37,7 @@ class Gauges:
             metrics.relists.labels(name).inc(self._more("relists", name, reflector.relists))
             metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.bad_objects))
             if reflector.last_heard is not None:
-                metrics.cache_age.labels(name).set(time.monotonic() - reflector.last_heard)
+                metrics.cache_age.labels(name).set(self._clock() - reflector.last_heard)
         self._watch_over_the_scheduler()
 
     def _more(self, kind: str, name: str, count: int) -> int:
@@ -46,7 +50,7 @@ class Gauges:
         if metrics.first_call.is_set() or not self._ledger.awaits_the_scheduler():
             self._expected_since = None
             return
-        now = time.monotonic()
+        now = self._clock()
         self._expected_since = self._expected_since or now
         if now - self._expected_since > _SILENCE:
             self._expected_since = now
