@@ -1,0 +1,59 @@
+"""Everything that a host is made of, around an API server of the test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Condition, RLock
+from typing import Any
+
+import pytest
+
+from extender.controllers.reporting import Reporter
+from extender.domain.ledger import Ledger
+from extender.domain.records import Ownership
+from extender.host.feed import Feed
+from extender.kube.calls import Cluster
+from extender.kube.connection import Connection
+from extender.kube.writers import Writers
+from extender.verbs.newcomers import Newcomers
+from tests.domain.builders import SCHEDULER
+from tests.host.server import PATIENCE, ApiServer
+from tests.kube.conftest import write_kubeconfig
+
+
+class Station:
+    """A feed, what it feeds, and where it comes from."""
+
+    def __init__(self, api: ApiServer, connection: Connection) -> None:
+        self.now = 0.0
+        self.api = api
+        self.changed = Condition()
+        self.ledger = Ledger(Ownership(frozenset({SCHEDULER})), lock=RLock(), on_change=self._notice)
+        self.newcomers = Newcomers(self.ledger, lambda: self.now)
+        self.writers = Writers(1, "test")
+        cluster = Cluster(connection)
+        self.reporter = Reporter(self.ledger, cluster, self.writers, lambda: True)
+        self.feed = Feed(connection, self.ledger, self.newcomers, self.reporter)
+
+    def _notice(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def wait_for(self, condition: Any) -> None:
+        """Wait for what the ledger tells of, under its lock: `condition` may not need that."""
+        with self.changed:
+            assert self.changed.wait_for(condition, PATIENCE)
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+def station(api: ApiServer, tmp_path: Path) -> Iterator[Station]:
+    connection = Connection.load(str(write_kubeconfig(tmp_path, api.url)))
+    made = Station(api, connection)
+    yield made
+    made.feed.stop()
+    connection.close()

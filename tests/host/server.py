@@ -1,0 +1,114 @@
+"""An API server that lists what it is given, and sends watches what the test says."""
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+PATIENCE = 10.0
+
+
+class ApiServer:
+    """`with ApiServer() as api:`. `objects` are what a list of a plural shows, `tell` continues its watch."""
+
+    def __init__(self) -> None:
+        self.objects: defaultdict[str, list[Any]] = defaultdict(list)
+        self.asked: list[str] = []  # plurals in the order of their lists
+        self.open = threading.Event()  # lists are answered
+        self.open.set()
+        self._watches: defaultdict[str, SimpleQueue[bytes | None]] = defaultdict(SimpleQueue)
+        self._changed = threading.Condition()
+        self._http = _Listener(self)
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> "ApiServer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open.set()
+        for watch in list(self._watches.values()):
+            watch.put(None)
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+    def tell(self, plural: str, kind: str, thing: Any) -> None:
+        event = {"type": kind, "object": _versioned(thing, "2")}
+        self._watches[plural].put(json.dumps(event).encode() + b"\n")
+
+    def note(self, plural: str) -> None:
+        with self._changed:
+            self.asked.append(plural)
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait for what depends on `asked`."""
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE), self.asked
+
+    def page(self, plural: str) -> bytes:
+        items = [_versioned(each, "1") for each in self.objects[plural]]
+        return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+
+    def watch(self, plural: str) -> "SimpleQueue[bytes | None]":
+        return self._watches[plural]
+
+
+def _versioned(thing: Any, version: str) -> Any:
+    plain = msgspec.to_builtins(thing)
+    return {**plain, "metadata": {**plain["metadata"], "resourceVersion": version}}
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = False
+
+    def __init__(self, api: ApiServer) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.api = api
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Listener
+
+    def handle(self) -> None:
+        with suppress(OSError):  # who is stopped hangs up
+            super().handle()
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        plural = url.path.rpartition("/")[2]
+        if "watch" in parse_qs(url.query):
+            self._watch(plural)
+        else:
+            self._list(plural)
+
+    def _list(self, plural: str) -> None:
+        api = self.server.api
+        api.note(plural)
+        assert api.open.wait(PATIENCE)
+        body = api.page(plural)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _watch(self, plural: str) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        while line := self.server.api.watch(plural).get():
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass

@@ -1,0 +1,121 @@
+"""The feed: what the API server has and says arrives in the ledger, pods last."""
+
+from collections.abc import Callable
+
+import pytest
+
+from extender.api.objects import Meta, Namespace, Node, Pod, PriorityClass
+from extender.domain.ledger import Ledger
+from extender.domain.records import Uid
+from extender.domain.snapshot import GroupView
+from tests.domain.builders import group, node, pod, queue
+from tests.domain.world import key
+from tests.host.conftest import Station
+
+OTHERS = {"namespaces", "priorityclasses", "queues", "nodes", "podgroups"}
+
+
+def fill(station: Station) -> None:
+    """One object of each kind."""
+    annotated = Meta(name="team", annotations={"scheduling.volcano.sh/queue-name": "q"})
+    station.api.objects |= {
+        "namespaces": [Namespace(annotated)],
+        "priorityclasses": [PriorityClass(Meta(name="urgent"), 7)],
+        "queues": [queue("q", weight=3)],
+        "nodes": [node("a")],
+        "podgroups": [group("g", 2, priority_class="urgent")],
+        "pods": [pod("g-0", "g")],
+    }
+
+
+def view(ledger: Ledger) -> GroupView | None:
+    return ledger.snapshot().groups.get(key("g"))
+
+
+def knows(station: Station, name: str) -> bool:
+    return station.ledger.pod(Uid(f"uid-{name}")) is not None
+
+
+def fed(station: Station) -> Station:
+    fill(station)
+    station.feed.start()
+    station.wait_for(lambda: knows(station, "g-0"))
+    return station
+
+
+def test_everything_arrives(station: Station) -> None:
+    group_view = view(fed(station).ledger)
+    assert group_view is not None
+    assert (group_view.min_member, group_view.priority, group_view.queue) == (2, 7, "q")
+    assert [each.name for each in group_view.waiting] == ["g-0"]
+    assert station.ledger.knows_node("a")
+    assert station.ledger.snapshot().queues["q"].record.weight == 3
+
+
+def test_pods_are_read_when_everything_else_was(station: Station) -> None:
+    fill(station)
+    station.api.open.clear()
+    station.feed.start()
+    station.api.wait_for(lambda: set(station.api.asked) == OTHERS)
+    assert not station.feed.synced()
+    station.api.open.set()
+    station.api.wait_for(lambda: station.api.asked[-1] == "pods")
+    station.wait_for(lambda: knows(station, "g-0"))
+
+
+@pytest.mark.parametrize(
+    ("plural", "gone", "known"),
+    [
+        ("pods", pod("g-0", "g"), lambda station: knows(station, "g-0")),
+        ("nodes", node("a"), lambda station: station.ledger.knows_node("a")),
+    ],
+)
+def test_what_is_deleted_is_dropped(
+    station: Station, plural: str, gone: Pod | Node, known: Callable[[Station], bool]
+) -> None:
+    assert known(fed(station))
+    station.api.tell(plural, "DELETED", gone)
+    station.wait_for(lambda: not known(station))
+
+
+def test_a_group_that_is_deleted_exists_no_more(station: Station) -> None:
+    version = fed(station).ledger.version
+    station.api.tell("podgroups", "DELETED", group("g", 2))
+    station.wait_for(lambda: station.ledger.version > version)
+    group_view = view(station.ledger)
+    assert group_view is not None
+    assert not group_view.exists
+
+
+def test_a_queue_that_is_deleted_exists_no_more(station: Station) -> None:
+    version = fed(station).ledger.version
+    station.api.tell("queues", "DELETED", queue("q"))
+    station.wait_for(lambda: station.ledger.version > version)
+    assert not station.ledger.snapshot().queues["q"].exists
+
+
+def test_a_pod_that_filter_met_first_stays_once_the_watch_has_shown_it(station: Station) -> None:
+    station.newcomers.meet(pod("g-0", "g", cpu="2"))
+    station.newcomers.meet(pod("ghost"))
+    fill(station)
+    version = station.ledger.version
+    station.feed.start()
+    station.wait_for(lambda: station.ledger.version > version + 5)
+    station.api.tell("pods", "ADDED", pod("last"))
+    station.wait_for(lambda: knows(station, "last"))
+    station.now += 1000
+    station.newcomers.forget_ghosts()
+    assert [knows(station, name) for name in ("g-0", "ghost", "last")] == [True, False, True]
+
+
+def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = station.feed.checks()
+    assert {name: check() for name, check in checks.items()} == {
+        f"{plural}-synced": "not read yet" for plural in {*OTHERS, "pods"}
+    }
+    fed(station).api.tell("pods", "ADDED", pod("last"))
+    station.wait_for(lambda: knows(station, "last"))
+    assert station.feed.synced()
+    assert {check() for check in checks.values()} == {None}
+    monkeypatch.setattr("extender.host.feed._OLDEST", -1.0)
+    assert checks["pods-synced"]() == "not heard of for 0 s"

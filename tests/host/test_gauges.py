@@ -1,0 +1,102 @@
+"""What is read off the parts, and the warning about a scheduler that never calls."""
+
+from threading import Event
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from extender.domain.records import Uid
+from extender.host.gauges import Gauges
+from extender.telemetry import metrics
+from tests.controllers.bench import Bench
+from tests.domain.builders import node, pod
+from tests.host.conftest import Station
+
+SILENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def never_called(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Whatever other tests of this process called."""
+    event = Event()
+    monkeypatch.setattr(metrics, "first_call", event)
+    return event
+
+
+class Watch:
+    """Gauges over a bench, and the warnings that they give."""
+
+    def __init__(self, station: Station, *objects: Any) -> None:
+        self.bench = Bench(*objects)
+        self.gauges = Gauges(station.feed, self.bench.writers, self.bench.ledger, lambda: self.bench.now)
+
+    def warnings(self, after: float = 0.0) -> int:
+        self.bench.advance(after)
+        with capture_logs() as logs:
+            self.gauges.show()
+        return len([line for line in logs if line["event"].startswith("the scheduler has never called")])
+
+
+def shown(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_a_scheduler_that_never_calls_is_told_of_and_told_again(station: Station) -> None:
+    watch = Watch(station, node("a"), pod("p", gated=False))
+    assert watch.warnings() == 0
+    assert watch.warnings(after=SILENCE) == 0
+    assert watch.warnings(after=0.1) == 1
+    assert watch.warnings(after=SILENCE) == 0
+    assert watch.warnings(after=0.1) == 1
+
+
+def test_a_scheduler_that_called_is_not(station: Station, never_called: Event) -> None:
+    watch = Watch(station, node("a"), pod("p", gated=False))
+    watch.warnings()
+    never_called.set()
+    assert watch.warnings(after=2 * SILENCE) == 0
+
+
+@pytest.mark.parametrize("waiting", [pod("p"), pod("p", cpu="5", gated=False)])
+def test_it_need_not_call_for_pods_that_are_gated_or_have_no_plan(station: Station, waiting: Any) -> None:
+    watch = Watch(station, node("a"), waiting)
+    watch.warnings()
+    assert watch.warnings(after=2 * SILENCE) == 0
+
+
+def test_the_patience_begins_anew_with_each_wait(station: Station) -> None:
+    watch = Watch(station, node("a"), pod("p", gated=False))
+    watch.warnings()
+    watch.bench.delete("p").settle()
+    watch.warnings(after=SILENCE)
+    watch.bench.add(pod("q", gated=False)).settle()
+    assert watch.warnings(after=SILENCE) == 0
+    assert watch.warnings(after=SILENCE) == 0
+    assert watch.warnings(after=0.1) == 1
+
+
+def test_writes_are_counted_once(station: Station) -> None:
+    watch = Watch(station)
+    before = shown("muster_writes_total", outcome="done")
+    with watch.bench.writing():
+        watch.bench.flush()
+        watch.gauges.show()
+        watch.gauges.show()
+    assert shown("muster_writes_total", outcome="done") - before == watch.bench.writers.outcomes["done"] == 2
+
+
+def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Station) -> None:
+    watch = Watch(station)
+    watch.bench.writers.submit("a", lambda: None)
+    watch.gauges.show()
+    assert shown("muster_write_queue_depth") == 1
+    assert shown("muster_cache_synced", resource="pods") == 0
+    station.api.objects["pods"] = [pod("p")]
+    station.feed.start()
+    station.wait_for(lambda: station.ledger.pod(Uid("uid-p")) is not None)
+    station.api.tell("pods", "ADDED", pod("q"))
+    station.wait_for(lambda: station.ledger.pod(Uid("uid-q")) is not None)
+    watch.gauges.show()
+    assert shown("muster_cache_synced", resource="pods") == 1

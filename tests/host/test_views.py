@@ -1,0 +1,119 @@
+"""What /debug shows: everything that the ledger and the barrier know, in a form that can be sent."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.api.configuration import Configuration
+from extender.controllers.chronicle import Chronicle
+from extender.domain.reasons import Reason
+from extender.host.views import Views
+from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.world import gang, nodes
+from tests.host.conftest import Station
+from tests.verbs.stage import Stage
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "podgroup": ("team", "g"),
+    "pod": ("team", "g-0"),
+    "decisions": (100,),
+}
+
+
+class Screen:
+    """Views over a stage."""
+
+    def __init__(self, station: Station, *objects: Any) -> None:
+        self.stage = Stage(*objects)
+        self.chronicle = Chronicle()
+        self.chronicle.look(self.stage.decisions)
+        views = Views(self.stage.ledger, self.stage.barrier, station.feed, self.chronicle, Configuration())
+        self.table = views.table()
+
+    def show(self, name: str, *arguments: Any) -> Any:
+        """As whoever asked receives it."""
+        return msgspec.json.decode(msgspec.json.encode(self.table[name](*arguments)))
+
+
+@pytest.fixture
+def screen(station: Station) -> Callable[..., Screen]:
+    return lambda *objects: Screen(station, *objects)
+
+
+def test_each_view_can_be_sent(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"), queue("q"), gang("g", 2), gang("h", 9), stranger("s", on="a"))
+    for name in shown.table:
+        assert shown.show(name, *ARGUMENTS.get(name, ())) not in (None, "")
+
+
+def test_a_queue_shows_its_numbers_and_state(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"), queue("q", weight=3, spec_state="Closed"), gang("g", 2))
+    default, other = shown.show("queues")
+    assert (default["name"], default["state"], default["requested"]["cpu"]) == ("default", "Open", 2000)
+    assert (other["name"], other["state"], other["weight"]) == ("q", "Closed", 3)
+
+
+def test_a_group_that_waits_shows_its_reason_and_members(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"), gang("g", 5))
+    (listed,) = shown.show("podgroups")
+    assert (listed["podGroup"], listed["verdict"], listed["reason"]) == (
+        "team/g",
+        "Waiting",
+        Reason.NEVER_FITS,
+    )
+    whole = shown.show("podgroup", "team", "g")
+    assert whole["detail"] == listed["detail"] == shown.stage.detail("g")
+    assert [each["pod"] for each in whole["members"]] == [f"team/g-{n}" for n in range(5)]
+    assert whole["pending"]["cpu"] == 5000
+
+
+def test_a_group_that_starts_shows_its_plan_and_claims(screen: Callable[..., Screen]) -> None:
+    shown = screen(nodes("a", "b", cpu="1"), gang("g", 2))
+    whole = shown.show("podgroup", "team", "g")
+    assert whole["plan"] == {f"uid-{name}": node for name, node in shown.stage.plan("g").items()}
+    assert {each["claim"]["stage"] for each in whole["members"]} == {"PLANNED"}
+
+
+def test_a_node_shows_what_is_idle_and_whose_claims_it_bears(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"), stranger("s", on="a"), gang("g", 2))
+    (seen,) = shown.show("nodes")
+    assert (seen["allocatable"]["cpu"], seen["idle"]["cpu"]) == (4000, 1000)
+    assert {each["pod"]: each["stage"] for each in seen["claims"]} == {
+        "team/s": "BOUND",
+        "team/g-0": "PLANNED",
+        "team/g-1": "PLANNED",
+    }
+
+
+def test_a_pod_explains_itself(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"), gang("g", 5), stranger("s"))
+    ours, strange = shown.show("pod", "team", "g-0"), shown.show("pod", "team", "s")
+    assert (ours["ours"], ours["podGroup"], ours["gated"]) == (True, "team/g", True)
+    assert ours["decision"]["reason"] == Reason.NEVER_FITS
+    assert (strange["ours"], strange["decision"]) == (False, None)
+
+
+@pytest.mark.parametrize("view", ["pod", "podgroup"])
+def test_who_is_not_known_is_not_shown(screen: Callable[..., Screen], view: str) -> None:
+    assert screen().show(view, "team", "nobody") is None
+
+
+def test_held_calls_are_shown_with_their_pod_and_node(screen: Callable[..., Screen]) -> None:
+    shown = screen(nodes("a", "b", cpu="1"), gang("g", 2), pod("p"))
+    with shown.stage.calls() as stage:
+        stage.held_call("g-0")
+        (held,) = shown.show("held")
+        claim = stage.claim("g-0")
+        assert claim is not None
+        assert (held["pod"], held["podGroup"], held["node"]) == ("team/g-0", "team/g", claim.node)
+        assert held["posting"] is False
+
+
+def test_the_latest_decisions_come_first(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"), gang("g", 5))
+    shown.stage.add(node("b")).settle()
+    shown.chronicle.look(shown.stage.decisions)
+    assert [each["verdict"] for each in shown.show("decisions", 100)] == ["Starting", "Waiting"]
+    assert [each["verdict"] for each in shown.show("decisions", 1)] == ["Starting"]
