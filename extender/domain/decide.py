@@ -23,7 +23,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         fault = None if group.placed else obstacle(round_, group)
         if fault is not None:
             round_.settle(fault)
-        elif group.rests:
+        elif group.rests or group.ends:
             round_.settle(GroupDecision(group.key, group.queue, Verdict.RUNNING))
         elif group.stands:
             standing.append(group)

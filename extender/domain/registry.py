@@ -225,6 +225,7 @@ class Registry:
             expected_since=dict(group.expected_since),
             refusals=dict(group.refusals),
             held_back=members.held_back,
+            leaving=members.leaving,
             allocated=_sum(members.holding),
             pending=_sum(Counter(pod.shape for pod in members.waiting)),
         )
@@ -298,6 +299,7 @@ class Members:
         self.planned: dict[Uid, str] = {}
         self.holding: Counter[Shape] = Counter()
         self.held_back = 0
+        self.leaving = 0
         for pod in group.pods.values():
             self._sort_in(pod, claims)
 
@@ -316,6 +318,8 @@ class Members:
             self.waiting.append(pod)
             if claim is not None:
                 self.planned[pod.uid] = claim.node
+        elif pod.holds_room:
+            self.leaving += 1
 
 
 def _sum(shapes: Counter[Shape]) -> Resources:

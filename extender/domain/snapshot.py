@@ -56,7 +56,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False):
     """A group with its members: those placed, those pinned (no plan may move their claim), and those that
     wait, with the nodes planned for them. `stands`: those placed make it whole. `entitled`: it came while
     its queue was open. `held_back`: members
-    that gates of others keep."""
+    that gates of others keep. `leaving`: members on a node that are being deleted."""
 
     key: GroupKey
     queue: str
@@ -77,6 +77,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False):
     expected_since: Mapping[Uid, float]
     refusals: Mapping[Uid, Refusal]
     held_back: int
+    leaving: int
     allocated: Resources
     pending: Resources
 
@@ -84,6 +85,12 @@ class GroupView(msgspec.Struct, frozen=True, eq=False):
     def rests(self) -> bool:
         """Whether the group stands and nobody waits to join it."""
         return self.stands and not self.waiting and not self.pinned
+
+    @property
+    def ends(self) -> bool:
+        """Whether a group that was whole is on its way out: members go, and nobody waits to replace them."""
+        replaced = self.waiting or self.pinned or self.held_back
+        return bool(self.leaving) and not replaced and len(self.placed) + self.leaving >= self.min_member
 
     @property
     def order(self) -> tuple[int, str, str]:
