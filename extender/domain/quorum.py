@@ -6,6 +6,7 @@ minMember (then they are wishes, as in Volcano).
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -30,9 +31,17 @@ def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[st
     return members >= min_member and all(roles[role] >= n for role, n in needed.items())
 
 
-def missing(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
-    """The members to start next so that the group stands: pinned ones first, then those with a plan, then
-    those known to be `fitting`."""
+@lru_cache(maxsize=1024)
+def missing(group: GroupView) -> Missing:
+    """The members to start next so that the group stands: pinned ones first, then those with a plan.
+
+    A view never changes, so neither does this.
+    """
+    return missing_of(group)
+
+
+def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
+    """The same, where those known to be `fitting` come before the others."""
     candidates = [pod for pod, _ in group.pinned] + _by_preference(group, fitting)
     needed = dict(binding_roles(group.min_member, group.min_task_member))
     for pod in group.placed:

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from extender.domain.decisions import GroupDecision
 from extender.domain.keeping import take_part
 from extender.domain.misfits import explain
-from extender.domain.quorum import missing
+from extender.domain.quorum import missing, missing_of
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import GroupKey, PodRecord
 from extender.domain.round import Round, requests_of
@@ -121,7 +121,7 @@ class _Admission:
         members, shapes = missing(group).members, {pod.shape for pod in group.waiting}
         if len(members) == len(group.waiting) or len(shapes) == 1 or self._round.space.could_place(members):
             return members
-        return missing(group, self._round.space.fitting(group.waiting)).members
+        return missing_of(group, self._round.space.fitting(group.waiting)).members
 
     def _ceiling(self, group: GroupView, members: Sequence[PodRecord]) -> GroupDecision | None:
         asked = requests_of(members)
