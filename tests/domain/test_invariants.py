@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.domain.decide import decide
 from extender.domain.deserved import EPSILON
-from extender.domain.quorum import missing
+from extender.domain.quorum import missing_of
 from extender.domain.reasons import Reason, Verdict
 from tests.domain.builders import apart, group, node, pod, queue, stranger
 from tests.domain.world import World, gang
@@ -96,7 +96,7 @@ def test_a_gang_is_planned_whole_or_not_at_all(world: World) -> None:
     decisions = decide(world.ledger.snapshot())
     for key, view in world.ledger.snapshot().groups.items():
         decision = decisions.groups[key]
-        wanted = missing(view, fitting=decision.plan)
+        wanted = missing_of(view, fitting=decision.plan)
         if decision.verdict is Verdict.STARTING and not view.placed:
             assert decision.plan.keys() == {each.uid for each in wanted.members}
         if decision.verdict is Verdict.WAITING:
