@@ -479,7 +479,7 @@ class Ledger:
         decision = self._decisions.groups.get(pod.group) if pod else None
         if decision is None:
             return Reason.NOT_READY
-        return decision.reason or Reason.BEHIND_OTHERS
+        return decision.reason or Reason.NOT_READY  # it was made before the pod came
 
     # ---- inside: decisions
 

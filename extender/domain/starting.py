@@ -96,7 +96,11 @@ def _stalled(round_: Round, group: GroupView) -> bool:
 def _why_no_plan(kept: Kept) -> str:
     refusals = kept.group.refusals
     words = [refusals[pod.uid].words for pod in kept.unplanned if pod.uid in refusals]
-    return words[0] if words else "no room for the members that still miss"
+    if words:
+        return words[0]
+    if kept.moved:
+        return "the scheduler did not use the planned nodes in time"
+    return "no room for the members that still miss"
 
 
 def _replace(round_: Round, kept: Kept) -> GroupDecision:
