@@ -53,8 +53,8 @@ def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
 
 
 def _by_preference(group: GroupView, fitting: Collection[Uid]) -> list[PodRecord]:
-    def turn(pod: PodRecord) -> tuple[bool, bool, int, str]:
-        return (pod.uid not in group.planned, pod.uid not in fitting, -pod.priority, pod.name)
+    def turn(pod: PodRecord) -> tuple[bool, bool, tuple[int, str]]:
+        return (pod.uid not in group.planned, pod.uid not in fitting, pod.order)
 
     return sorted(group.waiting, key=turn)
 

@@ -61,6 +61,11 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     def waiting(self) -> bool:
         return not self.node and not self.deleting and self.phase not in _TERMINAL
 
+    @property
+    def order(self) -> tuple[int, str]:
+        """Inside a group: priority, then name."""
+        return (-self.priority, self.name)
+
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     key: GroupKey

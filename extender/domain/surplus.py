@@ -59,7 +59,7 @@ def _turn(round_: Round, group: GroupView) -> tuple[int, float, tuple[int, str, 
 
 def _grow(round_: Round, growth: Growth, lending: bool) -> None:
     batches: dict[Shape, list[PodRecord]] = {}
-    for pod in growth.left():
+    for pod in sorted(growth.left(), key=lambda pod: pod.order):
         batches.setdefault(pod.shape, []).append(pod)
     for shape, pods in batches.items():
         allowed, reason = _allowance(round_, growth.group, shape, lending)
