@@ -479,7 +479,10 @@ class Ledger:
         decision = self._decisions.groups.get(pod.group) if pod else None
         if decision is None:
             return Reason.NOT_READY
-        return decision.reason or Reason.NOT_READY  # it was made before the pod came
+        if decision.reason is not None:
+            return decision.reason
+        beyond = decision.verdict is Verdict.STARTING  # members that the start can do without come after it
+        return Reason.BEHIND_OTHERS if beyond else Reason.NOT_READY
 
     # ---- inside: decisions
 
