@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from extender.domain.deserved import within
+from extender.domain.records import PodRecord
 from extender.domain.requests import pod_requests
 from extender.domain.resources import PODS, Resources, add, offered, total
 from tests.conformance.cases import Case
@@ -57,12 +58,16 @@ class After:
         node = each.get("node") or self._binds.get(key(each))
         return str(node) if node else None
 
-    def planned(self) -> dict[str, dict[str, int]]:
-        """What Muster would start beside all that, by queue."""
+    def planned(self) -> list[PodRecord]:
+        """Whom Muster would start beside all that."""
+        return [claim.pod for claim in self._world.ledger.to_release()]
+
+    def planned_sums(self) -> dict[str, dict[str, int]]:
+        """The same as sums by queue."""
         sums: dict[str, dict[str, int]] = {}
-        for claim in self._world.ledger.to_release():
-            queue = self._world.decisions.groups[claim.pod.group].queue
-            add(sums.setdefault(queue, {}), claim.pod.shape.requests)
+        for member in self.planned():
+            queue = self._world.decisions.groups[member.group].queue
+            add(sums.setdefault(queue, {}), member.shape.requests)
         return sums
 
     def waiting(self, queue: str) -> list[dict[str, int]]:

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.deserved import within
-from extender.domain.resources import offered
+from extender.domain.resources import PODS, offered
 from tests.conformance.cases import Case
+from tests.conformance.objects import key
 from tests.conformance.picture import After, idle, pending, queue_of, requests, running
 from tests.conformance.session import SCHEDULED
 
 Given = Mapping[str, Any]
+_BUT_PODS = frozenset({PODS})
 _CAME_IN = ("Inqueue", "Running")
 
 
@@ -40,8 +42,26 @@ def leaves_room_idle(case: Case) -> bool:
     if SCHEDULED not in case.input["actions"]:
         return False
     after = After(case)
-    lent = after.planned()
+    lent = after.planned_sums()
     return bool(lent) and not any(after.has_share_for(queue, more) for queue, more in lent.items())
+
+
+def leaves_empty_requests_to_backfill(case: Case) -> bool:
+    """Whether all that Muster would start beyond what the case expects asks for nothing but a place."""
+    if SCHEDULED not in case.input["actions"] or "backfill" in case.input["actions"]:
+        return False
+    more = After(case).planned()
+    return bool(more) and all(pod.shape.requests.keys() <= _BUT_PODS for pod in more)
+
+
+def leaves_pending_groups_to_enqueue(case: Case) -> bool:
+    """Whether all that Muster would start beyond what the case expects is of groups that are still Pending,
+    which only an action that is not run would let in."""
+    if not case.input.get("enqueueActionConfigured") or "enqueue" in case.input["actions"]:
+        return False
+    waiting = {key(group) for group in case.input["podGroups"] if group.get("phase") in ("Pending", None)}
+    more = After(case).planned()
+    return bool(more) and all(pod.group in waiting for pod in more)
 
 
 def outranks_shares(case: Case) -> bool:
@@ -88,8 +108,7 @@ def _in_closed_queues(case: Case) -> list[Given]:
 
 
 def _expected_phase(case: Case, group: Given) -> str:
-    phases = case.expect.get("podGroupPhases", {})
-    return str(phases.get(f"{group['namespace']}/{group['name']}", ""))
+    return str(case.expect.get("podGroupPhases", {}).get(key(group), ""))
 
 
 def _coming_in(case: Case) -> list[Given]:

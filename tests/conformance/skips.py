@@ -59,6 +59,14 @@ SKIPS = (
     Skip("a stand-in gate of Volcano's own tests", _session(session_needs.uses_stand_in)),
     Skip("DESIGN §6: idle room is lent above the share", _session(session_needs.leaves_room_idle)),
     Skip(
+        "DESIGN §4: members that ask for nothing start with the others, not in an action of their own",
+        _session(session_needs.leaves_empty_requests_to_backfill),
+    ),
+    Skip(
+        "DESIGN §4: admission and placing are one decision, there is no allocate without enqueue",
+        _session(session_needs.leaves_pending_groups_to_enqueue),
+    ),
+    Skip(
         "DESIGN §6: within the share comes before above it, whatever the queue's priority",
         _session(session_needs.outranks_shares),
     ),
