@@ -1,44 +1,56 @@
 """Runs a program that ends with the process that asked for it: `leash.py PROGRAM ARGUMENT...`.
 
 That process holds the other end of our standard input and never writes to it. When it ends, however it ends,
-we read the end of the file: the program, and all that it started, is asked to go and soon made to. It is the
-leader of a session of its own, so that a Ctrl-C at the terminal is not heard here: the parent says when.
+we read the end of the file: the program is asked to go and soon made to, together with all that it started.
+We go last: whoever waits for us may be sure that nothing is left. A Ctrl-C at the terminal is not heard here,
+as we are started in a session of our own; the parent says when.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
-GRACE = 1.0  # seconds from the request to go to the end
+GRACE = 0.5  # seconds from the request to go to the end
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(command: list[str]) -> int:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is sent to our whole session, and we go last
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_obedient)
+    _adopt_orphans()
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
     threading.Thread(target=_end_with_parent, args=[child], daemon=True).start()
     code = child.wait()
-    if code < 0:  # it had no time to end what it started
-        _signal_all(signal.SIGKILL)
-    return code
+    _end_family(child.pid)
+    return abs(code)
 
 
-def _obedient() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _adopt_orphans() -> None:
+    """What the program's children leave behind becomes ours to wait for, where the system knows how."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _end_with_parent(child: "subprocess.Popen[bytes]") -> None:
     sys.stdin.buffer.read()
-    _signal_all(signal.SIGTERM)
-    try:
+    _signal(child.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
         child.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        _signal_all(signal.SIGKILL)
+    _signal(child.pid, signal.SIGKILL)
 
 
-def _signal_all(number: int) -> None:
-    os.killpg(0, number)
+def _end_family(group: int) -> None:
+    _signal(group, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _signal(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
 
 
 if __name__ == "__main__":

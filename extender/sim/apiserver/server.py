@@ -31,7 +31,7 @@ class ApiServer:
     def __init__(self, service: Service, listener: socket.socket | None = None) -> None:
         self._service = service
         self._http = _Http(service, listener or socket.create_server(("127.0.0.1", 0)))
-        self._thread = threading.Thread(target=self._http.serve_forever, args=[0.1], daemon=True)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True)
 
     @property
     def url(self) -> str:

@@ -73,6 +73,10 @@ class Extender:
         finally:
             connection.close()
 
+    def close(self) -> None:
+        with self._lock:
+            self._choosing.close()
+
     def _choose(self, verb: str, args: Json) -> Any:
         with self._lock:
             return self._call(self._choosing, verb, args)

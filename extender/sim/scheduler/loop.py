@@ -59,6 +59,8 @@ class Scheduler:
     def stop(self) -> None:
         self._informer.stop()
         self.queue.close()
+        self._thread.join(1)
+        self._extender.close()
 
     @property
     def busy(self) -> bool:

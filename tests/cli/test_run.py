@@ -1,0 +1,183 @@
+"""`muster run` as people start it: a process with arguments, an output and an end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness.waiting import wait_for
+
+PROGRAM = Path(sys.executable).with_name("muster")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
+HEAD = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: "
+TWO_GANGS = """\
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: NAME, namespace: default}
+spec: {minMember: 3}
+---
+apiVersion: v1
+kind: List
+items:
+"""
+POD = """\
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: NAME-NUMBER, namespace: default, annotations: {scheduling.k8s.io/group-name: NAME}}
+    spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "2"}}}]}
+"""
+
+
+def written(folder: Path, *names: str) -> Path:
+    """A file of gangs of three that run for ever."""
+    path = folder / "gangs.yaml"
+    documents = [
+        TWO_GANGS.replace("NAME", name)
+        + "".join(POD.replace("NAME", name).replace("NUMBER", str(number)) for number in range(3))
+        for name in names
+    ]
+    path.write_text("---\n".join(documents))
+    return path
+
+
+def run(*arguments: object, **options: Any) -> "subprocess.CompletedProcess[str]":
+    command = [str(PROGRAM), "run", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False, **options)
+
+
+def test_the_outcome_for_programs(tmp_path: Path) -> None:
+    file = written(tmp_path, "a", "b")
+    done = run("-f", file, "--until-settled", "-o", "json", "--nodes", 2, "--seed", 1)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert set(outcome) == {"podGroups", "queues", "pods", "nodes"}
+    groups = {
+        group["name"]: (group["phase"], group["reason"], group["bound"]) for group in outcome["podGroups"]
+    }
+    assert sorted(groups.values()) == [("Pending", "NoRoom", 0), ("Running", "", 3)]
+    assert sum(bool(pod["node"]) for pod in outcome["pods"]) == 3
+    assert sorted(node["used"]["cpu"] for node in outcome["nodes"]) == ["2", "4"]
+
+
+def test_the_example_without_a_terminal(tmp_path: Path) -> None:
+    done = run("-f", EXAMPLE, "--speed", 20, env={**os.environ, "COLUMNS": "40"})
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    words = " ".join(done.stdout.split())
+    assert "waits. NoRoom: the suitable nodes lack room for the whole group (cpu: 8 needed" in words
+    assert "Ahead of it: " in words
+    assert "What happened" in words
+    assert "Try next" in words
+
+
+def test_nodes_of_the_files_are_the_only_ones(tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes.yaml"
+    room = "status: {allocatable: {cpu: 6, memory: 1Gi, pods: 9}}"
+    nodes.write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: mine}}\n{room}\n")
+    done = run("-f", written(tmp_path, "a"), "-f", nodes, "--until-settled", "-o", "json")
+    outcome = json.loads(done.stdout)
+    assert [node["name"] for node in outcome["nodes"]] == ["mine"]
+    assert {pod["node"] for pod in outcome["pods"]} == {"mine"}
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            HEAD + "PodGroup\nmetadata: {name: a}\nspec:\n  minMembers: 3\n",
+            ":5: spec.minMembers: unknown field",
+        ),
+        (HEAD + "Quue\nmetadata: {name: a}\n", ":2: kind: got Quue"),
+        (HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n", ':1: Queue "a" is invalid: spec.weight'),
+        (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    done = run("-f", tmp_path / "bad.yaml")
+    assert done.returncode == 2
+    assert f"bad.yaml{told}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--node-cpu", "many"], "--node-cpu"),
+        (["--nodes", "-1"], "--nodes"),
+        (["--speed", "0"], "--speed"),
+        (["--listen", "nowhere"], "--listen: got 'nowhere'; allowed is an address"),
+        (["-o", "xml"], "--output"),
+    ],
+)
+def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], told: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_a_port_in_use_is_named_with_its_flag() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("--listen", address)
+    assert done.returncode == 2
+    assert f"--listen: got '{address}'; another process listens there" in done.stderr
+
+
+# ---- the end
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A run that would never end, with its gang at work."""
+    command = [str(PROGRAM), "run", "-f", str(written(tmp_path, "a"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        while "a runs" not in process.stdout.readline():
+            assert process.poll() is None
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_with_its_last_words_and_no_process_is_left(
+    running: "subprocess.Popen[str]", number: signal.Signals
+) -> None:
+    family = descendants(running.pid)
+    assert len(family) >= 2
+    running.send_signal(number)
+    out, _ = running.communicate(timeout=30)
+    assert "What happened" in out
+    assert running.returncode == 0
+    assert not any(map(is_alive, family))
+
+
+def test_even_killed_it_leaves_no_process(running: "subprocess.Popen[str]") -> None:
+    family = descendants(running.pid)
+    running.kill()
+    wait_for(lambda: not any(map(is_alive, family)))
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one, by their ids."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(child): int(parent) for child, parent in map(str.split, listed.splitlines())}
+    found, new = [pid], [pid]
+    while new := [child for child, parent in parents.items() if parent in new]:
+        found += new
+    return found[1:]
+
+
+def is_alive(pid: int) -> bool:
+    """The dead who wait for their parent's notice are not alive."""
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return bool(shown.stdout.strip()) and not shown.stdout.startswith("Z")

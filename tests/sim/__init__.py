@@ -1,0 +1,1 @@
+"""The embedded cluster: where Muster leans on a real one, this one must behave alike."""

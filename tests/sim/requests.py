@@ -1,0 +1,45 @@
+"""Requests as a user makes them, over Muster's own connection: JSON in, JSON out."""
+
+import json
+from typing import Any
+
+from extender.kube.connection import Connection
+from tests.e2e.harness import objects
+
+Json = dict[str, Any]
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+PODS = "/api/v1/namespaces/default/pods"
+NODES = "/api/v1/nodes"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+
+
+def ask(connection: Connection, method: str, path: str, body: Any = None, **options: Any) -> Any:
+    """`options` as Connection.request takes them: query, content_type."""
+    sent = None if body is None else json.dumps(body).encode()
+    return json.loads(connection.request(method, path, body=sent, **options))
+
+
+def get(connection: Connection, path: str, **query: str | int) -> Any:
+    return ask(connection, "GET", path, query=query)
+
+
+def create(connection: Connection, path: str, body: Json) -> Json:
+    made: Json = ask(connection, "POST", path, body)
+    return made
+
+
+def patch(connection: Connection, path: str, body: Any, form: str = MERGE) -> Json:
+    changed: Json = ask(connection, "PATCH", path, body, content_type=form)
+    return changed
+
+
+def names(listed: Json) -> list[str]:
+    return [item["metadata"]["name"] for item in listed["items"]]
+
+
+def pod(name: str = "a", **options: Any) -> Json:
+    """A pod of the cluster's own scheduler, unless told otherwise."""
+    return objects.pod(name, namespace="default", **{"scheduler": "default-scheduler", **options})

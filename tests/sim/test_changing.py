@@ -1,0 +1,99 @@
+"""Patches, versions, and what may not change."""
+
+import pytest
+
+from extender.kube.connection import Connection
+from extender.kube.errors import Conflict, Invalid, NotFound, Refused
+from tests.e2e.harness import objects
+from tests.sim.requests import (
+    JSON_PATCH,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    STRATEGIC,
+    ask,
+    create,
+    patch,
+    pod,
+)
+
+
+def test_three_forms_of_patch(connection: Connection) -> None:
+    create(connection, PODS, pod(labels={"a": "1"}))
+    path = f"{PODS}/a"
+    patch(connection, path, {"metadata": {"labels": {"a": None, "b": "2"}}})
+    patch(connection, path, [{"op": "add", "path": "/metadata/labels/c~1d", "value": "3"}], JSON_PATCH)
+    changed = patch(connection, path, {"metadata": {"labels": {"e": "4"}}}, STRATEGIC)
+    assert changed["metadata"]["labels"] == {"b": "2", "c/d": "3", "e": "4"}
+    with pytest.raises(Invalid):
+        patch(connection, path, [{"op": "test", "path": "/metadata/labels/b", "value": "x"}], JSON_PATCH)
+
+
+def test_crds_know_no_strategic_patch(connection: Connection) -> None:
+    create(connection, QUEUES, objects.queue("q"))
+    with pytest.raises(Refused) as refusal:
+        patch(connection, f"{QUEUES}/q", {"spec": {"weight": 2}}, STRATEGIC)
+    assert refusal.value.status == 415
+
+
+def test_a_strategic_patch_merges_conditions_by_type(connection: Connection) -> None:
+    create(connection, PODS, pod())
+    path = f"{PODS}/a/status"
+    patch(connection, path, {"status": {"conditions": [{"type": "A", "status": "True"}]}}, STRATEGIC)
+    changed = patch(
+        connection, path, {"status": {"conditions": [{"type": "B", "status": "True"}]}}, STRATEGIC
+    )
+    assert [each["type"] for each in changed["status"]["conditions"]] == ["A", "B"]
+
+
+def test_a_change_of_nothing_leaves_no_trace(connection: Connection) -> None:
+    before = create(connection, PODS, pod(labels={"a": "1"}))
+    assert patch(connection, f"{PODS}/a", {"metadata": {"labels": {"a": "1"}}}) == before
+
+
+def test_an_outdated_version_is_a_conflict(connection: Connection) -> None:
+    made = create(connection, QUEUES, objects.queue("q"))
+    made["spec"]["weight"] = 2
+    newer = ask(connection, "PUT", f"{QUEUES}/q", made)
+    assert newer["spec"]["weight"] == newer["metadata"]["generation"] == 2
+    with pytest.raises(Conflict):
+        ask(connection, "PUT", f"{QUEUES}/q", made)
+
+
+def test_status_goes_through_its_subresource_and_nothing_else_does(connection: Connection) -> None:
+    for path, made in ((QUEUES, objects.queue("x")), (NODES, objects.node("x"))):
+        create(connection, path, made)
+        both = {"status": {"state": "Open"}, "metadata": {"labels": {"l": "1"}}}
+        through_status = patch(connection, f"{path}/x/status", {**both, "spec": {"weight": 9}})
+        assert through_status["status"]["state"] == "Open"
+        assert through_status["spec"].get("weight") != 9
+        plain = patch(
+            connection, f"{path}/x", {"status": {"state": "Closed"}, "metadata": {"labels": {"l": "1"}}}
+        )
+        assert (plain["status"]["state"], plain["metadata"]["labels"]["l"]) == ("Open", "1")
+
+
+def test_a_queue_is_born_without_status_a_node_with(connection: Connection) -> None:
+    assert "status" not in create(connection, QUEUES, {**objects.queue("q"), "status": {"state": "Closed"}})
+    assert create(connection, NODES, objects.node("n0"))["status"]["allocatable"]["cpu"] == "4"
+
+
+def test_a_podgroup_has_no_status_subresource(connection: Connection) -> None:
+    create(connection, POD_GROUPS, objects.pod_group("g", namespace="default", min_member=1))
+    assert patch(connection, f"{POD_GROUPS}/g", {"status": {"phase": "Running"}})["status"] == {
+        "phase": "Running"
+    }
+    with pytest.raises(NotFound):
+        patch(connection, f"{POD_GROUPS}/g/status", {"status": {"phase": "Running"}})
+
+
+def test_gates_are_only_taken_away_and_what_a_pod_is_stays(connection: Connection) -> None:
+    create(connection, PODS, pod(schedulingGates=[{"name": "one"}]))
+    for change in ({"schedulingGates": [{"name": "two"}]}, {"schedulerName": "other"}, {"nodeName": "n0"}):
+        with pytest.raises(Invalid):
+            patch(connection, f"{PODS}/a", {"spec": change})
+    patch(connection, f"{PODS}/a", {"spec": {"nodeSelector": {"zone": "a"}}})
+    patch(connection, f"{PODS}/a", {"spec": {"schedulingGates": None}})
+    with pytest.raises(Invalid):
+        patch(connection, f"{PODS}/a", {"spec": {"nodeSelector": {"zone": "b"}}})

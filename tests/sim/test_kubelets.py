@@ -1,0 +1,100 @@
+"""The simulated kubelets: pods run for as long as they say, and go when they are told to."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from extender.sim.apiserver.kinds import PODS
+from extender.sim.apiserver.service import Service
+from extender.sim.kubelets import FAIL, RUN_SECONDS, Kubelets, run_seconds
+from tests.e2e.harness.waiting import wait_for
+from tests.sim.requests import Json, pod
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def kubelets(service: Service, clock: Clock) -> Iterator[Kubelets]:
+    kubelets = Kubelets(service, speed=10.0, clock=clock)
+    kubelets.start()
+    yield kubelets
+    kubelets.stop()
+
+
+def place(service: Service, **annotations: str) -> None:
+    service.create(
+        PODS, "", pod("a", annotations=annotations, nodeName="n0", terminationGracePeriodSeconds=30)
+    )
+
+
+def found(service: Service) -> Json | None:
+    return service.store.get(PODS, "default", "a")
+
+
+def in_phase(service: Service, phase: str) -> bool:
+    pod = found(service)
+    return pod is not None and pod["status"]["phase"] == phase
+
+
+def test_a_bound_pod_runs_and_stays(service: Service, kubelets: Kubelets) -> None:
+    place(service)
+    wait_for(lambda: in_phase(service, "Running"))
+    pod = found(service)
+    assert pod is not None
+    assert pod["status"]["containerStatuses"][0]["state"]["running"]
+    wait_for(lambda: not kubelets.busy)
+
+
+def test_a_pod_without_a_node_is_nobodys(service: Service, kubelets: Kubelets) -> None:
+    service.create(PODS, "", pod("a"))
+    wait_for(lambda: not kubelets.busy)
+    assert in_phase(service, "Pending")
+
+
+@pytest.mark.parametrize(("told", "end"), [({}, "Succeeded"), ({FAIL: "true"}, "Failed")])
+def test_it_ends_when_its_time_is_over(
+    service: Service, kubelets: Kubelets, clock: Clock, told: dict[str, str], end: str
+) -> None:
+    place(service, **{RUN_SECONDS: "50", **told})
+    wait_for(lambda: in_phase(service, "Running"))
+    clock.now += 4.9
+    assert kubelets.busy
+    clock.now += 0.1
+    wait_for(lambda: in_phase(service, end))
+    wait_for(lambda: not kubelets.busy)
+
+
+def test_a_running_pod_is_told_to_fail(service: Service, kubelets: Kubelets) -> None:
+    place(service)
+    wait_for(lambda: in_phase(service, "Running"))
+
+    def tell(pod: Json) -> Json:
+        return {**pod, "metadata": {**pod["metadata"], "annotations": {FAIL: "true"}}}
+
+    service.amend(PODS, "default", "a", tell)
+    wait_for(lambda: in_phase(service, "Failed"))
+
+
+def test_a_deletion_is_confirmed(service: Service, kubelets: Kubelets) -> None:
+    place(service)
+    wait_for(lambda: in_phase(service, "Running"))
+    service.delete(PODS, "default", "a", {})
+    wait_for(lambda: found(service) is None)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("1.5", 1.5), ("0", 0.0), ("-1", None), ("soon", None), ("inf", None)]
+)
+def test_nonsense_runs_for_ever(written: str, seconds: float | None) -> None:
+    assert run_seconds(pod("a", annotations={RUN_SECONDS: written})) == seconds

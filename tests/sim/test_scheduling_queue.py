@@ -1,0 +1,129 @@
+"""When a pod is tried again: the stock scheduler's rules of backoff and waking."""
+
+import pytest
+
+from extender.sim.scheduler.queue import QueuedPod, SchedulingQueue
+from tests.sim.requests import Json, pod
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.5
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> SchedulingQueue:
+    return SchedulingQueue(clock)
+
+
+def named(name: str, **spec: object) -> Json:
+    made = pod(name, **spec)
+    made["metadata"]["uid"] = name
+    return made
+
+
+def popped(queue: SchedulingQueue) -> QueuedPod:
+    item = queue.pop()
+    assert item is not None
+    return item
+
+
+def is_idle(queue: SchedulingQueue) -> bool:
+    """Whether everything is parked or gated."""
+    return not queue.busy
+
+
+def test_priority_first_then_age(queue: SchedulingQueue, clock: Clock) -> None:
+    for name, priority in (("old", 0), ("young", 0), ("important", 5)):
+        clock.now += 1
+        queue.see(named(name, priority=priority))
+    assert [popped(queue).uid for _ in range(3)] == ["important", "old", "young"]
+
+
+def test_a_gated_pod_waits_until_its_last_gate_is_gone(queue: SchedulingQueue) -> None:
+    queue.see(named("a", schedulingGates=[{"name": "x"}]))
+    assert is_idle(queue)
+    queue.see(named("a"))
+    assert popped(queue).uid == "a"
+
+
+def test_a_refused_pod_is_parked_until_an_event_concerns_it(queue: SchedulingQueue) -> None:
+    queue.see(named("a"))
+    item = popped(queue)
+    queue.park(item, by_extender=False)
+    queue.wake(lambda each: each.by_extender)
+    assert is_idle(queue)
+    queue.wake()
+    assert popped(queue) is item
+
+
+def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
+    queue.see(named("a"))
+    item = popped(queue)
+    queue.wake()
+    queue.park(item, by_extender=True)
+    assert popped(queue) is item
+
+
+def test_a_backoff_is_cut_short_when_nobody_else_is_there(queue: SchedulingQueue) -> None:
+    for name in ("a", "b"):
+        queue.see(named(name))
+    refused = popped(queue)
+    queue.park(refused, by_extender=True)
+    queue.wake()
+    assert popped(queue).uid == "b"
+    assert popped(queue) is refused
+
+
+def test_a_pods_own_change_wakes_it(queue: SchedulingQueue) -> None:
+    queue.see(named("a"))
+    queue.park(popped(queue), by_extender=True)
+    queue.see(named("a", nodeSelector={"zone": "b"}))
+    assert popped(queue).pod["spec"]["nodeSelector"] == {"zone": "b"}
+
+
+def test_nothing_shortens_the_backoff_after_an_error(queue: SchedulingQueue, clock: Clock) -> None:
+    """1, 2, 4, 8, 10, 10 seconds, each to the end of its second."""
+    queue.see(named("a"))
+    ends = []
+    for _ in range(6):
+        item = popped(queue)
+        queue.punish(item)
+        queue.wake()
+        queue.see(named("a"))
+        ends.append(item.ready_at)
+        clock.now = item.ready_at
+    assert ends == [2.0, 5.0, 10.0, 19.0, 30.0, 41.0]
+
+
+def test_errors_are_forgotten_with_the_first_refusal(queue: SchedulingQueue, clock: Clock) -> None:
+    queue.see(named("a"))
+    item = popped(queue)
+    queue.punish(item)
+    clock.now = item.ready_at
+    queue.park(popped(queue), by_extender=True)
+    assert (item.errors, item.refusals) == (0, 1)
+
+
+def test_what_is_gone_is_not_tried(queue: SchedulingQueue) -> None:
+    queue.see(named("a"))
+    queue.see(named("b"))
+    queue.forget("a")
+    tried = popped(queue)
+    assert tried.uid == "b"
+    queue.forget("b")
+    queue.punish(tried)
+    assert is_idle(queue)
+
+
+def test_a_closed_queue_lets_go(queue: SchedulingQueue) -> None:
+    queue.close()
+    assert queue.pop() is None

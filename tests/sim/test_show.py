@@ -1,0 +1,184 @@
+"""What people see, drawn from pictures that are made up."""
+
+import io
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES
+from extender.sim.apiserver.service import Service
+from extender.sim.show.drawing import Paper, frame
+from extender.sim.show.ending import last_words
+from extender.sim.show.history import History
+from extender.sim.show.picture import Picture, take
+from extender.sim.show.views import Lines, Screen
+from tests.e2e.harness import objects
+from tests.sim.requests import Json
+
+WAITS = ("NoRoom", "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members")
+
+
+@pytest.fixture
+def picture(service: Service) -> Picture:
+    """train runs on two nodes, sweep waits."""
+    service.create(QUEUES, "", objects.queue("research", weight=2))
+    for number in range(3):
+        service.create(NODES, "", objects.node(f"n{number}"))
+    gang(service, "train", 2, "Running", ("Running", ""), on="n0")
+    gang(service, "sweep", 4, "Pending", WAITS)
+    told = {
+        "name": "research",
+        "state": "Open",
+        "allocated": {"cpu": 4000},
+        "deserved": {"cpu": 8000.0},
+        "share": 0.5,
+    }
+    return take(service.store, [told])
+
+
+def gang(
+    service: Service, name: str, size: int, phase: str, said: tuple[str, str], on: str = "", **status: Any
+) -> None:
+    group = objects.pod_group(name, namespace="default", min_member=size, queue="research")
+    condition = {"type": "Scheduled", "status": "False", "reason": said[0], "message": said[1]}
+    service.create(POD_GROUPS, "", {**group, "status": {"phase": phase, "conditions": [condition]}})
+    for number in range(size):
+        placed: Json = {"nodeName": on} if on else {}
+        made = objects.pod(f"{name}-{number}", namespace="default", group=name, cpu="2", **placed)
+        service.create(PODS, "", made)
+        if on:
+            service.amend(PODS, "default", f"{name}-{number}", lambda pod: _in_phase(pod, phase), "status")
+
+
+def _in_phase(pod: Json, phase: str) -> Json:
+    return {**pod, "status": {**pod["status"], "phase": phase}}
+
+
+def test_the_report_has_exactly_these_fields(picture: Picture) -> None:
+    report = json.loads(msgspec.json.encode(picture.report))
+    sweep, train = report["podGroups"]
+    assert sweep == {
+        "namespace": "default",
+        "name": "sweep",
+        "queue": "research",
+        "phase": "Pending",
+        "reason": "NoRoom",
+        "minMember": 4,
+        "bound": 0,
+    }
+    assert (train["phase"], train["reason"], train["bound"]) == ("Running", "", 2)
+    assert report["queues"] == [
+        {
+            "name": "research",
+            "state": "Open",
+            "weight": 2,
+            "deserved": {"cpu": "8"},
+            "allocated": {"cpu": "4"},
+            "share": 0.5,
+        }
+    ]
+    assert report["pods"][-1] == {"namespace": "default", "name": "train-1", "node": "n0"}
+    first = report["nodes"][0]
+    assert set(first) == {"name", "allocatable", "used"}
+    assert (first["allocatable"]["cpu"], first["used"]["cpu"], first["used"]["pods"]) == ("4", "4", "2")
+
+
+def test_shares_come_from_the_queues_status_once_it_carries_them(service: Service) -> None:
+    service.create(QUEUES, "", objects.queue("q"))
+    status = {"state": "Open", "deserved": {"cpu": "6"}, "allocated": {"cpu": "3"}, "share": 0.5}
+    service.amend(QUEUES, "", "q", lambda queue: {**queue, "status": status}, "status")
+    (queue,) = take(service.store, None).report.queues
+    assert (queue.deserved, queue.allocated, queue.share) == ({"cpu": "6"}, {"cpu": "3"}, 0.5)
+
+
+def drawn(picture: Picture, paper: Paper) -> list[str]:
+    history = History()
+    history.look(picture, 1.0)
+    return [line.text for line in frame(picture, history.turns, ["head"], paper)]
+
+
+def test_a_frame_says_who_waits_why_and_behind_whom(picture: Picture) -> None:
+    text = " ".join(" ".join(drawn(picture, Paper(80, 24))).split())
+    assert "research ████████████░░░░░░░░░░░░ 50% 4 of 8 cpu, weight 2" in text
+    assert "train research runs ██ 2 of 2 placed" in text
+    assert "sweep research waits ░░░░ 0 of 4 placed, needs 4 NoRoom: the suitable nodes lack room" in text
+    assert "(cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members). Ahead of it: train." in text
+    assert "3 nodes, 4 of 12 cpu in use" in text
+    assert "1.0 s sweep waits: NoRoom" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("height", [10, 24, 60])
+def test_it_stays_on_its_paper(picture: Picture, width: int, height: int) -> None:
+    lines = drawn(picture, Paper(width, height))
+    assert max(map(len, lines)) <= width
+    assert len(lines) < height
+
+
+def test_many_gangs_are_counted(service: Service) -> None:
+    for number in range(30):
+        gang(service, f"g{number:02}", 1, "Pending", ("NotEnoughMembers", ""))
+    lines = drawn(take(service.store, None), Paper(80, 24))
+    assert any(line.startswith("and 2") and line.endswith("wait") for line in lines)
+
+
+def test_without_unicode_it_is_ascii(picture: Picture) -> None:
+    assert all(line.isascii() for line in drawn(picture, Paper(60, 24, blocks=False)))
+
+
+def test_a_gang_with_a_fault_of_its_own_has_nobody_ahead(service: Service) -> None:
+    gang(service, "a", 1, "Running", ("Running", ""), on="n0")
+    gang(service, "b", 2, "Pending", ("NotEnoughMembers", "1 of 2 pods exist"))
+    (turn,) = (turn for turn in History().look(take(service.store, None), 0.0) if turn.gang == "default/b")
+    assert turn.text.endswith("than the group needs to start (1 of 2 pods exist).")
+
+
+def test_only_turns_are_told_and_the_end_sums_up(service: Service, picture: Picture) -> None:
+    history = History()
+    assert [turn.gang for turn in history.look(picture, 1.0)] == ["default/sweep", "default/train"]
+    assert history.look(picture, 2.0) == []
+    service.delete(POD_GROUPS, "default", "sweep", {})
+    for number in range(2):
+        service.amend(PODS, "default", f"train-{number}", lambda pod: _in_phase(pod, "Succeeded"), "status")
+    later = take(service.store, None)
+    assert [turn.text for turn in history.look(later, 3.0)] == [
+        "was deleted",
+        "has ended: all 2 pods succeeded",
+    ]
+    text = "\n".join(last_words(later, history, ["some.yaml"], Paper()))
+    assert "train: started whole; all 2 pods succeeded." in text
+    assert "muster run -f some.yaml" in text
+
+
+# ---- where it is shown
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+
+def test_a_pipe_gets_plain_lines(picture: Picture) -> None:
+    stream = Terminal()
+    view, history = Lines(stream), History()
+    view.begin(["head"])
+    view.show(picture, history.turns, history.look(picture, 1.0))
+    view.show(picture, history.turns, history.look(picture, 2.0))
+    view.end(["over"])
+    text = stream.getvalue()
+    assert "\x1b" not in text
+    assert text.count("train runs") == 1
+
+
+def test_a_screen_rewrites_what_changed_and_gives_the_cursor_back(picture: Picture) -> None:
+    stream = Terminal()
+    screen = Screen(stream)
+    screen.begin(["head"])
+    screen.show(picture, [], [])
+    begun = stream.tell()
+    screen.show(picture, [], [])
+    assert stream.tell() == begun
+    screen.end(["over"])
+    assert stream.getvalue().startswith("\x1b[?25l")
+    assert stream.getvalue().endswith("over\n\x1b[?25h")

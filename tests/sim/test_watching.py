@@ -1,0 +1,144 @@
+"""Watches, as a person's client sees them and as Muster's reflector lives on them."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from extender.api.objects import Pod
+from extender.kube.connection import Connection
+from extender.kube.inventory import Removed
+from extender.kube.reflector import Reflector
+from extender.kube.resources import PODS as POD_RESOURCE
+from extender.sim.apiserver.kinds import PODS as POD_KIND
+from extender.sim.apiserver.routes import Target
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.watch import Watch
+from tests.e2e.harness.waiting import wait_for
+from tests.sim.requests import PODS, ask, create, get, patch, pod
+
+
+class Sink:
+    """What a reflector tells: the pods that there are, by name."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+
+    def upsert(self, obj: Pod) -> None:
+        self.pods[obj.metadata.name] = obj
+
+    def remove(self, gone: Removed) -> None:
+        del self.pods[gone.name]
+
+
+@contextmanager
+def reflecting(connection: Connection, **options: Any) -> Iterator[tuple[Reflector[Pod], Sink]]:
+    sink = Sink()
+    reflector = Reflector(connection, POD_RESOURCE, Pod, sink, **options)
+    reflector.start()
+    try:
+        yield reflector, sink
+    finally:
+        reflector.stop()
+
+
+def events(connection: Connection, version: str, count: int, **query: str) -> list[tuple[str, str]]:
+    """The first events of a watch, and whom they are about."""
+    asked = {"watch": "1", "resourceVersion": version, **query}
+    heard: list[tuple[str, str]] = []
+    with connection.stream(PODS, asked, read_timeout=30) as lines:
+        for line in lines:
+            event = json.loads(line)
+            heard.append((event["type"], event["object"].get("metadata", {}).get("name", "")))
+            if len(heard) == count:
+                break
+    return heard
+
+
+def test_a_watch_goes_on_from_a_version(connection: Connection) -> None:
+    version = create(connection, PODS, pod("a"))["metadata"]["resourceVersion"]
+    create(connection, PODS, pod("b"))
+    patch(connection, f"{PODS}/a", {"metadata": {"labels": {"l": "1"}}})
+    ask(connection, "DELETE", f"{PODS}/b")
+    heard = events(connection, version, 3)
+    assert heard == [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
+
+
+def test_without_a_version_it_begins_with_what_is_there(connection: Connection) -> None:
+    for name in ("a", "b"):
+        create(connection, PODS, pod(name))
+    assert events(connection, "0", 2) == [("ADDED", "a"), ("ADDED", "b")]
+
+
+def test_what_begins_or_ceases_to_match_comes_or_goes(connection: Connection) -> None:
+    version = get(connection, PODS)["metadata"]["resourceVersion"]
+    create(connection, PODS, pod("a"))
+    for value in ("yes", "no"):
+        patch(connection, f"{PODS}/a", {"metadata": {"labels": {"mine": value}}})
+    heard = events(connection, version, 2, labelSelector="mine=yes")
+    assert heard == [("ADDED", "a"), ("DELETED", "a")]
+
+
+def test_a_version_that_is_too_old_is_gone(connection: Connection, service: Service) -> None:
+    version = create(connection, PODS, pod("a"))["metadata"]["resourceVersion"]
+    create(connection, PODS, pod("b"))
+    service.store.forget_log()
+    assert events(connection, version, 1) == [("ERROR", "")]
+
+
+def test_bookmarks_tell_the_version_while_nothing_else_does(service: Service) -> None:
+    target, query = Target(POD_KIND), {"resourceVersion": "1", "allowWatchBookmarks": "true"}
+    watch = Watch(service.store, target, query, listening=lambda: True, bookmark_every=0.0)
+    bookmark = json.loads(next(iter(watch.lines())))
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["metadata"]["resourceVersion"] == str(service.store.version)
+
+
+def test_a_watch_ends_in_time_with_a_last_bookmark(connection: Connection) -> None:
+    query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": "1"}
+    with connection.stream(PODS, query, read_timeout=30) as lines:
+        (last,) = map(json.loads, lines)
+    assert last["type"] == "BOOKMARK"
+
+
+def test_a_reflector_keeps_in_step(connection: Connection) -> None:
+    for number in range(3):
+        create(connection, PODS, pod(f"p{number}"))
+    with reflecting(connection) as (reflector, sink):
+        wait_for(lambda: reflector.synced)
+        assert sorted(sink.pods) == ["p0", "p1", "p2"]
+        ask(connection, "DELETE", f"{PODS}/p0")
+        create(connection, PODS, pod("p3"))
+        patch(connection, f"{PODS}/p1", {"metadata": {"labels": {"l": "1"}}})
+        wait_for(lambda: sorted(sink.pods) == ["p1", "p2", "p3"] and sink.pods["p1"].metadata.labels)
+        assert reflector.relists == 0
+
+
+def test_a_reflector_sees_only_what_it_selects(connection: Connection) -> None:
+    with reflecting(connection, label_selector="mine") as (reflector, sink):
+        wait_for(lambda: reflector.synced)
+        create(connection, PODS, pod("theirs"))
+        create(connection, PODS, pod("mine", labels={"mine": "1"}))
+        wait_for(lambda: sink.pods)
+        assert list(sink.pods) == ["mine"]
+
+
+def test_a_reflector_lists_again_when_its_version_is_gone(connection: Connection, service: Service) -> None:
+    """Between two looks of its watch more happens than the log holds."""
+    with reflecting(connection) as (reflector, sink):
+        wait_for(lambda: reflector.synced)
+        with service.store:
+            service.create(POD_KIND, "", pod("meanwhile"))
+            service.store.forget_log()
+        wait_for(lambda: reflector.relists and "meanwhile" in sink.pods)
+
+
+@pytest.mark.parametrize("path", [PODS, "/api/v1/pods"])
+def test_namespaces_bound_what_is_seen(connection: Connection, path: str) -> None:
+    create(connection, "/api/v1/namespaces", {"metadata": {"name": "other"}})
+    create(connection, PODS, pod("here"))
+    create(connection, "/api/v1/namespaces/other/pods", {**pod(), "metadata": {"name": "there"}})
+    seen = {item["metadata"]["name"] for item in get(connection, path)["items"]}
+    assert seen == ({"here"} if path == PODS else {"here", "there"})
