@@ -90,6 +90,7 @@ def test_a_refused_eviction_is_told_and_tried_again() -> None:
         told = [line for line in logs if line["event"] == "an eviction was refused"]
         assert [(line["pod"], line["group"]) for line in told] == [("team/g-0", "team/g")]
         assert "a disruption budget says no" in told[0]["error"]
+        assert bench.writers.outcomes["retried"] == 1
         bench.advance(PAUSE)
         assert ("evict", "g-0") in bench.look()
     assert evictions("refused") - before == 1

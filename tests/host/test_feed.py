@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from extender.api.objects import Meta, Namespace, Node, Pod, PriorityClass
+from extender.domain.decide import decide
 from extender.domain.ledger import Ledger
 from extender.domain.records import Uid
 from extender.domain.snapshot import GroupView
@@ -85,6 +86,21 @@ def test_a_group_that_is_deleted_exists_no_more(station: Station) -> None:
     group_view = view(station.ledger)
     assert group_view is not None
     assert not group_view.exists
+
+
+def test_who_reports_hears_of_groups_too(station: Station) -> None:
+    fed(station).ledger.publish(decide(station.ledger.snapshot()))
+    station.reporter.look(station.ledger.decisions)
+    assert station.writers.depth == 1
+
+
+def test_who_reports_hears_of_their_end(station: Station) -> None:
+    version = fed(station).ledger.version
+    station.api.tell("podgroups", "DELETED", group("g", 2))
+    station.wait_for(lambda: station.ledger.version > version)
+    station.ledger.publish(decide(station.ledger.snapshot()))
+    station.reporter.look(station.ledger.decisions)
+    assert station.writers.depth == 0
 
 
 def test_a_queue_that_is_deleted_exists_no_more(station: Station) -> None:
