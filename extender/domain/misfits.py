@@ -1,13 +1,13 @@
 """Why a group does not fit: never, not now, or only in pieces."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from extender.domain.reasons import Reason
 from extender.domain.records import PodRecord
-from extender.domain.resources import CPU, MEMORY, Resources, add, show
+from extender.domain.resources import CPU, MEMORY, Resources, show
 from extender.domain.round import Round
-from extender.domain.shapes import Shape
+from extender.domain.shapes import Shape, requests_of
 from extender.domain.snapshot import GroupView
 from extender.domain.space import Space
 
@@ -47,7 +47,7 @@ def _refused(space: Space, group: GroupView, shapes: Counter[Shape]) -> tuple[Re
 def _lacking(space: Space, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
     for part in (*({shape: count} for shape, count in shapes.items()), shapes):
         there = space.sum_for(part)
-        for name, amount in sum_of(part).items():
+        for name, amount in requests_of(part).items():
             if there.get(name, 0) < amount:
                 needed, left = show(name, amount), show(name, there.get(name, 0))
                 fitting = _fitting(space, shapes)
@@ -58,13 +58,6 @@ def _lacking(space: Space, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
 
 def _fitting(space: Space, shapes: Counter[Shape]) -> int:
     return sum(min(int(space.counts(shape).sum()), n) for shape, n in shapes.items())
-
-
-def sum_of(shapes: Mapping[Shape, int]) -> Resources:
-    sums: dict[str, int] = {}
-    for shape, count in shapes.items():
-        add(sums, shape.requests, count)
-    return sums
 
 
 def describe(requests: Resources) -> str:

@@ -6,19 +6,33 @@ minMember (then they are wishes, as in Volcano).
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from extender.domain.records import PodRecord, Uid
-from extender.domain.snapshot import GroupView
+from extender.domain.resources import Resources
+from extender.domain.shapes import Shape, requests_of
+
+if TYPE_CHECKING:
+    from extender.domain.snapshot import GroupView
 
 
-class Missing(msgspec.Struct, frozen=True):
+class Missing(msgspec.Struct, frozen=True, dict=True):
     """The members that must still start, and in words what does not exist yet (empty: they all do)."""
 
     members: tuple[PodRecord, ...]
     absent: str = ""
+
+    @cached_property
+    def shapes(self) -> Counter[Shape]:
+        return Counter(pod.shape for pod in self.members)
+
+    @cached_property
+    def requests(self) -> Resources:
+        """What the members ask for together."""
+        return requests_of(self.shapes)
 
 
 def binding_roles(min_member: int, min_task_member: Mapping[str, int]) -> Mapping[str, int]:
@@ -31,16 +45,15 @@ def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[st
     return members >= min_member and all(roles[role] >= n for role, n in needed.items())
 
 
-@lru_cache(maxsize=1024)
-def missing(group: GroupView) -> Missing:
+def missing(group: "GroupView") -> Missing:
     """The members to start next so that the group stands: pinned ones first, then those with a plan.
 
-    A view never changes, so neither does this.
+    A view never changes, so neither does this: it is worked out once and kept there.
     """
-    return missing_of(group)
+    return group.missing
 
 
-def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
+def missing_of(group: "GroupView", fitting: Collection[Uid] = ()) -> Missing:
     """The same, where those known to be `fitting` come before the others."""
     candidates = [pod for pod, _ in group.pinned] + _by_preference(group, fitting)
     needed = dict(binding_roles(group.min_member, group.min_task_member))
@@ -52,7 +65,7 @@ def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
     return Missing(members, _absent(group, needed, still - len(spare)))
 
 
-def _by_preference(group: GroupView, fitting: Collection[Uid]) -> list[PodRecord]:
+def _by_preference(group: "GroupView", fitting: Collection[Uid]) -> list[PodRecord]:
     def turn(pod: PodRecord) -> tuple[bool, bool, tuple[int, str]]:
         return (pod.uid not in group.planned, pod.uid not in fitting, pod.order)
 
@@ -73,7 +86,7 @@ def _for_roles(
     return chosen, spare
 
 
-def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
+def _absent(group: "GroupView", needed: Mapping[str, int], lacking: int) -> str:
     roles = [f"{n} of role {role}" for role, n in sorted(needed.items()) if n > 0]
     if not roles and lacking <= 0:
         return ""

@@ -11,8 +11,8 @@ from extender.domain.claims import Claims
 from extender.domain.quorum import whole
 from extender.domain.reasons import Reason
 from extender.domain.records import GroupKey, GroupRecord, PodRecord, QueueRecord, Uid, is_single
-from extender.domain.resources import Resources, add
-from extender.domain.shapes import Shape
+from extender.domain.resources import add
+from extender.domain.shapes import Shape, requests_of
 from extender.domain.snapshot import GroupView, QueueView, Refusal, Start
 
 # A group that was judged with any other reason had come while its queue was open.
@@ -226,8 +226,8 @@ class Registry:
             refusals=dict(group.refusals),
             held_back=members.held_back,
             leaving=members.leaving,
-            allocated=_sum(members.holding),
-            pending=_sum(Counter(pod.shape for pod in members.waiting)),
+            allocated=requests_of(members.holding),
+            pending=requests_of(Counter(pod.shape for pod in members.waiting)),
         )
 
     def _note_history(self, group: Group, queue: str, members: "Members") -> None:
@@ -320,13 +320,6 @@ class Members:
                 self.planned[pod.uid] = claim.node
         elif pod.holds_room:
             self.leaving += 1
-
-
-def _sum(shapes: Counter[Shape]) -> Resources:
-    sums: dict[str, int] = {}
-    for shape, count in shapes.items():
-        add(sums, shape.requests, count)
-    return sums
 
 
 def _namespace(group: Group) -> str:

@@ -4,7 +4,7 @@ A template's thousand pods share one Shape object (`Shapes` interns them), so ma
 fit are worked out once per shape, not once per pod.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from extender.api.objects import (
     Toleration,
 )
 from extender.domain.requests import pod_requests
-from extender.domain.resources import Resources
+from extender.domain.resources import Resources, add
 from extender.domain.selectors import Labels, allows, selects, tolerated
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -177,6 +177,14 @@ def _selector(encoded: bytes) -> LabelSelector | None:
 
 def _node_terms(encoded: bytes) -> list[NodeSelectorTerm] | None:
     return msgspec.json.decode(encoded, type=list[NodeSelectorTerm]) if encoded else None
+
+
+def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
+    """What so many pods of each shape ask for together."""
+    sums: dict[str, int] = {}
+    for shape, count in shapes.items():
+        add(sums, shape.requests, count)
+    return sums
 
 
 def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:

@@ -4,10 +4,12 @@ Views of groups that did not change are the same objects as in the snapshot befo
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 
 from extender.domain.nodes import Amounts, NodeTable
+from extender.domain.quorum import Missing, missing_of
 from extender.domain.records import GroupKey, PodRecord, QueueRecord, Uid
 from extender.domain.resources import Resources
 from extender.domain.shapes import HostPort, Shape, Term
@@ -52,7 +54,7 @@ class Start(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
-class GroupView(msgspec.Struct, frozen=True, eq=False):
+class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A group with its members: those placed, those pinned (no plan may move their claim), and those that
     wait, with the nodes planned for them. `stands`: those placed make it whole. `entitled`: it came while
     its queue was open. `held_back`: members
@@ -92,7 +94,11 @@ class GroupView(msgspec.Struct, frozen=True, eq=False):
         replaced = self.waiting or self.pinned or self.held_back
         return bool(self.leaving) and not replaced and len(self.placed) + self.leaving >= self.min_member
 
-    @property
+    @cached_property
+    def missing(self) -> Missing:
+        return missing_of(self)
+
+    @cached_property
     def order(self) -> tuple[int, str, str]:
         """Inside a queue: priority, then age, then name."""
         return (-self.priority, self.created, self.key)
