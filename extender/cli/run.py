@@ -123,7 +123,7 @@ def _say_goodbye(session: Any, view: Any, files: list[str]) -> None:
 def _head(cluster: "Embedded", speed: float) -> list[str]:
     pace = f" Pods run {speed:g} times as fast as they say." if speed != 1 else ""
     return [
-        f"Muster and a cluster of its own.{pace} Ctrl-C ends it.",
+        f"Muster at work.{pace} Ctrl-C ends it.",
         f"kubectl --kubeconfig {cluster.kubeconfig} get pods",
     ]
 

@@ -1,6 +1,7 @@
 """What kubectl asks before it asks for anything: version, groups, resources."""
 
 from extender import __version__
+from extender.sim.apiserver import openapi
 from extender.sim.apiserver.kinds import KINDS, SUBRESOURCES, Json, Kind
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -17,7 +18,7 @@ def document(path: str) -> Json | None:
         case "apis":
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(map(_group, _groups()))}
         case found:
-            return _resources(f"/{found}")
+            return _resources(f"/{found}") or openapi.document(f"/{found}")
 
 
 def _version() -> Json:

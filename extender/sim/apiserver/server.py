@@ -7,7 +7,7 @@ import json
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from extender.sim.apiserver.discovery import document
-from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.kinds import Json, Kind
 from extender.sim.apiserver.refusals import Refusal, bad_request, unsupported
-from extender.sim.apiserver.routes import Request, answer, target_of
+from extender.sim.apiserver.routes import Request, Target, answer, target_of
 from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.tables import table, wanted
 from extender.sim.apiserver.watch import Watch, encode
 
 _HEALTH = ("/livez", "/readyz", "/healthz")
@@ -104,7 +105,8 @@ class _Handler(BaseHTTPRequestHandler):
         request = Request(self.command, target_of(path), query, self.headers.get("Content-Type", ""), body)
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
-        self._send(*answer(self.server.service, request))
+        code, found = answer(self.server.service, request)
+        self._send(code, self._shape(request.target.kind)(found) if self.command == "GET" else found)
 
     def _body(self) -> Any:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -130,7 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
     # ---- watches
 
     def _stream(self, request: Request) -> None:
-        watch = Watch(self.server.service.store, self._narrowed(request), request.query, self._listening)
+        target = self._narrowed(request)
+        shape = self._shape(target.kind)
+        watch = Watch(self.server.service.store, target, request.query, self._listening, shape)
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -140,7 +144,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(chunk)
             self.wfile.flush()
 
-    def _narrowed(self, request: Request) -> Any:
+    def _shape(self, kind: Kind) -> Callable[[Json], Json]:
+        """What this client wants to see of objects and lists: themselves, or a Table for people."""
+        as_table = wanted(self.headers.get("Accept", ""))
+        return (lambda found: table(kind, found)) if as_table else (lambda found: found)
+
+    def _narrowed(self, request: Request) -> Target:
         """A watch of one object is one of its collection with a selector."""
         if request.target.name:
             request.query["fieldSelector"] = f"metadata.name={request.target.name}"

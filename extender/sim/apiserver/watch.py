@@ -22,7 +22,10 @@ encode = msgspec.json.Encoder().encode
 
 
 class Watch:
-    """Iterate over `lines`; `listening` is asked now and then whether that is still worth it."""
+    """Iterate over `lines`; `listening` is asked now and then whether that is still worth it.
+
+    `shape` makes of an object what the client wants to see of it.
+    """
 
     def __init__(
         self,
@@ -30,12 +33,14 @@ class Watch:
         target: Target,
         query: Query,
         listening: Callable[[], bool],
+        shape: Callable[[Json], Json] = lambda obj: obj,
         bookmark_every: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._target = target
         self._listening = listening
+        self._shape = shape
         self._bookmark_every = bookmark_every
         self._clock = clock
         self._test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
@@ -54,7 +59,7 @@ class Watch:
 
     def _first(self) -> bytes:
         objects, self._version = self._store.listing(self._target.kind, self._target.namespace)
-        return b"".join(_line("ADDED", obj) for obj in objects if self._test(obj))
+        return b"".join(_line("ADDED", self._shape(obj)) for obj in objects if self._test(obj))
 
     def _follow(self) -> Iterator[bytes]:
         ends = self._clock() + self._seconds
@@ -73,7 +78,9 @@ class Watch:
             self._version = changes[-1].version
         meant = (change for change in changes if self._means(change))
         return b"".join(
-            _line(seen, change.object) for change in meant if (seen := seen_as(change, self._test))
+            _line(seen, self._shape(change.object))
+            for change in meant
+            if (seen := seen_as(change, self._test))
         )
 
     def _means(self, change: Change) -> bool:

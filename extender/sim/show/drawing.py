@@ -26,6 +26,11 @@ class Paper(NamedTuple):
     height: int = 24
     blocks: bool = True  # whether it has more than ASCII
 
+    @property
+    def roomy(self) -> bool:
+        """Whether numbers get words."""
+        return self.width >= 60
+
     def bar(self, part: float, length: int) -> str:
         full, empty = ("█", "░") if self.blocks else ("#", ".")
         filled = min(length, round(part * length))
@@ -37,19 +42,24 @@ class Paper(NamedTuple):
 
     def wrapped(self, text: str, indent: str) -> list[str]:
         width = max(self.width, _NARROWEST)
-        return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
+        return textwrap.wrap(
+            text, width, break_on_hyphens=False, initial_indent=indent, subsequent_indent=indent
+        )
 
 
 def frame(picture: Picture, turns: Sequence[Turn], head: Sequence[str], paper: Paper) -> list[Line]:
     """All that is shown at one moment, no higher than the paper."""
-    lines = [Line(text, "dim") for text in head]
+    lines = head_lines(head, paper)
     lines += [Line(cpu_in_use(picture)), Line(""), *queue_lines(picture, paper), Line("")]
-    latest = [Line(turn_text(turn, turn.brief, paper)[0]) for turn in turns[-_TURNS:]]
-    room = paper.height - len(lines) - len(latest) - 3
-    lines += _gang_lines(picture, paper, max(room, 3))
-    if latest:
-        lines += [Line(""), *latest]
+    lines += _gang_lines(picture, paper, paper.height - len(lines) - 2)
+    room = paper.height - len(lines) - 2
+    if room > 0 and turns:
+        lines += [Line(""), *(Line(_brief(turn)) for turn in turns[-min(room, _TURNS) :])]
     return [line._replace(text=paper.cut(line.text)) for line in lines[: paper.height - 1]]
+
+
+def head_lines(head: Sequence[str], paper: Paper) -> list[Line]:
+    return [Line(line, "dim") for text in head for line in paper.wrapped(text, "")]
 
 
 def cpu_in_use(picture: Picture) -> str:
@@ -74,7 +84,8 @@ def queue_lines(picture: Picture, paper: Paper) -> list[Line]:
 def _queue_line(queue: QueuePart, names: int, length: int, paper: Paper) -> str:
     bar = paper.bar(queue.share, length)
     state = "" if queue.state == "Open" else f", {queue.state}"
-    numbers = f"{queue.share:4.0%}  {_dominant(queue)}, weight {queue.weight}{state}"
+    weight = f", weight {queue.weight}" if paper.roomy else ""
+    numbers = f"{queue.share:4.0%}  {_dominant(queue)}{weight}{state}"
     return f"{_fitting(queue.name, names)}  {bar} {numbers}"
 
 
@@ -91,23 +102,32 @@ def _dominant(queue: QueuePart) -> str:
 
 def _gang_lines(picture: Picture, paper: Paper, room: int) -> list[Line]:
     """As many as there is room for, and how many more there are."""
-    gangs = picture.gangs
-    names = _column((gang.part.name for gang in gangs), "Gang")
-    queues = _column((gang.part.queue for gang in gangs), "Queue")
+    names = _column((gang.part.name for gang in picture.gangs), "Gang")
+    queues = _column((gang.part.queue for gang in picture.gangs), "Queue")
+    blocks = [(gang, gang_lines(gang, picture, paper, names, queues)) for gang in picture.gangs]
     lines = [Line(f"{'Gang':<{names}}  {'Queue':<{queues}}", "dim")]
-    for number, gang in enumerate(gangs):
-        block = gang_lines(gang, picture, paper, names, queues)
-        if len(lines) + len(block) > room and number < len(gangs) - 1:
-            return [*lines, Line(f"and {len(gangs) - number} more: {_counts(gangs[number:])}", "dim")]
-        lines += block
-    return lines
+    if sum(len(block) for _, block in blocks) < room:
+        return lines + [line for _, block in blocks for line in block]
+    return lines + _selected(blocks, room - 2)
+
+
+def _selected(blocks: list[tuple[Gang, list[Line]]], room: int) -> list[Line]:
+    """Those who wait come first where not all can be shown, and the others are counted."""
+    lines: list[Line] = []
+    rest: list[Gang] = []
+    for gang, block in sorted(blocks, key=lambda each: not each[0].waits):
+        if not rest and len(lines) + len(block) <= room:
+            lines += block
+        else:
+            rest.append(gang)
+    return [*lines, Line(f"and {len(rest)} more: {_counts(rest)}", "dim")]
 
 
 def gang_lines(gang: Gang, picture: Picture, paper: Paper, names: int, queues: int) -> list[Line]:
     state = state_of(gang)
     dots = paper.bar(gang.part.bound / max(gang.pods, 1), min(gang.pods, 8))
     start = f"{_fitting(gang.part.name, names)}  {_fitting(gang.part.queue, queues)}  "
-    first = Line(f"{start}{state:<6}  {dots} {_progress(gang)}", _STYLES.get(state, ""))
+    first = Line(f"{start}{state:<6}  {dots} {_progress(gang, paper)}", _STYLES.get(state, ""))
     if not gang.waits:
         return [first]
     reasons = paper.wrapped(why(gang) + ahead(gang, picture), "    ")
@@ -117,10 +137,12 @@ def gang_lines(gang: Gang, picture: Picture, paper: Paper, names: int, queues: i
 _STYLES = {"runs": "good", "starts": "good", "waits": "waits", "ended": "dim"}
 
 
-def _progress(gang: Gang) -> str:
+def _progress(gang: Gang, paper: Paper) -> str:
     if gang.done:
-        return f"{gang.ended - gang.failed} of {gang.pods} succeeded"
-    return f"{gang.part.bound} of {gang.pods} placed, needs {gang.part.min_member}"
+        counts, words = f"{gang.ended - gang.failed} of {gang.pods}", "succeeded"
+    else:
+        counts, words = f"{gang.part.bound} of {gang.pods}", f"placed, needs {gang.part.min_member}"
+    return f"{counts} {words}" if paper.roomy else counts
 
 
 def _counts(gangs: Iterable[Gang]) -> str:
@@ -132,11 +154,19 @@ def _counts(gangs: Iterable[Gang]) -> str:
 # ---- what happened
 
 
-def turn_text(turn: Turn, text: str, paper: Paper) -> list[str]:
-    when = f"{turn.second:6.1f} s  "
-    name = turn.gang.partition("/")[2]
-    first, *rest = paper.wrapped(f"{name} {text}", " " * len(when))
+def turn_text(turn: Turn, paper: Paper) -> list[str]:
+    """A turn as it is told once and for all."""
+    when, name = _when(turn), turn.gang.partition("/")[2]
+    first, *rest = paper.wrapped(f"{name} {turn.text}", " " * len(when))
     return [when + first.lstrip(), *rest]
+
+
+def _brief(turn: Turn) -> str:
+    return f"{_when(turn)}{turn.gang.partition('/')[2]} {turn.brief}"
+
+
+def _when(turn: Turn) -> str:
+    return f"{turn.second:6.1f} s  "
 
 
 # ---- words and columns

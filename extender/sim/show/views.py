@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol, TextIO
 
-from extender.sim.show.drawing import Line, Paper, frame, turn_text
+from extender.sim.show.drawing import Line, Paper, frame, head_lines, turn_text
 from extender.sim.show.history import Turn
 from extender.sim.show.picture import Picture
 
@@ -48,7 +48,7 @@ class Lines:
 
     def show(self, picture: Picture, turns: Sequence[Turn], new: Sequence[Turn]) -> None:
         for turn in new:
-            self._write(turn_text(turn, turn.text, self._paper))
+            self._write(turn_text(turn, self._paper))
 
     def end(self, lines: Sequence[str]) -> None:
         self._write(["", *lines])
@@ -72,8 +72,8 @@ class Screen:
     def begin(self, head: Sequence[str]) -> None:
         self._head = head
         self._stream.write(_HIDE)
-        lines = [*(Line(text, "dim") for text in head), Line("Starting ...")]
-        self._rewrite([self._coloured(Line(self._paper.cut(line.text), line.style)) for line in lines])
+        lines = [*head_lines(head, self._paper), Line("Starting ...")]
+        self._rewrite([self._coloured(line) for line in lines])
 
     def show(self, picture: Picture, turns: Sequence[Turn], new: Sequence[Turn]) -> None:
         self._follow_size()
