@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from extender.sim.apiserver.kinds import Json, Kind
+from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.refusals import Refusal
 from extender.sim.apiserver.routes import Query, Target
 from extender.sim.apiserver.selectors import Test, selecting
@@ -17,6 +17,7 @@ from extender.sim.apiserver.store import Change, Store
 
 _LOOK = 1.0  # seconds between two looks at whether somebody still listens
 _SECONDS = 1800
+_INITIAL_END = "k8s.io/initial-events-end"
 
 encode = msgspec.json.Encoder().encode
 
@@ -46,7 +47,8 @@ class Watch:
         self._test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
         self._bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         self._seconds = int(query.get("timeoutSeconds") or _SECONDS)
-        self._version = int(query.get("resourceVersion") or 0)
+        self._all_first = query.get("sendInitialEvents") == "true"
+        self._version = 0 if self._all_first else int(query.get("resourceVersion") or 0)
 
     def lines(self) -> Iterator[bytes]:
         """Events, several in one piece where they come together."""
@@ -58,8 +60,10 @@ class Watch:
             yield _line("ERROR", refusal.status())
 
     def _first(self) -> bytes:
+        """What is there; a client that asked for all of it first is told where that ends."""
         objects, self._version = self._store.listing(self._target.kind, self._target.namespace)
-        return b"".join(_line("ADDED", self._shape(obj)) for obj in objects if self._test(obj))
+        end = self._bookmark({_INITIAL_END: "true"}) if self._all_first else b""
+        return b"".join(_line("ADDED", self._shape(obj)) for obj in objects if self._test(obj)) + end
 
     def _follow(self) -> Iterator[bytes]:
         ends = self._clock() + self._seconds
@@ -89,10 +93,11 @@ class Watch:
             not namespace or change.object["metadata"].get("namespace") == namespace
         )
 
-    def _bookmark(self) -> bytes:
+    def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
         if not self._bookmarks:
             return b""
-        return _line("BOOKMARK", _empty(self._target.kind, self._version))
+        kind, meta = self._target.kind, {"resourceVersion": str(self._version), "annotations": annotations}
+        return _line("BOOKMARK", {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta})
 
 
 def seen_as(change: Change, test: Test) -> str:
@@ -106,8 +111,3 @@ def seen_as(change: Change, test: Test) -> str:
 
 def _line(type_: str, obj: Json) -> bytes:
     return encode({"type": type_, "object": obj}) + b"\n"
-
-
-def _empty(kind: Kind, version: int) -> Json:
-    head = {"kind": kind.name, "apiVersion": kind.api_version}
-    return {**head, "metadata": {"resourceVersion": str(version), "creationTimestamp": None}}
