@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from extender.domain.quorum import Missing
 from extender.domain.reasons import Reason
 from extender.domain.records import PodRecord
 from extender.domain.resources import CPU, MEMORY, Resources, show
@@ -12,11 +13,9 @@ from extender.domain.snapshot import GroupView
 from extender.domain.space import Space
 
 
-def explain(
-    round_: Round, space: Space, group: GroupView, members: Sequence[PodRecord]
-) -> tuple[Reason, str]:
+def explain(round_: Round, space: Space, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
     """The reason and its numbers for members that have no placement in `space`."""
-    shapes = Counter(pod.shape for pod in members)
+    members, shapes = wanted.members, wanted.shapes
     return (
         _never(round_, members, shapes)
         or _refused(space, group, shapes)
@@ -28,7 +27,7 @@ def explain(
 def _never(round_: Round, members: Sequence[PodRecord], shapes: Counter[Shape]) -> tuple[Reason, str] | None:
     empty = round_.empty
     for shape in shapes:
-        if not empty.counts(shape).any():
+        if not empty.total(shape):
             suitable = int(round_.snapshot.nodes.suitable(shape).sum())
             return Reason.NEVER_FITS, f"no node can hold {describe(shape.requests)} ({suitable} suit)"
     if not empty.could_place(members):
@@ -45,7 +44,8 @@ def _refused(space: Space, group: GroupView, shapes: Counter[Shape]) -> tuple[Re
 
 
 def _lacking(space: Space, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
-    for part in (*({shape: count} for shape, count in shapes.items()), shapes):
+    parts = [{shape: count} for shape, count in shapes.items()]
+    for part in (*parts, shapes) if len(parts) > 1 else parts:
         there = space.sum_for(part)
         for name, amount in requests_of(part).items():
             if there.get(name, 0) < amount:
@@ -57,7 +57,7 @@ def _lacking(space: Space, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
 
 
 def _fitting(space: Space, shapes: Counter[Shape]) -> int:
-    return sum(min(int(space.counts(shape).sum()), n) for shape, n in shapes.items())
+    return sum(min(space.total(shape), n) for shape, n in shapes.items())
 
 
 def describe(requests: Resources) -> str:

@@ -18,6 +18,8 @@ from extender.domain.shapes import Shape, requests_of
 if TYPE_CHECKING:
     from extender.domain.snapshot import GroupView
 
+Signature = frozenset[tuple[Shape, int]]
+
 
 class Missing(msgspec.Struct, frozen=True, dict=True):
     """The members that must still start, and in words what does not exist yet (empty: they all do)."""
@@ -28,6 +30,11 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def shapes(self) -> Counter[Shape]:
         return Counter(pod.shape for pod in self.members)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Equal for groups that miss the same."""
+        return frozenset(self.shapes.items())
 
     @cached_property
     def requests(self) -> Resources:

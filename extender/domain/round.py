@@ -3,6 +3,7 @@
 Groups take room, a place in the window and a part of their queue's share; what one takes the next one lacks.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import inf
@@ -11,7 +12,8 @@ from extender.domain.decisions import GroupDecision
 from extender.domain.deserved import EPSILON, Claimant, divide, exceeded, share
 from extender.domain.quorum import missing
 from extender.domain.records import GroupKey, PodRecord
-from extender.domain.resources import PODS, Resources, add, show, total
+from extender.domain.resources import PODS, Resources, add, show
+from extender.domain.shapes import requests_of
 from extender.domain.snapshot import GroupView, QueueView, Snapshot
 from extender.domain.space import Space
 
@@ -30,6 +32,7 @@ class Round:
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.claimants: list[GroupView] = []  # groups within their share that only lack room
         self._room_is_kept = False
+        self.taken = 0  # how often somebody took something; while it stands still, so does all else
         self.wake_at = [] if snapshot.refused_until is None else [snapshot.refused_until]
         self._allocated = {name: dict(queue.allocated) for name, queue in snapshot.queues.items()}
 
@@ -38,9 +41,10 @@ class Round:
 
     def charge(self, group: GroupView, pods: Iterable[PodRecord]) -> None:
         """Count newly planned `pods` to the group's queue."""
-        allocated = self._allocated.setdefault(group.queue, {})
-        for pod in pods:
-            add(allocated, pod.shape.requests)
+        asked = requests_of(Counter(pod.shape for pod in pods))
+        if asked:
+            self.taken += 1
+            add(self._allocated.setdefault(group.queue, {}), asked)
 
     def queue_share(self, name: str) -> float:
         given = self.shares.get(name)
@@ -50,7 +54,9 @@ class Round:
         """Take out of the room, once, what groups within their share could stand on already: nobody may
         borrow that."""
         for group in () if self._room_is_kept else self.claimants:
-            self.space.place(missing(group).members, partly=True)
+            wanted = missing(group)
+            if any(self.space.total(shape) for shape in wanted.shapes):
+                self.space.place(wanted.members, partly=True)
         self._room_is_kept = True
 
     @cached_property
@@ -91,17 +97,16 @@ class Round:
         """In words, how `asked` would break the queue's ceiling; empty when it would not."""
         return self._exceeds(queue, asked, self.ceilings[queue])
 
-    def over_share(self, queue: str, asked: Resources) -> str:
-        return self._exceeds(queue, asked, self.shares[queue].deserved, _NOT_SHARED)
+    def over_share(self, queue: str, asked: Resources) -> bool:
+        held, deserved = self._allocated.get(queue, {}), self.shares[queue].deserved
+        return bool(exceeded(asked, held, deserved, _NOT_SHARED))
 
-    def _exceeds(
-        self, queue: str, asked: Resources, limit: Mapping[str, float], but: frozenset[str] = frozenset()
-    ) -> str:
+    def _exceeds(self, queue: str, asked: Resources, limit: Mapping[str, float]) -> str:
         held = self._allocated.get(queue, {})
         return ", ".join(
             f"{name}: {show(name, held.get(name, 0))} held + {show(name, asked[name])} asked"
             f" > {show(name, limit.get(name, 0))}"
-            for name in exceeded(asked, held, limit, but)
+            for name in exceeded(asked, held, limit)
         )
 
 
@@ -121,7 +126,3 @@ def _claimant(queue: QueueView) -> Claimant:
         record.guarantee,
         groups=queue.groups > 0,
     )
-
-
-def requests_of(pods: Iterable[PodRecord]) -> dict[str, int]:
-    return total(pod.shape.requests for pod in pods)

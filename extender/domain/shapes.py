@@ -65,12 +65,13 @@ class Constraints(NamedTuple):
 class Shape:
     """The requests and constraints that pods share. Compared by identity: only `Shapes` makes them."""
 
-    __slots__ = ("constraints", "requests", "suits")
+    __slots__ = ("constraints", "looks_at_others", "requests", "suits")
 
     def __init__(self, requests: Resources, constraints: Constraints) -> None:
         self.requests = requests
         self.constraints = constraints
         self.suits = NodeTest(constraints)
+        self.looks_at_others = bool(constraints.ports or self.terms)
 
     @property
     def terms(self) -> tuple[Term, ...]:

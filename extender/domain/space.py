@@ -42,6 +42,7 @@ class Space:
         self._carried = {term: Counter(by_node) for term, by_node in occupancy.carried.items()}
         self._together: dict[Term, Counter[Shape]] = {}  # of the members being placed, by their affinity
         self._counts: dict[Shape, Rows] = {}
+        self._totals: dict[Shape, int] = {}
         self._requests: dict[Shape, tuple[Rows, Amounts]] = {}
 
     @classmethod
@@ -80,6 +81,8 @@ class Space:
 
     def _place(self, batches: list[list[PodRecord]], partly: bool) -> dict[Uid, str] | None:
         placed: list[tuple[PodRecord, int]] = []
+        if not partly and any(len(batch) > self.total(batch[0].shape) for batch in batches):
+            return None
         for batch in batches:
             rows = self._rows_for(batch)
             placed += zip(batch, rows, strict=False)
@@ -127,7 +130,7 @@ class Space:
         row = self.nodes.row.get(node)
         if row is not None:
             self._refused.setdefault(shape, set()).add(row)
-            self._counts.pop(shape, None)
+            self._forget_counts()
 
     def name(self, row: int) -> str:
         node = self.nodes.nodes[row]
@@ -141,6 +144,12 @@ class Space:
         if shape not in self._counts:
             self._counts[shape] = self._fits(shape, self._suitable(shape))
         return self._counts[shape]
+
+    def total(self, shape: Shape) -> int:
+        """How many pods of `shape` all rows have room for."""
+        if shape not in self._totals:
+            self._totals[shape] = int(self.counts(shape).sum())
+        return self._totals[shape]
 
     def sum_for(self, shapes: Iterable[Shape]) -> dict[str, int]:
         """The room on all nodes that suit any of `shapes`."""
@@ -156,9 +165,15 @@ class Space:
 
     def is_particular(self, pod: PodRecord) -> bool:
         """Whether each pod like this changes where the next one may go."""
-        if pod.shape.constraints.ports or pod.shape.terms:
-            return True
+        if pod.shape.looks_at_others or not self._carried:
+            return pod.shape.looks_at_others
         return any(term.matches(pod.namespace, pod.labels) for term in self._carried)
+
+    def any_particular(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
+        """Whether any of `pods`, which are of these shapes, is particular."""
+        if not self._carried:
+            return any(shape.looks_at_others for shape in shapes)
+        return any(self.is_particular(pod) for pod in pods)
 
     # ---- inside
 
@@ -226,7 +241,7 @@ class Space:
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
         columns, asked = self._request(pod.shape)
         self.room[row, columns] -= asked * times
-        self._counts.clear()
+        self._forget_counts()
         if pod.shape.constraints.ports or self._selected:
             self._count_occupancy(pod, self.name(row), times)
 
@@ -267,7 +282,11 @@ class Space:
         for shape, of_shape in rows.items():
             columns, asked = self._request(shape)
             np.subtract.at(self.room, (np.array(of_shape)[:, None], columns), asked * times)
+        self._forget_counts()
+
+    def _forget_counts(self) -> None:
         self._counts.clear()
+        self._totals.clear()
 
     def _request(self, shape: Shape) -> tuple[Rows, Amounts]:
         if shape not in self._requests:

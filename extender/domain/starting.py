@@ -5,6 +5,7 @@ A group that never stood whole is completed first; if that fails within its dead
 undone by eviction and it backs off. A group that once stood whole is never undone: it waits for replacements.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from extender.domain.decisions import GroupDecision
@@ -12,7 +13,8 @@ from extender.domain.keeping import Kept, keep, take_part
 from extender.domain.quorum import missing
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import PodRecord, Uid
-from extender.domain.round import Round, requests_of
+from extender.domain.round import Round
+from extender.domain.shapes import Shape, requests_of
 from extender.domain.snapshot import GroupView
 
 _TOO_LATE = "the group did not stand whole within its deadline"
@@ -118,8 +120,10 @@ def _replace(round_: Round, kept: Kept) -> GroupDecision:
 def _as_many_as(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> list[PodRecord]:
     """The first of `pods` that the queue's ceiling admits."""
     admitted: list[PodRecord] = []
+    shapes: Counter[Shape] = Counter()
     for pod in pods:
-        if round_.over_ceiling(group.queue, requests_of([*admitted, pod])):
+        shapes[pod.shape] += 1
+        if round_.over_ceiling(group.queue, requests_of(shapes)):
             break
         admitted.append(pod)
     return admitted

@@ -4,18 +4,19 @@ First all groups at or below their queue's deserved share. Then lending: what re
 but not the room that a group of the first pass could already stand on: it has a claim on it.
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
+
+from msgspec.structs import replace
 
 from extender.domain.decisions import GroupDecision
 from extender.domain.keeping import take_part
 from extender.domain.misfits import explain
-from extender.domain.quorum import missing, missing_of
+from extender.domain.quorum import Missing, Signature, missing, missing_of
 from extender.domain.reasons import Reason, Verdict
-from extender.domain.records import GroupKey, PodRecord
-from extender.domain.round import Round, requests_of
-from extender.domain.shapes import Shape
+from extender.domain.records import GroupKey
+from extender.domain.round import Round
 from extender.domain.snapshot import GroupView
 from extender.domain.space import Space
 
@@ -23,7 +24,7 @@ _WAITS_FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
 _FIFO = "fifo"
 
 Turn = tuple[int, float, str, str]  # of a queue: priority, share, age, name
-Signature = frozenset[tuple[Shape, int]]
+Why = tuple[Reason, str]
 
 
 def admit(round_: Round, groups: Iterable[GroupView]) -> None:
@@ -53,7 +54,8 @@ class _Admission:
         self._round = round_
         self._unclaimed: Space | None = None  # the room as it was before claims were kept
         self._head: dict[str, GroupKey] = {}  # of fifo queues: the group that must go first
-        self._misfits: dict[Signature | None, tuple[Reason, str]] = {}
+        self._misfits: dict[Signature | None, Why] = {}
+        self._equals: dict[Signature, GroupDecision | None] = {}  # what was said of such groups in this turn
         self._window_is_full = False
 
     def run(self, groups: Iterable[GroupView], lending: bool) -> list[GroupView]:
@@ -66,14 +68,24 @@ class _Admission:
         over_share: list[GroupView] = []
         while turns:
             name = heappop(turns)[-1]
-            group = lines[name].popleft()
-            decision = self._judge(group, lending)
-            if decision is None:
-                over_share += self._put_off(group, lines[name])
-            else:
-                self._round.settle(decision)
+            over_share += self._until_one_takes(lines[name], lending)
             if lines[name]:
                 heappush(turns, self._turn(name))
+        return over_share
+
+    def _until_one_takes(self, line: deque[GroupView], lending: bool) -> list[GroupView]:
+        """Judge the first groups of a queue: it has its turn until one of them takes something. Returns those
+        above their share."""
+        over_share: list[GroupView] = []
+        self._equals.clear()
+        taken = self._round.taken
+        while line and self._round.taken == taken:
+            group = line.popleft()
+            decision = self._judge(group, lending)
+            if decision is None:
+                over_share += self._put_off(group, line)
+            else:
+                self._round.settle(decision)
         return over_share
 
     def keep_room_of_claimants(self) -> None:
@@ -99,13 +111,26 @@ class _Admission:
         head = self._head.get(group.queue)
         if head is not None:
             return _waits(group, Reason.BEHIND_OTHERS, f"{head} goes first in queue {group.queue}")
-        members = self._members(group)
-        obstacle = self._ceiling(group, members) or self._window(group, members)
-        if obstacle is None and not lending:
-            above = self._round.over_share(group.queue, requests_of(members))
-            if above:
-                return None
-        return self._blocked(group, obstacle or self._start(group, members), lending)
+        decision = self._decide_on_equals(group, lending)
+        return None if decision is None else self._blocked(group, decision, lending)
+
+    def _decide_on_equals(self, group: GroupView, lending: bool) -> GroupDecision | None:
+        """Groups of one queue that want the same are judged once, until somebody takes something."""
+        wanted = missing(group)
+        signature = None if _may_choose(group) else _signature(self._round.space, wanted)
+        if signature is None:
+            return self._decide(group, lending)
+        if signature not in self._equals:
+            self._equals[signature] = self._decide(group, lending)
+        said = self._equals[signature]
+        return None if said is None else replace(said, key=group.key)
+
+    def _decide(self, group: GroupView, lending: bool) -> GroupDecision | None:
+        wanted = self._wanted(group)
+        obstacle = self._ceiling(group, wanted) or self._window(group, wanted)
+        if obstacle is None and not lending and self._round.over_share(group.queue, wanted.requests):
+            return None
+        return obstacle or self._start(group, wanted)
 
     def _blocked(self, group: GroupView, decision: GroupDecision, lending: bool) -> GroupDecision:
         """Remember whom a waiting group blocks: the rest of a fifo queue, and those who would borrow."""
@@ -116,15 +141,15 @@ class _Admission:
                 self._round.claimants.append(group)
         return decision
 
-    def _members(self, group: GroupView) -> Sequence[PodRecord]:
+    def _wanted(self, group: GroupView) -> Missing:
         """Whom to start. A group with more members than it needs starts without those that find no node."""
-        members, shapes = missing(group).members, {pod.shape for pod in group.waiting}
-        if len(members) == len(group.waiting) or len(shapes) == 1 or self._round.space.could_place(members):
-            return members
-        return missing_of(group, self._round.space.fitting(group.waiting)).members
+        wanted, space = missing(group), self._round.space
+        if not _may_choose(group) or space.could_place(wanted.members):
+            return wanted
+        return missing_of(group, space.fitting(group.waiting))
 
-    def _ceiling(self, group: GroupView, members: Sequence[PodRecord]) -> GroupDecision | None:
-        asked = requests_of(members)
+    def _ceiling(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
+        asked = wanted.requests
         above = self._round.over_ceiling(group.queue, asked)
         if not above:
             return None
@@ -132,40 +157,45 @@ class _Admission:
             return _waits(group, Reason.NEVER_FITS, f"larger than queue {group.queue} may grow: {above}")
         return _waits(group, Reason.QUEUE_CEILING, f"queue {group.queue}: {above}")
 
-    def _window(self, group: GroupView, members: Sequence[PodRecord]) -> GroupDecision | None:
-        size, window = len(members), self._round.limits.window
+    def _window(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
+        size, window = len(wanted.members), self._round.limits.window
         if size > window:
             return _waits(group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window}")
         if size > self._round.window_left or self._window_is_full:
+            self._equals.clear()
             self._window_is_full = True  # strict: a large gang is not overtaken for ever by small ones
             return _waits(group, Reason.WINDOW_FULL, f"{size} members to start, window {window}")
         return None
 
-    def _start(self, group: GroupView, members: Sequence[PodRecord]) -> GroupDecision:
-        signature = _signature(self._round.space, members)
+    def _start(self, group: GroupView, wanted: Missing) -> GroupDecision:
+        signature = _signature(self._round.space, wanted)
         if signature in self._misfits:
             return _waits(group, *self._misfits[signature])
-        plan = self._round.space.place(members)
+        plan = self._round.space.place(wanted.members)
         if plan is None:
-            why = self._why_not(group, members)
+            why = self._why_not(group, wanted)
             if signature is not None:
                 self._misfits[signature] = why
             return _waits(group, *why)
         take_part(self._round, group, plan)
         return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
 
-    def _why_not(self, group: GroupView, members: Sequence[PodRecord]) -> tuple[Reason, str]:
-        if self._unclaimed is not None and self._unclaimed.could_place(members):
+    def _why_not(self, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
+        if self._unclaimed is not None and self._unclaimed.could_place(wanted.members):
             claimants = ", ".join(sorted({each.queue for each in self._round.claimants}))
             return Reason.QUEUE_SHARE, f"groups of {claimants} have a claim on the room"
-        return explain(self._round, self._unclaimed or self._round.space, group, members)
+        return explain(self._round, self._unclaimed or self._round.space, group, wanted)
 
 
-def _signature(space: Space, members: Sequence[PodRecord]) -> Signature | None:
+def _may_choose(group: GroupView) -> bool:
+    """Whether a group has more members than it needs, and it matters who of them starts."""
+    spare = len(missing(group).members) < len(group.waiting)
+    return spare and len({pod.shape for pod in group.waiting}) > 1
+
+
+def _signature(space: Space, wanted: Missing) -> Signature | None:
     """Equal for groups that fit or not together; None where a member's labels matter to that."""
-    if any(space.is_particular(pod) for pod in members):
-        return None
-    return frozenset(Counter(pod.shape for pod in members).items())
+    return None if space.any_particular(wanted.members, wanted.shapes) else wanted.signature
 
 
 def _waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) -> GroupDecision:
