@@ -1,0 +1,113 @@
+"""The run itself: a heap of what happens when, and decisions after each moment that changed something."""
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+
+from extender.api.objects import PodStatus
+from extender.domain.decisions import Decisions
+from extender.domain.records import PodRecord, Uid
+from extender.domain.snapshot import Limits
+from extender.sim.virtual.stage import FAILED, SUCCEEDED, Stage
+from extender.sim.virtual.workload import Member, Workload
+
+Act = Callable[[], None]
+_TICK = 0.001  # what is due by time alone comes at least so much later, so that time goes on
+_PATIENCE = 3600.0  # seconds without any event after which nothing is expected to change any more
+
+
+class Observer:
+    """Hears what happens; whoever measures or draws overrides what it needs."""
+
+    def came(self, pod: PodRecord, now: float) -> None:
+        """A pod has come; the empty group is that of pods that are not ours."""
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        """A pod runs."""
+
+    def ended(self, pod: PodRecord, now: float) -> None:
+        """A pod has ended, or was evicted."""
+
+    def settled(self, decisions: Decisions, now: float) -> None:
+        """What holds from this moment to the next one."""
+
+
+class Simulation:
+    def __init__(
+        self, workload: Workload, limits: Limits, schedulers: frozenset[str], observers: Sequence[Observer]
+    ) -> None:
+        self.now = 0.0
+        self.stage = Stage(workload, limits, schedulers, clock=lambda: self.now)
+        self._observers = observers
+        self._members: dict[Uid, Member] = {}
+        self._order = count()
+        self._happenings: list[tuple[float, int, Act]] = []
+        for at, group in workload.groups:
+            self._plan(at, partial(self.stage.ledger.set_group, group))
+        for member in workload.members:
+            self._plan(member.at, partial(self._come, member))
+
+    def run(self) -> float:
+        """Until nothing will change any more by itself; returns when the last thing happened."""
+        last = 0.0
+        while (moment := self._next(last)) is not None:
+            self.now = moment
+            while self._happenings and self._happenings[0][0] <= moment:
+                last = moment
+                heapq.heappop(self._happenings)[-1]()
+            self._settle()
+        return last
+
+    def _plan(self, moment: float, act: Act) -> None:
+        heapq.heappush(self._happenings, (moment, next(self._order), act))
+
+    def _next(self, last: float) -> float | None:
+        """The moment at which something happens next, or time alone changes a decision."""
+        wake_at = self.stage.ledger.decisions.wake_at
+        woken = None if wake_at is None else max(wake_at, self.now + _TICK)
+        if self._happenings:
+            due = self._happenings[0][0]
+            return due if woken is None else min(due, woken)
+        return woken if woken is not None and woken <= last + _PATIENCE else None
+
+    def _settle(self) -> None:
+        bound, evicted = self.stage.settle()
+        self._run(claim.pod for claim in bound)
+        for pod in evicted:
+            self._tell_end(pod)
+        for each in self._observers:
+            each.settled(self.stage.ledger.decisions, self.now)
+
+    # ---- pods
+
+    def _come(self, member: Member) -> None:
+        pod = self.stage.add(member.pod)
+        self._members[pod.uid] = member
+        for each in self._observers:
+            each.came(pod, self.now)
+        if pod.node:
+            self._run([pod])
+
+    def _run(self, pods: Iterable[PodRecord]) -> None:
+        """Pods run from now on. Those that end together are one event."""
+        together: dict[tuple[float | None, bool], list[Uid]] = {}
+        for pod in pods:
+            member = self._members.pop(pod.uid)
+            together.setdefault((member.runs, member.fails), []).append(pod.uid)
+            for each in self._observers:
+                each.bound(pod, self.now)
+        for (runs, fails), uids in together.items():
+            if runs is not None or fails:  # else they run for ever
+                end = partial(self._end, uids, FAILED if fails else SUCCEEDED)
+                self._plan(self.now + (runs or 0.0), end)
+
+    def _end(self, uids: Sequence[Uid], status: PodStatus) -> None:
+        for uid in uids:
+            pod = self.stage.end(uid, status)
+            if pod is not None:
+                self._tell_end(pod)
+
+    def _tell_end(self, pod: PodRecord) -> None:
+        for each in self._observers:
+            each.ended(pod, self.now)

@@ -1,0 +1,177 @@
+"""Trace files: CSV with a header, one row for members of a group that are alike (docs/simulate.md).
+
+Several rows may add to one group: roles of different sizes. All faults are told, each as FILE:LINE.
+"""
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from extender.api.quantities import BadQuantity, at_least
+from extender.sim.virtual.workload import InvalidWorkload
+
+_GPU = "nvidia.com/gpu"
+_MOST_FAULTS = 20
+
+
+class Row(NamedTuple):
+    """`min_member` is what these members add to that of the group; `seconds` None: they run for ever."""
+
+    arrival: float
+    group: str
+    members: int
+    min_member: int
+    seconds: float | None = None
+    requests: Mapping[str, str] = {}
+    queue: str = "default"
+    namespace: str = "default"
+    priority: int = 0
+
+
+class Line(NamedTuple):
+    number: int
+    cells: list[str]
+
+
+class Column(NamedTuple):
+    allowed: str
+    read: Callable[[str], Any]
+    required: bool = False
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(text)
+    return value
+
+
+def _count(text: str) -> int:
+    if re.fullmatch(r"[0-9]{1,7}", text) is None or int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", text, re.ASCII) is None:
+        raise ValueError(text)
+    return text
+
+
+def _quantity(text: str) -> str:
+    if at_least(text) < 0:
+        raise ValueError(text)
+    return text
+
+
+_SECONDS, _NAME = "seconds, 0 or more", "a name of letters, digits, '-', '_' and '.'"
+_QUANTITY = Column("a quantity such as 500m, 2 or 16Gi", _quantity)
+COLUMNS = {
+    "arrival": Column(_SECONDS, _seconds, required=True),
+    "group": Column(_NAME, _name, required=True),
+    "queue": Column(_NAME, _name),
+    "namespace": Column(_NAME, _name),
+    "members": Column("a whole number of at least 1", _count),
+    "minMember": Column("a whole number of at least 1", _count),
+    "seconds": Column(_SECONDS, _seconds),
+    "priority": Column("a whole number", int),
+    "cpu": _QUANTITY,
+    "memory": _QUANTITY,
+    "gpu": _QUANTITY,
+}
+_RESOURCES = ("cpu", "memory", "gpu")
+
+
+def read(path: Path) -> list[Row]:
+    """Raises InvalidWorkload."""
+    faults: list[str] = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(_rows(path, _content(file), faults))
+    except (OSError, UnicodeDecodeError, csv.Error) as fault:
+        told = getattr(fault, "strerror", None) or fault
+        raise InvalidWorkload(f"{path}: cannot be read: {told}") from fault
+    if not faults and not rows:
+        faults = [f"{path}: no rows in there"]
+    if faults:
+        more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
+        raise InvalidWorkload("\n".join(faults[:_MOST_FAULTS] + more))
+    return rows
+
+
+def _content(lines: Iterable[str]) -> Iterator[Line]:
+    """What is neither empty nor a comment."""
+    reader = csv.reader(lines, skipinitialspace=True)
+    for given in reader:
+        cells = [cell.strip() for cell in given]
+        if any(cells) and not cells[0].startswith("#"):
+            yield Line(reader.line_num, cells)
+
+
+def _rows(path: Path, content: Iterator[Line], faults: list[str]) -> Iterator[Row]:
+    head = next(content, Line(1, []))
+    faults += [f"{path}:{head.number}: {each}" for each in _header_faults(head.cells)]
+    queues: dict[tuple[str, str], str] = {}
+    for line in content if not faults else ():
+        new: list[str] = []
+        row = _row(head.cells, line.cells, new)
+        if row is not None:
+            new += _strays(row, queues)
+            yield row
+        faults += [f"{path}:{line.number}: {each}" for each in new]
+
+
+def _header_faults(header: Sequence[str]) -> Iterator[str]:
+    allowed = ", ".join(COLUMNS)
+    for name in header:
+        if name not in COLUMNS and "/" not in name:
+            yield f"column {name!r}: unknown; allowed are {allowed} and names of resources with a '/'"
+        if header.count(name) > 1:
+            yield f"column {name!r}: there is more than one"
+    for name, column in COLUMNS.items():
+        if column.required and name not in header:
+            yield f"column {name!r}: missing"
+
+
+def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row | None:
+    if len(cells) != len(header):
+        faults.append(f"got {len(cells)} cells; the header has {len(header)}")
+        return None
+    values: dict[str, Any] = {}
+    for name, cell in zip(header, cells, strict=True):
+        column = COLUMNS.get(name, _QUANTITY)
+        try:
+            if cell or column.required:
+                values[name] = column.read(cell)
+        except (ValueError, BadQuantity):
+            faults.append(f"{name}: got {cell[:60]!r}; allowed is {column.allowed}")
+    return None if faults else _made(values, faults)
+
+
+def _made(values: dict[str, Any], faults: list[str]) -> Row | None:
+    members = values.get("members", 1)
+    needed = values.get("minMember", members)
+    if needed > members:
+        faults.append(f"minMember: got {needed}; allowed is at most the {members} members of the row")
+        return None
+    resources = [name for name in values if name in _RESOURCES or "/" in name]
+    return Row(
+        arrival=values["arrival"],
+        group=values["group"],
+        members=members,
+        min_member=needed,
+        seconds=values.get("seconds"),
+        requests={_GPU if name == "gpu" else name: values[name] for name in resources},
+        queue=values.get("queue", "default"),
+        namespace=values.get("namespace", "default"),
+        priority=values.get("priority", 0),
+    )
+
+
+def _strays(row: Row, queues: dict[tuple[str, str], str]) -> list[str]:
+    """A group is in one queue, that of its first row."""
+    first = queues.setdefault((row.namespace, row.group), row.queue)
+    return [] if first == row.queue else [f"queue: got {row.queue!r}; group {row.group} is in {first!r}"]

@@ -1,0 +1,48 @@
+"""What a simulation starts from: the cluster, and who comes when and runs for how long."""
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class InvalidWorkload(ValueError):
+    """What has to be corrected, a line for each fault."""
+
+
+class Member(NamedTuple):
+    """A pod that comes at a second; it runs for `runs` seconds (None: for ever), then succeeds or fails."""
+
+    at: float
+    pod: Pod
+    runs: float | None
+    fails: bool = False
+
+
+class Coming(NamedTuple):
+    """A PodGroup that comes at a second."""
+
+    at: float
+    group: PodGroup
+
+
+class Workload(msgspec.Struct, frozen=True):
+    nodes: tuple[Node, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    groups: tuple[Coming, ...] = ()
+    members: tuple[Member, ...] = ()
+
+    def __add__(self, other: "Workload") -> "Workload":
+        fields = self.__struct_fields__
+        return Workload(*(getattr(self, each) + getattr(other, each) for each in fields))
+
+
+def stamp(second: float) -> str:
+    """A creation timestamp: policy goes by age, to the second."""
+    return (_BEGIN + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
