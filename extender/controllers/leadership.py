@@ -65,6 +65,8 @@ class Leadership:
             self._until = asked
         except ApiError as fault:
             log.warning("the Lease could not be read", lease=self._name, error=str(fault))
+        except Exception:
+            log.exception("looking at the Lease stumbled", lease=self._name)
         self._tell()
 
     def _judge(self, lease: LeaseSpec, asked: float) -> None:

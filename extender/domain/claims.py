@@ -157,7 +157,9 @@ class Claims:
             return 0.0
         asked, there = self._vector(pod.shape), self.allocatable[row]
         columns = np.flatnonzero((asked > 0) & (there > 0))
-        left = (self.free[row, columns] - asked[columns]) / there[columns]
+        own = self._claims.get(pod.uid)
+        taken = asked if own is None or own.node != node else 0 * asked
+        left = (self.free[row] - taken)[columns] / there[columns]
         return float(np.clip(1.0 - left, 0.0, 1.0).max(initial=0.0))
 
     def overcommitted(self, node: str) -> bool:

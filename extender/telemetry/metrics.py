@@ -39,7 +39,7 @@ scheduler_never_called.set(1)
 first_call = Event()  # set once the scheduler has called any verb
 held_binds = Gauge("muster_held_binds", "Bind calls that wait for the rest of their gang.")
 bindings = Counter("muster_bindings_total", "Bindings posted to the API server.", ["outcome"])
-barrier_releases = Counter("muster_barrier_releases_total", "Gangs that stood whole and were bound.")
+barrier_releases = Counter("muster_barrier_releases_total", "Times that members of a whole gang were let go.")
 barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given up, by reason.", ["reason"])
 
 # ---- decisions

@@ -56,7 +56,7 @@ class Newcomers:
             self.seen(uid)
             return
         try:
-            self._ledger.set_pod(pod)
+            self._ledger.adopt_pod(pod)
         except BadQuantity as fault:
             log.warning("a pod cannot be read", pod=pod.metadata.name, error=str(fault))
 
