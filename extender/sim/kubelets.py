@@ -33,6 +33,7 @@ class Kubelets:
         self._clock = clock
         self._running: dict[str, float] = {}  # since when, by UID
         self._ends: list[tuple[float, str, str, str]] = []  # when, UID, namespace, name
+        self._end_of: dict[str, float] = {}  # which entry of them counts, by UID
         self._stopping = threading.Event()
         self._version = 0
         self._thread = threading.Thread(target=self._run, name="kubelets", daemon=True)
@@ -46,7 +47,7 @@ class Kubelets:
     @property
     def busy(self) -> bool:
         """Whether a pod will end by itself, or something is not looked at yet."""
-        return bool(self._ends) or self._version < self._service.store.version
+        return bool(self._end_of) or self._version < self._service.store.version
 
     def _run(self) -> None:
         pods, self._version = self._service.store.listing(PODS)
@@ -67,7 +68,9 @@ class Kubelets:
         if change.kind is not PODS:
             return
         if change.type == "DELETED":
-            self._running.pop(change.object["metadata"]["uid"], None)
+            uid = change.object["metadata"]["uid"]
+            self._running.pop(uid, None)
+            self._end_of.pop(uid, None)
         else:
             self._look(change.object)
 
@@ -99,17 +102,23 @@ class Kubelets:
         since = self._running.setdefault(meta["uid"], self._clock())
         if runs is None and not fails(pod):
             return
-        end = (since + (runs or 0.0) / self._speed, meta["uid"], meta["namespace"], meta["name"])
-        if end not in self._ends:
-            heapq.heappush(self._ends, end)
+        at = since + (runs or 0.0) / self._speed
+        if self._end_of.get(meta["uid"]) != at:
+            self._end_of[meta["uid"]] = at
+            heapq.heappush(self._ends, (at, meta["uid"], meta["namespace"], meta["name"]))
 
     def _end_due(self) -> None:
         while self._ends and self._ends[0][0] <= self._clock():
-            _, uid, namespace, name = heapq.heappop(self._ends)
-            pod = self._service.store.get(PODS, namespace, name)
-            if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
-                with suppress(Refusal):
-                    self._say(pod["metadata"], _failed if fails(pod) else _succeeded)
+            at, uid, namespace, name = heapq.heappop(self._ends)
+            if self._end_of.get(uid) == at:
+                del self._end_of[uid]
+                self._end(uid, namespace, name)
+
+    def _end(self, uid: str, namespace: str, name: str) -> None:
+        pod = self._service.store.get(PODS, namespace, name)
+        if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
+            with suppress(Refusal):
+                self._say(pod["metadata"], _failed if fails(pod) else _succeeded)
 
     def _say(self, meta: Json, told: Callable[[Json], Json]) -> None:
         def change(pod: Json) -> Json:

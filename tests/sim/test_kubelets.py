@@ -93,6 +93,13 @@ def test_a_deletion_is_confirmed(service: Service, kubelets: Kubelets) -> None:
     wait_for(lambda: found(service) is None)
 
 
+def test_what_is_deleted_has_no_end_to_wait_for(service: Service, kubelets: Kubelets) -> None:
+    place(service, **{RUN_SECONDS: "5000"})
+    wait_for(lambda: in_phase(service, "Running"))
+    service.delete(PODS, "default", "a", {})
+    wait_for(lambda: not kubelets.busy)
+
+
 @pytest.mark.parametrize(
     ("written", "seconds"), [("1.5", 1.5), ("0", 0.0), ("-1", None), ("soon", None), ("inf", None)]
 )

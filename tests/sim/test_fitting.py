@@ -1,0 +1,113 @@
+"""Which nodes the scheduler's own tests leave over: room, labels, taints, ports, company."""
+
+from typing import Any
+
+import pytest
+
+from extender.sim.scheduler.nodes import ALONE, PORTS_TAKEN, REPELLED, TOO_MANY_PODS, UNSUITABLE, Nodes
+from tests.e2e.harness import objects
+from tests.sim.requests import Json
+
+TAINT = {"key": "only", "value": "gpu", "effect": "NoSchedule"}
+NEAR = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    """n0 and n1 in zone a, n2 in zone b."""
+    nodes = Nodes()
+    for name, zone in (("n0", "a"), ("n1", "a"), ("n2", "b")):
+        nodes.set_node(objects.node(name, labels={"zone": zone}))
+    return nodes
+
+
+def pod(name: str, **options: Any) -> Json:
+    made = objects.pod(name, namespace="default", **options)
+    made["metadata"]["uid"] = name
+    made["status"] = {}
+    return made
+
+
+def fit(nodes: Nodes, wanted: Json) -> list[str]:
+    return nodes.feasible(nodes.standing(wanted), nodes.names())[0]
+
+
+def faults(nodes: Nodes, wanted: Json) -> set[str]:
+    return set(nodes.feasible(nodes.standing(wanted), nodes.names())[1])
+
+
+def company(kind: str, key: str = "zone") -> Json:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}
+    return {kind: {NEAR: [term]}}
+
+
+def test_room_is_what_bound_and_assumed_pods_leave(nodes: Nodes) -> None:
+    nodes.place(pod("a", cpu="3"), "n0")
+    assert fit(nodes, pod("b", cpu="2")) == ["n1", "n2"]
+    assert faults(nodes, pod("b", cpu="2")) == {"Insufficient cpu"}
+    nodes.remove("a")
+    assert fit(nodes, pod("b", cpu="2")) == ["n0", "n1", "n2"]
+
+
+def test_a_node_holds_so_many_pods(nodes: Nodes) -> None:
+    nodes.set_node(objects.node("n0", pods=1))
+    nodes.place(pod("a"), "n0")
+    assert faults(nodes, pod("b")) == {TOO_MANY_PODS}
+
+
+def test_an_unknown_resource_fits_nowhere(nodes: Nodes) -> None:
+    assert faults(nodes, pod("a", limits={"example.com/gpu": "1"})) == {"Insufficient example.com/gpu"}
+
+
+def test_selectors_taints_and_cordons(nodes: Nodes) -> None:
+    nodes.set_node(objects.node("n1", labels={"zone": "a"}, taints=[TAINT]))
+    cordoned = objects.node("n2", labels={"zone": "b"})
+    cordoned["spec"]["unschedulable"] = True
+    nodes.set_node(cordoned)
+    assert fit(nodes, pod("a")) == ["n0"]
+    assert faults(nodes, pod("a")) == {UNSUITABLE}
+    assert fit(nodes, pod("a", tolerations=[{"key": "only", "operator": "Exists"}])) == ["n0", "n1"]
+    assert fit(nodes, pod("a", nodeSelector={"zone": "b"})) == []
+
+
+def test_host_ports_are_taken_once(nodes: Nodes) -> None:
+    nodes.place(pod("a", ports=[80]), "n0")
+    assert fit(nodes, pod("b", ports=[80])) == ["n1", "n2"]
+    assert faults(nodes, pod("b", ports=[80])) == {PORTS_TAKEN}
+
+
+def test_affinity_needs_its_company_but_the_first_may_go_anywhere(nodes: Nodes) -> None:
+    wanted = pod("a", affinity=company("podAffinity"))
+    assert faults(nodes, wanted) == {ALONE}
+    first = pod("a", affinity=company("podAffinity"), labels={"app": "x"})
+    assert fit(nodes, first) == ["n0", "n1", "n2"]
+    nodes.place(first, "n2")
+    assert fit(nodes, wanted) == ["n2"]
+
+
+def test_anti_affinity_counts_both_ways(nodes: Nodes) -> None:
+    shy = pod("shy", affinity=company("podAntiAffinity"))
+    nodes.place(pod("x", labels={"app": "x"}), "n0")
+    assert fit(nodes, shy) == ["n2"]
+    assert faults(nodes, shy) == {REPELLED}
+    nodes.remove("x")
+    nodes.place(shy, "n2")
+    assert fit(nodes, pod("x", labels={"app": "x"})) == ["n0", "n1"]
+
+
+def test_a_nominated_pod_has_its_room_before_its_equals(nodes: Nodes) -> None:
+    planned = pod("planned", cpu="4", priority=5)
+    planned["status"]["nominatedNodeName"] = "n0"
+    nodes.nominate(planned)
+    assert fit(nodes, pod("equal", priority=5)) == ["n1", "n2"]
+    assert fit(nodes, pod("better", priority=6)) == ["n0", "n1", "n2"]
+    assert fit(nodes, planned) == ["n0", "n1", "n2"]
+    nodes.place(planned, "n1")
+    assert fit(nodes, pod("equal", priority=5)) == ["n0", "n2"]
+
+
+def test_a_node_that_is_gone_is_not_offered(nodes: Nodes) -> None:
+    nodes.place(pod("a"), "n0")
+    nodes.drop_node("n0")
+    assert fit(nodes, pod("b")) == ["n1", "n2"]
+    nodes.remove("a")
