@@ -6,8 +6,11 @@ Nothing heavy is imported before a command needs it: `muster --help` answers at 
 import click
 
 from extender import __version__
+from extender.cli.podgroups import pg, podgroup
+from extender.cli.queues import q, queue
 from extender.cli.run import run
 from extender.cli.serving import serve
+from extender.cli.why import why
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -23,3 +26,5 @@ def version() -> None:
 
 main.add_command(run)
 main.add_command(serve)
+for command in (why, queue, q, podgroup, pg):
+    main.add_command(command)

@@ -13,7 +13,8 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import structlog
@@ -23,6 +24,7 @@ from extender.kube.errors import NoConfiguration
 log = structlog.get_logger(__name__)
 
 _REFRESH = 10.0  # seconds between two looks at the token
+_NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}  # a dead peer is noticed in 75 s
 
 
@@ -129,6 +131,42 @@ def _fill(configuration: Any, kubeconfig: str | None, context: str | None) -> No
         config.load_kube_config(  # type: ignore[no-untyped-call]
             path, context, configuration, persist_config=False
         )
+
+
+class Contexts(NamedTuple):
+    """The contexts of a kubeconfig, each with the namespace that it names, and which of them is in force."""
+
+    namespaces: dict[str, str]
+    current: str
+
+
+def contexts(kubeconfig: str | None) -> Contexts:
+    """Those of the files that `find` reads. Raises NoConfiguration."""
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    named = kubeconfig or os.environ.get("KUBECONFIG")
+    try:
+        files = named or os.path.expanduser("~/.kube/config")
+        merged = KubeConfigMerger(files).config.value  # type: ignore[no-untyped-call]
+        each = [node.value for node in merged["contexts"]]
+        namespaces = {context["name"]: context["context"].get("namespace") or "" for context in each}
+        return Contexts(namespaces, merged.get("current-context") or "")
+    except Exception as fault:  # as in `find`
+        raise NoConfiguration(_advice(named, fault)) from fault
+
+
+def own_namespace(kubeconfig: str | None, context: str | None) -> str:
+    """The namespace that the context names, or that of the pod that we run in. Raises NoConfiguration."""
+    if not kubeconfig and not context and _in_a_pod():
+        found = _NAMESPACE_OF_THE_POD.read_text() if _NAMESPACE_OF_THE_POD.exists() else ""
+    else:
+        described = contexts(kubeconfig)
+        found = described.namespaces.get(context or described.current, "")
+    return found.strip() or "default"
+
+
+def _in_a_pod() -> bool:
+    return not os.environ.get("KUBECONFIG") and "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def _advice(kubeconfig: str | None, fault: Exception) -> str:

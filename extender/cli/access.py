@@ -1,0 +1,109 @@
+"""Which cluster and which namespace a command reads: kubectl's flags, the kubeconfig, and what goes wrong.
+
+What cannot be read ends the command with status 1 and a sentence; a flag that names nothing, with status 2.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from extender.kube.errors import ApiError
+    from extender.kube.reader import Reader
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HELP_OF = {
+    "namespace": "The namespace. [default: that of the kubeconfig's context]",
+    "kubeconfig": "The kubeconfig file. [default: $KUBECONFIG, the account of the pod, ~/.kube/config]",
+    "context": "The context of the kubeconfig to use. [default: its current one]",
+}
+
+
+class Flags(NamedTuple):
+    """As they were given; empty where they were not."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+    all_namespaces: bool = False
+
+
+class Place(NamedTuple):
+    """A cluster to read from, and a namespace of it; empty means all of them."""
+
+    reader: "Reader"
+    namespace: str
+
+
+def access_flags(command: F) -> F:
+    """-n, --kubeconfig and --context."""
+    for option in (
+        click.option("--context", metavar="NAME", help=_HELP_OF["context"]),
+        click.option("--kubeconfig", metavar="FILE", help=_HELP_OF["kubeconfig"]),
+        click.option("-n", "--namespace", metavar="NAME", help=_HELP_OF["namespace"]),
+    ):
+        command = option(command)
+    return command
+
+
+def all_namespaces_flag(command: F) -> F:
+    return click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")(command)
+
+
+@contextmanager
+def opened(flags: Flags) -> Iterator[Place]:
+    from extender.kube.connection import Connection
+    from extender.kube.errors import ApiError, NoConfiguration
+    from extender.kube.reader import Reader
+
+    try:
+        _check_context(flags)
+        namespace = "" if flags.all_namespaces else flags.namespace or _own_namespace(flags)
+        connection = Connection.load(flags.kubeconfig, flags.context, pool=1)
+    except NoConfiguration as fault:
+        raise (click.UsageError(f"--kubeconfig: {fault}") if flags.kubeconfig else _failed(fault)) from fault
+    try:
+        yield Place(Reader(connection), namespace)
+    except ApiError as fault:
+        raise click.ClickException(in_words(fault)) from fault
+    finally:
+        connection.close()
+
+
+def _failed(fault: Exception) -> click.ClickException:
+    return click.ClickException(str(fault))
+
+
+def _check_context(flags: Flags) -> None:
+    from extender.kube.endpoint import contexts
+
+    if flags.context and flags.context not in (known := contexts(flags.kubeconfig).namespaces):
+        allowed = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
+        raise click.UsageError(f"--context: got {flags.context!r}; allowed is {allowed}")
+
+
+def _own_namespace(flags: Flags) -> str:
+    from extender.kube.endpoint import own_namespace
+
+    return own_namespace(flags.kubeconfig, flags.context)
+
+
+def in_words(fault: "ApiError") -> str:
+    """An error as somebody reads it who only wanted to look at something."""
+    from extender.kube.errors import Ambiguous, Forbidden, Refused, Unauthorized, Unreachable
+
+    match fault:
+        case Unauthorized():
+            return "the API server does not accept the credentials of the kubeconfig; log in again"
+        case Forbidden():
+            return f"not allowed: {fault.message}"
+        case Refused():
+            return f"the API server refuses: {fault.message or fault}"
+        case Unreachable():
+            return f"the API server cannot be reached: {fault}"
+        case Ambiguous():
+            return f"the API server gave no usable answer: {fault}"
+    return str(fault)

@@ -1,0 +1,113 @@
+"""The form of an answer: what `muster why` prints with -o json or yaml, and what it makes its text from."""
+
+from collections.abc import Iterable
+
+from extender.api.objects import Pod, Quantities, Wire
+from extender.api.quantities import BadQuantity
+from extender.cli.seen import QueueSeen
+from extender.domain.requests import pod_requests
+from extender.domain.resources import PODS, quantities, total
+
+ENDED = ("Succeeded", "Failed")
+
+WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
+PLACED, ENDING, OVER = "Placed", "Ending", "Ended"
+FOREIGN, UNSEEN = "NotOurs", "Unknown"
+
+
+class MembersPart(Wire, frozen=True, omit_defaults=False):
+    """How many pods of a group exist that have not ended, and how many of them are on nodes."""
+
+    needed: int
+    there: int
+    placed: int
+    gated: int
+    succeeded: int
+    failed: int
+
+
+class QueuePart(Wire, frozen=True, omit_defaults=False):
+    """`share`: the used part of what it deserves, 1 is all of it; null while its status says nothing."""
+
+    name: str
+    state: str
+    weight: int
+    share: float | None
+    allocated: Quantities
+    deserved: Quantities
+    capability: Quantities
+    pending: int
+    inqueue: int
+    running: int
+
+
+class Other(Wire, frozen=True):
+    """A group or a queue that stands in the way: `does` says how. Without `holds` it is not known what."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    does: str = ""
+    holds: Quantities = {}
+
+
+class Answer(Wire, frozen=True):
+    kind: str
+    name: str
+    verdict: str
+    sentence: str
+    namespace: str = ""
+    group: str = ""
+    reason: str = ""
+    detail: str = ""
+    since: str | None = None
+    members: MembersPart | None = None
+    queue: QueuePart | None = None
+    waiting: list[Other] = []
+    holders: list[Other] = []
+    remedies: list[str] = []
+    notes: list[str] = []
+
+
+def members_part(needed: int, pods: Iterable[Pod], gate: str) -> MembersPart:
+    pods = list(pods)
+    phases = [pod.status.phase for pod in pods]
+    left = [pod for pod in pods if pod.status.phase not in ENDED]
+    return MembersPart(
+        needed=needed,
+        there=len(left),
+        placed=sum(bool(pod.spec.node_name) for pod in left),
+        gated=sum(has_gate(pod, gate) for pod in left),
+        succeeded=phases.count("Succeeded"),
+        failed=phases.count("Failed"),
+    )
+
+
+def has_gate(pod: Pod, name: str) -> bool:
+    return any(gate.name == name for gate in pod.spec.scheduling_gates or ())
+
+
+def queue_part(queue: QueueSeen) -> QueuePart:
+    spec, told = queue.spec, queue.status
+    return QueuePart(
+        name=queue.name,
+        state=queue.state,
+        weight=spec.weight,
+        share=told.share,
+        allocated=told.allocated or {},
+        deserved=told.deserved or {},
+        capability=spec.capability or {},
+        pending=told.pending,
+        inqueue=told.inqueue,
+        running=told.running,
+    )
+
+
+def held_by(pods: Iterable[Pod]) -> Quantities:
+    """What those of these pods hold that are on nodes."""
+    holding = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED]
+    try:
+        sums = total(pod_requests(pod.spec) for pod in holding)
+    except BadQuantity:
+        return {}
+    return {name: each for name, each in quantities(sums).items() if name != PODS}

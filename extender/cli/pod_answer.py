@@ -1,0 +1,198 @@
+"""Why a pod waits. Most of it is about its group; the rest is what sets it apart from its group.
+
+Which pods are Muster's is for its configuration to say, which only its administrator sees. What it left on a
+pod (its gate, its mark, its words in a condition) says it, too, and else the names that it has by default.
+"""
+
+import re
+
+from msgspec.structs import replace
+
+from extender.api.configuration import Configuration
+from extender.api.keys import DEFAULT_SCHEDULER, GATE, MARKS
+from extender.api.objects import Condition, Pod
+from extender.cli.answer import (
+    ENDED,
+    ENDING,
+    FOREIGN,
+    OVER,
+    PLACED,
+    RUNNING,
+    STARTING,
+    UNSEEN,
+    WAITING,
+    Answer,
+    has_gate,
+)
+from extender.cli.evidence import Evidence
+from extender.cli.group_answer import NOT_LOOKED_AT, answer_for_group, in_queue, queue_figures
+from extender.cli.remedies import remedy, sentence
+from extender.cli.seen import GroupSeen
+from extender.domain.reasons import REFUSAL_PREFIX, Reason
+from extender.domain.records import group_name
+
+_OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
+_SCHEDULERS = Configuration().scheduler_names
+
+
+def answer_for_pod(evidence: Evidence, pod: Pod) -> Answer:
+    if settled := _settled(pod):
+        return settled
+    if foreign := _foreign_gates(pod):
+        return _held_back(pod, foreign)
+    if not _ours(pod):
+        return _not_ours(pod)
+    name = group_name(pod)
+    if not name:
+        return _alone(evidence, pod)
+    group = evidence.group(name)
+    return _member(evidence, pod, group) if group else _without_group(pod, name)
+
+
+def _answer(pod: Pod, verdict: str, sentence: str, advice: str = "", since: str | None = None) -> Answer:
+    meta = pod.metadata
+    return Answer(
+        kind="Pod",
+        name=meta.name,
+        verdict=verdict,
+        sentence=sentence,
+        namespace=meta.namespace,
+        group=group_name(pod),
+        since=since or meta.creation_timestamp,
+        remedies=[advice] if advice else [],
+    )
+
+
+def _with_reason(answer: Answer, reason: str, detail: str = "") -> Answer:
+    remedies = [remedy(reason)] if remedy(reason) else []
+    return replace(answer, reason=reason, detail=detail, remedies=remedies)
+
+
+# ---- pods that do not wait
+
+
+def _settled(pod: Pod) -> Answer | None:
+    meta, phase, node = pod.metadata, pod.status.phase, pod.spec.node_name
+    if phase in ENDED:
+        how = "all its containers succeeded" if phase == "Succeeded" else "it failed"
+        return _answer(pod, OVER, f"The pod has ended: {how}.")
+    if meta.deletion_timestamp:
+        where = f" on node {node}" if node else ""
+        return _answer(pod, ENDING, f"The pod is being deleted{where}.", since=meta.deletion_timestamp)
+    return _placed(pod, node) if node else None
+
+
+def _placed(pod: Pod, node: str) -> Answer:
+    since = _scheduled(pod).last_transition_time or ""
+    if pod.status.phase == "Running":
+        return _answer(pod, PLACED, f"The pod does not wait: it runs on node {node}.", since=since)
+    told = f"The pod does not wait for a place: it is on node {node}, where its containers are to be started."
+    return _answer(
+        pod, PLACED, told, f"kubectl describe pod {pod.metadata.name} tells how far it is.", since=since
+    )
+
+
+# ---- pods that wait for others than Muster
+
+
+def _foreign_gates(pod: Pod) -> list[str]:
+    return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
+
+
+def _held_back(pod: Pod, gates: list[str]) -> Answer:
+    told = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
+    advice = (
+        "Whoever put them there must remove them. Until then the pod does not count as a member of a group."
+    )
+    return _answer(pod, WAITING, told, advice)
+
+
+def _ours(pod: Pod) -> bool:
+    if pod.spec.scheduler_name in _SCHEDULERS or has_gate(pod, GATE) or _our_words(pod):
+        return True
+    return any(not MARKS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
+
+
+def _not_ours(pod: Pod) -> Answer:
+    scheduler, name = pod.spec.scheduler_name or DEFAULT_SCHEDULER, group_name(pod)
+    told = f"Nothing shows that the pod is Muster's: {scheduler} places it."
+    if name:
+        told += f" It names the group {name}, but nobody keeps it together with that."
+    advice = (
+        f"For Muster to place it, create it with schedulerName: {_SCHEDULERS[0]} (or another name that your"
+        " administrator gave it)."
+    )
+    return replace(_answer(pod, FOREIGN, told, advice), detail=_scheduled(pod).message)
+
+
+# ---- pods that wait for Muster
+
+
+def _without_group(pod: Pod, name: str) -> Answer:
+    told = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
+    if has_gate(pod, GATE):
+        told += " It stays behind its scheduling gate until there is."
+    return _with_reason(_answer(pod, WAITING, told), Reason.GROUP_NOT_FOUND)
+
+
+def _alone(evidence: Evidence, pod: Pod) -> Answer:
+    """A group of one. What Muster says of it is to be seen on the pod alone, where that has no gate."""
+    queue, (reason, words) = evidence.queue_of_pod(pod), _said(pod)
+    told = "The pod names no group, so it waits on its own"
+    if reason:
+        answer = _with_reason(_answer(pod, WAITING, f"{told}. {sentence(reason)}"), reason, words)
+    else:
+        answer = _answer(pod, UNSEEN, f"{told}; nothing on it says yet for what.", NOT_LOOKED_AT)
+    figures = queue_figures(evidence, queue)
+    return replace(answer, queue=figures, notes=[*in_queue(queue, figures), *evidence.notes])
+
+
+def _member(evidence: Evidence, pod: Pod, group: GroupSeen) -> Answer:
+    """The group's answer, in the words of one of its members."""
+    of_group = answer_for_group(evidence, group)
+    named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
+    if of_group.verdict == WAITING:
+        return replace(named, sentence=f"The pod waits with its whole group. {of_group.sentence}")
+    if of_group.verdict == STARTING:
+        return replace(named, sentence=_starting(pod))
+    if of_group.verdict == RUNNING:
+        return _left_out(named, pod)
+    return replace(named, sentence=f"About its group: {of_group.sentence}")
+
+
+def _starting(pod: Pod) -> str:
+    if has_gate(pod, GATE):
+        return "Its group starts now, and the pod's scheduling gate is about to be opened."
+    planned = pod.status.nominated_node_name
+    where = f" It is planned for node {planned}." if planned else ""
+    return f"Its group starts now: the pod waits for the others, to be bound with them.{where}"
+
+
+def _left_out(answer: Answer, pod: Pod) -> Answer:
+    """Its group runs, and this one has no place: it is more than the group needs, or replaces a lost one."""
+    reason, words = (answer.reason, answer.detail) if answer.reason else _said(pod)
+    told = f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
+    waits = replace(answer, verdict=WAITING, sentence=told, since=pod.metadata.creation_timestamp)
+    return _with_reason(waits, reason, words)
+
+
+# ---- what the pod's condition says
+
+
+def _scheduled(pod: Pod) -> Condition:
+    conditions = (each for each in pod.status.conditions or () if each.type == "PodScheduled")
+    return next(conditions, Condition("PodScheduled", "Unknown"))
+
+
+def _our_words(pod: Pod) -> str:
+    """The reason that Muster gave the scheduler, which wrote it on the pod; empty if there is none."""
+    found = _OURS.search(_scheduled(pod).message)
+    return found[1] if found else ""
+
+
+def _said(pod: Pod) -> tuple[str, str]:
+    """The reason that the pod's condition gives, and the words for it; empty where it gives none."""
+    if reason := _our_words(pod):
+        return reason, ""
+    said = _scheduled(pod)
+    return (Reason.REFUSED_BY_SCHEDULER, said.message) if said.reason == "Unschedulable" else ("", "")

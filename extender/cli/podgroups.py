@@ -1,0 +1,94 @@
+"""`muster podgroup`: what groups there are, which of them wait, and for which reason."""
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from extender.cli.access import Flags, Place, access_flags, all_namespaces_flag, opened
+from extender.cli.output import LISTS, Json, echo, output_flag, show_objects, table
+
+if TYPE_CHECKING:
+    from extender.cli.evidence import Evidence
+    from extender.cli.seen import GroupSeen
+
+_HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "REASON", "AGE")
+_WIDE = ("RUNNING", "SUCCEEDED", "FAILED", "MESSAGE")
+
+
+@click.group()
+def podgroup() -> None:
+    """Show groups of pods (alias: pg)."""
+
+
+@podgroup.command("list")
+@output_flag(LISTS, "table")
+@all_namespaces_flag
+@access_flags
+def list_groups(output: str, **flags: Any) -> None:
+    """List the groups of a namespace, or of all."""
+    _show((), output, Flags(**flags))
+
+
+@podgroup.command("get")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@output_flag(LISTS, "table")
+@all_namespaces_flag
+@access_flags
+def get_groups(names: tuple[str, ...], output: str, **flags: Any) -> None:
+    """Show the groups of these names, or all of a namespace."""
+    _show(names, output, Flags(**flags))
+
+
+pg = copy.copy(podgroup)
+pg.name, pg.hidden = "pg", True
+
+
+def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
+    from extender.cli.fetching import fetched
+    from extender.kube.resources import POD_GROUPS
+
+    if names and flags.all_namespaces:
+        raise click.UsageError(f"-A: got NAME {names[0]!r} as well; a name is looked for in one namespace")
+    with opened(flags) as place:
+        found = fetched(place.reader, POD_GROUPS, place.namespace, names)
+        if output in ("table", "wide"):
+            _show_table(place, found, wide=output == "wide")
+        else:
+            show_objects(found, output, single=len(names) == 1)
+
+
+def _show_table(place: Place, found: list[Json], wide: bool) -> None:
+    import msgspec
+
+    from extender.cli.evidence import Evidence
+    from extender.cli.seen import GroupSeen
+
+    if not found:
+        where = f" in namespace {place.namespace}" if place.namespace else ""
+        click.echo(f"No podgroups found{where}", err=True)
+        return
+    evidence = Evidence(*place)
+    head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
+    seen = (msgspec.convert(each, GroupSeen) for each in found)
+    rows = [_row(each, evidence, wide)[bool(place.namespace) :] for each in seen]
+    echo("\n".join(table(head, rows)))
+
+
+def _row(group: "GroupSeen", evidence: "Evidence", wide: bool) -> tuple[object, ...]:
+    from extender.cli.seen import NOTHING, age
+
+    said, told = group.scheduled, group.status
+    reason = said.reason if said and said.reason not in ("Starting", "Running") else ""
+    message = said.message if said else ""
+    more = (told.running, told.succeeded, told.failed, message or NOTHING) if wide else ()
+    return (
+        group.namespace,
+        group.name,
+        evidence.queue_of(group),
+        told.phase or NOTHING,
+        group.spec.min_member,
+        reason or NOTHING,
+        age(group.metadata.creation_timestamp),
+        *more,
+    )

@@ -1,0 +1,61 @@
+"""How a queue stands: whether it takes new groups, what it uses of its share, which of its groups wait."""
+
+from collections.abc import Iterable, Iterator
+
+from extender.cli.answer import Answer, Other, queue_part
+from extender.cli.evidence import Evidence
+from extender.cli.holders import queues_above_share, share_of, waiting_groups
+from extender.cli.remedies import REMEDIES, remedy
+from extender.cli.seen import GroupSeen, QueueSeen
+
+
+def answer_for_queue(evidence: Evidence, queue: QueueSeen) -> Answer:
+    waiting = list(waiting_groups(evidence, queue.name))
+    short = queue.status.pending and queue.share < 1
+    return Answer(
+        kind="Queue",
+        name=queue.name,
+        verdict=queue.state,
+        sentence=" ".join((_of_state(queue), _of_share(queue))),
+        queue=queue_part(queue),
+        waiting=waiting,
+        holders=list(queues_above_share(evidence, but=queue.name)) if short else [],
+        remedies=[*_opening(queue), *_remedies(evidence.groups, waiting)],
+        notes=evidence.notes,
+    )
+
+
+def _of_state(queue: QueueSeen) -> str:
+    told = queue.status
+    left = told.pending + told.inqueue + told.running
+    match queue.state:
+        case "Closing":
+            return f"It takes no new groups; {left} that came before are still in it, and go on."
+        case "Closed":
+            return "It is closed: it takes no new groups."
+    return "It takes new groups."
+
+
+def _of_share(queue: QueueSeen) -> str:
+    if queue.status.share is None:
+        return "Muster has not written yet what it holds and deserves."
+    used = f"It uses {share_of(queue)}."
+    if queue.share > 1:
+        return f"{used} What is above is lent to it while others do not want it."
+    if queue.status.pending:
+        return f"{used} Groups that wait have a claim on the rest."
+    return used
+
+
+def _opening(queue: QueueSeen) -> Iterator[str]:
+    if queue.state in ("Closing", "Closed"):
+        patch = '{"spec":{"state":"Open"}}'
+        yield f"To open it: kubectl patch queue {queue.name} --type merge -p '{patch}'"
+
+
+def _remedies(groups: Iterable[GroupSeen], waiting: Iterable[Other]) -> Iterator[str]:
+    """For each reason that occurs among the groups that wait."""
+    names = {(each.namespace, each.name) for each in waiting}
+    said = (each.scheduled for each in groups if (each.namespace, each.name) in names)
+    reasons = {condition.reason for condition in said if condition}
+    return (f"{reason}: {remedy(reason)}" for reason in REMEDIES if reason in reasons)

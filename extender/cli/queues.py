@@ -1,0 +1,90 @@
+"""`muster queue`: what queues there are, and what each of them holds and deserves."""
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from extender.cli.access import Flags, access_flags, opened
+from extender.cli.output import LISTS, Json, echo, output_flag, show_objects, table
+
+if TYPE_CHECKING:
+    from extender.cli.seen import QueueSeen
+
+_HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "PENDING", "INQUEUE", "RUNNING", "AGE")
+_WIDE = ("PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY")
+
+
+@click.group()
+def queue() -> None:
+    """Show queues (alias: q)."""
+
+
+@queue.command("list")
+@output_flag(LISTS, "table")
+@access_flags
+def list_queues(output: str, **flags: Any) -> None:
+    """List all queues. They belong to no namespace; -n is accepted and changes nothing."""
+    _show((), output, Flags(**flags))
+
+
+@queue.command("get")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@output_flag(LISTS, "table")
+@access_flags
+def get_queues(names: tuple[str, ...], output: str, **flags: Any) -> None:
+    """Show the queues of these names, or all. -n is accepted and changes nothing."""
+    _show(names, output, Flags(**flags))
+
+
+q = copy.copy(queue)
+q.name, q.hidden = "q", True
+
+
+def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
+    from extender.cli.fetching import fetched
+    from extender.kube.resources import QUEUES
+
+    with opened(flags._replace(namespace="default")) as place:
+        found = fetched(place.reader, QUEUES, "", names)
+    if output in ("table", "wide"):
+        _show_table(found, wide=output == "wide")
+    else:
+        show_objects(found, output, single=len(names) == 1)
+
+
+def _show_table(found: list[Json], wide: bool) -> None:
+    import msgspec
+
+    from extender.cli.seen import QueueSeen
+
+    if not found:
+        click.echo("No queues found", err=True)
+        return
+    seen = [msgspec.convert(each, QueueSeen) for each in found]
+    head = _HEAD + (_WIDE if wide else ())
+    echo("\n".join(table(head, (_row(each) + (_more(each) if wide else ()) for each in seen))))
+
+
+def _row(queue: "QueueSeen") -> tuple[object, ...]:
+    from extender.cli.seen import age, percent
+
+    told = queue.status
+    counts = (told.pending, told.inqueue, told.running)
+    share = percent(told.share)
+    return (
+        queue.name,
+        queue.state,
+        queue.spec.weight,
+        share,
+        *counts,
+        age(queue.metadata.creation_timestamp),
+    )
+
+
+def _more(queue: "QueueSeen") -> tuple[object, ...]:
+    from extender.cli.seen import NOTHING, amounts
+
+    spec, told = queue.spec, queue.status
+    held = (amounts(told.allocated), amounts(told.deserved), amounts(spec.capability))
+    return (spec.parent or NOTHING, told.unknown, told.completed, spec.dequeue_strategy or "traverse", *held)

@@ -1,0 +1,134 @@
+"""Queues, PodGroups and amounts as the commands show them: with all that their status tells.
+
+Muster itself reads less of them (extender/api/objects.py): it does not read what it wrote.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from extender.api.keys import SCHEDULED
+from extender.api.objects import Condition, Meta, PodGroupSpec, Quantities, QueueSpec, Wire
+from extender.api.quantities import BadQuantity, Quantity
+from extender.domain.resources import PODS, offered, show
+
+NOTHING = "-"
+
+
+class QueueTold(Wire, frozen=True):
+    state: str = ""
+    allocated: Quantities | None = None
+    deserved: Quantities | None = None
+    share: float | None = None
+    pending: int = 0
+    inqueue: int = 0
+    running: int = 0
+    unknown: int = 0
+    completed: int = 0
+    failed: int = 0
+    aborted: int = 0
+
+
+class QueueSeen(Wire, frozen=True):
+    metadata: Meta
+    spec: QueueSpec = QueueSpec()
+    status: QueueTold = QueueTold()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def state(self) -> str:
+        """What the status says, else what will be."""
+        return self.status.state or self.spec.state or "Open"
+
+    @property
+    def share(self) -> float:
+        return self.status.share or 0.0
+
+
+class GroupTold(Wire, frozen=True):
+    phase: str = ""
+    conditions: list[Condition] | None = None
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class GroupSeen(Wire, frozen=True):
+    metadata: Meta
+    spec: PodGroupSpec = PodGroupSpec()
+    status: GroupTold = GroupTold()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def scheduled(self) -> Condition | None:
+        """The condition that says whether the group may start, and why not."""
+        return next((each for each in self.status.conditions or () if each.type == SCHEDULED), None)
+
+
+def number(name: str, quantity: Quantity | None) -> int:
+    """The number behind a quantity; 0 for what is none."""
+    try:
+        return offered({name: quantity or 0}).get(name, 0)
+    except BadQuantity:
+        return 0
+
+
+def amount(name: str, quantity: Quantity | None) -> str:
+    """A quantity as people write it: 17179869184 bytes are 16Gi."""
+    return NOTHING if quantity is None else show(name, number(name, quantity))
+
+
+def amounts(quantities: Mapping[str, Quantity] | None) -> str:
+    """`cpu 4, memory 8Gi`, without what is 0; every pod is one of `pods`, which says little."""
+    known = sorted((name, each) for name, each in (quantities or {}).items() if name != PODS)
+    shown = [f"{name} {amount(name, each)}" for name, each in known if number(name, each)]
+    return ", ".join(shown) or NOTHING
+
+
+def percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{share:.0%}"
+
+
+def age(timestamp: str | None, now: datetime | None = None) -> str:
+    """How long ago, as kubectl says it: two units while the first is small, then one."""
+    if not timestamp:
+        return NOTHING
+    try:
+        since = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return NOTHING
+    seconds = max(0, int(((now or datetime.now(UTC)) - since).total_seconds()))
+    return duration(seconds)
+
+
+_STEPS = (  # below so many seconds: the unit, the letter; the same of a second unit, or nothing
+    (120, 1, "s", 0, ""),
+    (600, 60, "m", 1, "s"),
+    (3 * 3600, 60, "m", 0, ""),
+    (8 * 3600, 3600, "h", 60, "m"),
+    (48 * 3600, 3600, "h", 0, ""),
+    (8 * 86400, 86400, "d", 3600, "h"),
+    (2 * 365 * 86400, 86400, "d", 0, ""),
+    (8 * 365 * 86400, 365 * 86400, "y", 86400, "d"),
+)
+
+
+def duration(seconds: int) -> str:
+    for below, unit, letter, second, second_letter in _STEPS:
+        if seconds < below:
+            rest = seconds % unit // second if second else 0
+            return f"{seconds // unit}{letter}" + (f"{rest}{second_letter}" if rest else "")
+    return f"{seconds // (365 * 86400)}y"

@@ -1,0 +1,81 @@
+"""`muster why`: what a pod, a group or a queue waits for, in a sentence, with the numbers behind it.
+
+It reads objects of the API server and nothing else, with the rights of whoever asks; so it works from
+anywhere, and also while Muster is down: then it tells what was written last.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from extender.cli.access import Flags, Place, access_flags, opened
+from extender.cli.output import echo, output_flag, show_document
+
+if TYPE_CHECKING:
+    from extender.cli.answer import Answer
+
+_KINDS = {
+    **dict.fromkeys(("pod", "pods", "po"), "pod"),
+    **dict.fromkeys(("podgroup", "podgroups", "pg"), "podgroup"),
+    **dict.fromkeys(("queue", "queues", "q"), "queue"),
+}
+_ALLOWED = "POD, podgroup/NAME or queue/NAME"
+_API_GROUP = ".scheduling.volcano.sh"
+
+
+class Target(NamedTuple):
+    kind: str
+    name: str
+
+
+def _target(_context: click.Context, _parameter: click.Parameter, value: str) -> Target:
+    """POD, or KIND/NAME as `kubectl get -o name` writes it."""
+    kind, slash, name = value.partition("/")
+    if not slash:
+        kind, name = "pod", value
+    known = _KINDS.get(kind.lower().removesuffix(_API_GROUP))
+    if not known or not name or "/" in name:
+        raise click.BadParameter(f"got {value!r}; allowed is {_ALLOWED}")
+    return Target(known, name)
+
+
+@click.command()
+@click.argument("target", callback=_target, metavar="POD|podgroup/NAME|queue/NAME")
+@output_flag(("text", "json", "yaml"), "text")
+@access_flags
+def why(target: Target, output: str, **flags: Any) -> None:
+    """Say why a pod, a group or a queue waits, and what would help.
+
+    It needs the rights of somebody who submits: to read pods and podgroups of the namespace, and, for shares
+    and limits, queues.
+    """
+    with opened(Flags(**flags)) as place:
+        answer = answered(place, target)
+    if output == "text":
+        from extender.cli.telling import told
+
+        echo(told(answer))
+    else:
+        import msgspec
+
+        show_document(msgspec.to_builtins(answer), output)
+
+
+def answered(place: Place, target: Target) -> "Answer":
+    from extender.api.objects import Pod
+    from extender.cli.evidence import Evidence
+    from extender.cli.fetching import fetch
+    from extender.cli.group_answer import answer_for_group
+    from extender.cli.pod_answer import answer_for_pod
+    from extender.cli.queue_answer import answer_for_queue
+    from extender.cli.seen import GroupSeen, QueueSeen
+    from extender.kube.resources import POD_GROUPS, PODS, QUEUES
+
+    evidence = Evidence(*place)
+    match target.kind:
+        case "pod":
+            return answer_for_pod(evidence, fetch(place.reader, PODS, place.namespace, target.name, Pod))
+        case "podgroup":
+            group = fetch(place.reader, POD_GROUPS, place.namespace, target.name, GroupSeen)
+            return answer_for_group(evidence, group)
+    return answer_for_queue(evidence, fetch(place.reader, QUEUES, "", target.name, QueueSeen))
