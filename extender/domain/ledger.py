@@ -202,9 +202,10 @@ class Ledger:
             moved, version = self._moved_claims, decisions.version
             self._moved_claims = {key: at for key, at in moved.items() if at > version}
             for key, decision in decisions.groups.items():
-                if before.get(key) is not decision:
+                was = before.get(key)
+                if was is not decision:
                     self._apply(decision)
-                if before.get(key) is not decision or key in moved:
+                if key in moved or not _plan_alike(was, decision):
                     self._replan(decision, version)
 
     # ---- called by verbs
@@ -569,6 +570,12 @@ class Ledger:
     def _changed(self) -> None:
         self._version += 1
         self._on_change()
+
+
+def _plan_alike(was: GroupDecision | None, decision: GroupDecision) -> bool:
+    """Whether claims that follow `was` follow `decision` as well: they are one, or let nobody start."""
+    waits = decision.verdict is Verdict.WAITING and not decision.plan
+    return was is decision or (waits and was is not None and was.verdict is Verdict.WAITING and not was.plan)
 
 
 def _is_held(claim: Claim) -> bool:

@@ -30,7 +30,7 @@ def _never(round_: Round, members: Sequence[PodRecord], shapes: Counter[Shape]) 
         if not empty.total(shape):
             suitable = int(round_.snapshot.nodes.suitable(shape).sum())
             return Reason.NEVER_FITS, f"no node can hold {describe(shape.requests)} ({suitable} suit)"
-    if not empty.could_place(members):
+    if not empty.could_place(members, shapes):
         return Reason.NEVER_FITS, f"{len(members)} members are more than all suitable nodes hold when empty"
     return None
 

@@ -102,18 +102,41 @@ class Shapes:
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Shape] = {}
+        self._written: dict[bytes, Shape] = {}  # by the text that makes a shape: few are worked out
 
     def of(self, spec: PodSpec, namespace: str) -> Shape:
         """Raises BadQuantity."""
-        requests, constraints = pod_requests(spec), constraints_of(spec, namespace)
-        key = (tuple(sorted(requests.items())), constraints)
-        return self._known.setdefault(key, Shape(requests, constraints))
+        written = _written(spec, namespace)
+        if written not in self._written:
+            self._written[written] = self._interned(pod_requests(spec), constraints_of(spec, namespace))
+        return self._written[written]
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._written)
 
     def keep_only(self, used: set[Shape]) -> None:
         self._known = {key: shape for key, shape in self._known.items() if shape in used}
+        self._written = {text: shape for text, shape in self._written.items() if shape in used}
+
+    def _interned(self, requests: Resources, constraints: Constraints) -> Shape:
+        key = (tuple(sorted(requests.items())), constraints)
+        return self._known.setdefault(key, Shape(requests, constraints))
+
+
+def _written(spec: PodSpec, namespace: str) -> bytes:
+    """All of a pod's specification that its shape is made of."""
+    parts = (
+        namespace,
+        spec.containers,
+        spec.init_containers,
+        spec.overhead,
+        spec.resources,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+        _unplanned(spec),
+    )
+    return msgspec.msgpack.encode(parts)
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:

@@ -81,8 +81,6 @@ class Space:
 
     def _place(self, batches: list[list[PodRecord]], partly: bool) -> dict[Uid, str] | None:
         placed: list[tuple[PodRecord, int]] = []
-        if not partly and any(len(batch) > self.total(batch[0].shape) for batch in batches):
-            return None
         for batch in batches:
             rows = self._rows_for(batch)
             placed += zip(batch, rows, strict=False)
@@ -91,8 +89,12 @@ class Space:
                 return None
         return {pod.uid: self.name(row) for pod, row in placed}
 
-    def could_place(self, pods: Sequence[PodRecord]) -> bool:
-        """Whether all of `pods` would fit; takes nothing."""
+    def could_place(self, pods: Sequence[PodRecord], shapes: Mapping[Shape, int]) -> bool:
+        """Whether all of `pods`, so many of each of these shapes, would fit; takes nothing."""
+        if self.is_short_for(shapes):
+            return False
+        if len(shapes) == 1 and not self.any_particular(pods, shapes):
+            return True
         plan = self.place(pods)
         if plan is not None:
             self.give_back(pods, plan)
@@ -150,6 +152,10 @@ class Space:
         if shape not in self._totals:
             self._totals[shape] = int(self.counts(shape).sum())
         return self._totals[shape]
+
+    def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
+        """Whether so many pods of a shape are more than there is room for, wherever the others go."""
+        return any(n > self.total(shape) for shape, n in shapes.items())
 
     def sum_for(self, shapes: Iterable[Shape]) -> dict[str, int]:
         """The room on all nodes that suit any of `shapes`."""

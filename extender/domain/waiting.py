@@ -144,7 +144,7 @@ class _Admission:
     def _wanted(self, group: GroupView) -> Missing:
         """Whom to start. A group with more members than it needs starts without those that find no node."""
         wanted, space = missing(group), self._round.space
-        if not _may_choose(group) or space.could_place(wanted.members):
+        if not _may_choose(group) or space.could_place(wanted.members, wanted.shapes):
             return wanted
         return missing_of(group, space.fitting(group.waiting))
 
@@ -168,10 +168,11 @@ class _Admission:
         return None
 
     def _start(self, group: GroupView, wanted: Missing) -> GroupDecision:
-        signature = _signature(self._round.space, wanted)
+        space = self._round.space
+        signature = _signature(space, wanted)
         if signature in self._misfits:
             return _waits(group, *self._misfits[signature])
-        plan = self._round.space.place(wanted.members)
+        plan = None if space.is_short_for(wanted.shapes) else space.place(wanted.members)
         if plan is None:
             why = self._why_not(group, wanted)
             if signature is not None:
@@ -181,7 +182,7 @@ class _Admission:
         return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
 
     def _why_not(self, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
-        if self._unclaimed is not None and self._unclaimed.could_place(wanted.members):
+        if self._unclaimed is not None and self._unclaimed.could_place(wanted.members, wanted.shapes):
             claimants = ", ".join(sorted({each.queue for each in self._round.claimants}))
             return Reason.QUEUE_SHARE, f"groups of {claimants} have a claim on the room"
         return explain(self._round, self._unclaimed or self._round.space, group, wanted)

@@ -1,5 +1,6 @@
 """Placing: best fit, constraints between pods, and undoing without a trace."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -169,8 +170,9 @@ def test_what_is_undone_leaves_no_trace(world: World, partly: bool) -> None:
         assert len(plan) == len(pods) or partly
         space_.give_back(pods, plan)
     assert state(space_) == before
-    space_.could_place(pods)
+    could = space_.could_place(pods, Counter(pod.shape for pod in pods))
     assert state(space_) == before
+    assert could == (space_.place(pods) is not None)
 
 
 @given(crowded())
