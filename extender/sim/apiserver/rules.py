@@ -46,7 +46,7 @@ def _words(said: Json) -> tuple[Any, ...]:
 # ---- birth
 
 
-def born(kind: Kind, obj: Json, store: Store) -> None:
+def born(kind: Kind, obj: Json, store: Store, gating: bool) -> None:
     """Make a new object what the server makes of it, in place. Raises Refusal."""
     if kind.status and kind is not NODES:
         obj.pop("status", None)
@@ -54,7 +54,7 @@ def born(kind: Kind, obj: Json, store: Store) -> None:
         obj["metadata"]["generation"] = 1
     match kind.plural:
         case "pods":
-            _pod_born(obj, store)
+            _pod_born(obj, store, gating)
         case "namespaces":
             obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
             obj["status"] = {"phase": "Active"}
@@ -65,7 +65,7 @@ def born(kind: Kind, obj: Json, store: Store) -> None:
     judge(kind, obj)
 
 
-def _pod_born(pod: Json, store: Store) -> None:
+def _pod_born(pod: Json, store: Store, gating: bool) -> None:
     spec = pod.setdefault("spec", {})
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("restartPolicy", "Always")
@@ -75,7 +75,8 @@ def _pod_born(pod: Json, store: Store) -> None:
         resources = container.get("resources") or {}
         if limits := resources.get("limits"):
             resources["requests"] = {**limits, **(resources.get("requests") or {})}
-    _gate(pod)
+    if gating:
+        _gate(pod)
     pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
     if spec.get("schedulingGates"):
         told = "Scheduling is blocked due to non-empty scheduling gates"

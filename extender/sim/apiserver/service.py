@@ -27,9 +27,12 @@ _LETTERS = string.ascii_lowercase + string.digits
 
 
 class Service:
-    def __init__(self, store: Store, dice: random.Random | None = None) -> None:
+    """`gating`: whether the policy is in force that our pods are born with a gate."""
+
+    def __init__(self, store: Store, dice: random.Random | None = None, gating: bool = True) -> None:
         self.store = store
         self._dice = dice or random.Random()
+        self._gating = gating
         for kind, obj in FIRST_OBJECTS:
             self.create(kind, "", obj)
 
@@ -45,7 +48,7 @@ class Service:
         obj = deepcopy(given)
         with self.store:
             self._name(kind, namespace, obj)
-            born(kind, obj, self.store)
+            born(kind, obj, self.store, self._gating)
             return obj if dry else self.store.put(kind, obj)
 
     def _name(self, kind: Kind, namespace: str, obj: Json) -> None:

@@ -1,0 +1,1 @@
+"""The scenarios of the end-to-end tests, on the embedded cluster."""
