@@ -33,7 +33,7 @@ def fit(nodes: Nodes, wanted: Json) -> list[str]:
 
 
 def faults(nodes: Nodes, wanted: Json) -> set[str]:
-    return set(nodes.feasible(nodes.standing(wanted), nodes.names())[1])
+    return set(nodes.feasible(nodes.standing(wanted), nodes.names())[1].values())
 
 
 def company(kind: str, key: str = "zone") -> Json:

@@ -62,8 +62,8 @@ def test_a_watch_goes_on_from_a_version(connection: Connection) -> None:
     create(connection, PODS, pod("b"))
     patch(connection, f"{PODS}/a", {"metadata": {"labels": {"l": "1"}}})
     ask(connection, "DELETE", f"{PODS}/b")
-    heard = events(connection, version, 3)
-    assert heard == [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
+    heard = events(connection, version, 4)
+    assert heard == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
 
 
 def test_without_a_version_it_begins_with_what_is_there(connection: Connection) -> None:

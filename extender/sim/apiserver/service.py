@@ -133,10 +133,15 @@ class Service:
 
     def _end(self, kind: Kind, obj: Json, seconds: int) -> Json:
         """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet."""
+        at_once = seconds == 0 and not obj["metadata"].get("finalizers")
+        if not at_once or kind is PODS:  # a pod is marked even if it goes the next moment
+            obj = self._marked(kind, obj, seconds)
+        return self.store.remove(kind, key_of(obj)) if at_once else obj
+
+    def _marked(self, kind: Kind, obj: Json, seconds: int) -> Json:
+        """A deletion may shorten the grace of an earlier one, never lengthen it."""
         meta = obj["metadata"]
-        if not meta.get("finalizers") and seconds == 0:
-            return self.store.remove(kind, key_of(obj))
-        if "deletionTimestamp" in meta:
+        if meta.get("deletionGracePeriodSeconds", seconds + 1) <= seconds:
             return obj
         marks = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
         return self.store.put(kind, {**obj, "metadata": {**meta, **marks}})

@@ -29,8 +29,10 @@ class Filtered:
 
     def __init__(self, answer: Json) -> None:
         self.nodes: list[str] = answer.get("NodeNames") or []
-        failed = (answer.get("FailedNodes") or {}, answer.get("FailedAndUnresolvableNodes") or {})
-        self.refusals = [words for nodes in failed for words in nodes.values()]
+        self.refusals: dict[str, str] = {
+            **(answer.get("FailedNodes") or {}),
+            **(answer.get("FailedAndUnresolvableNodes") or {}),
+        }
 
 
 class Extender:

@@ -9,6 +9,7 @@ own scheduler would.
 import random
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 
 from extender.sim.apiserver.kinds import PODS, Json
@@ -28,10 +29,15 @@ _SCORE_WEIGHT = 15  # of the extender's scores; that much outweighs the loop's o
 class Unschedulable(Exception):
     """No node does. `by_extender`: it had a say, so that more kinds of event may help."""
 
-    def __init__(self, nodes: int, reasons: Counter[str], by_extender: bool) -> None:
-        told = ", ".join(f"{count} {words}" for words, count in sorted(reasons.items()))
-        super().__init__(f"0/{nodes} nodes are available: {told}." if nodes else "no nodes available")
+    def __init__(self, faults: Mapping[str, str], by_extender: bool) -> None:
+        super().__init__()
+        self.faults = faults  # by node; the extender may have left some out
         self.by_extender = by_extender
+
+    def words(self, nodes: int) -> str:
+        counted = sorted(Counter(self.faults.values()).items())
+        told = ", ".join(f"{count} {words}" for words, count in counted)
+        return f"0/{nodes} nodes are available: {told}." if nodes else "no nodes available"
 
 
 class Scheduler:
@@ -78,7 +84,7 @@ class Scheduler:
             node = self._choose(pod)
         except Unschedulable as fault:
             self.queue.park(item, by_extender=fault.by_extender)
-            self._tell(pod, "Unschedulable", str(fault))
+            self._tell(pod, "Unschedulable", fault.words(self._nodes.count))
         except ExtenderError as fault:
             self.queue.punish(item)
             self._tell(pod, "SchedulerError", str(fault))
@@ -90,22 +96,27 @@ class Scheduler:
     def _choose(self, pod: Json) -> str:
         with self._lock:
             standing, names = self._nodes.standing(pod), self._nodes.names()
-        nominated = pod["status"].get("nominatedNodeName")
-        if nominated in names:
-            with suppress(Unschedulable):
-                return self._best(pod, standing, [nominated])
-        return self._best(pod, standing, names)
+        earlier: Mapping[str, str] = {}
+        if (nominated := pod["status"].get("nominatedNodeName")) in names:
+            try:
+                return self._best(pod, standing, [nominated], {})
+            except Unschedulable as fault:
+                earlier = fault.faults
+        return self._best(pod, standing, names, earlier)
 
-    def _best(self, pod: Json, standing: Standing, names: list[str]) -> str:
-        """The best node among these. Raises Unschedulable, ExtenderError."""
+    def _best(self, pod: Json, standing: Standing, names: list[str], earlier: Mapping[str, str]) -> str:
+        """The best node among these; `earlier` is what was found wrong in this try so far.
+
+        Raises Unschedulable, ExtenderError.
+        """
         with self._lock:
             fit, faults = self._nodes.feasible(standing, names)
         if not fit:
-            raise Unschedulable(len(names), faults, by_extender=False)
+            raise Unschedulable({**earlier, **faults}, by_extender=False)
         if pod["spec"]["schedulerName"] in self._extended:
             filtered = self._extender.filter(pod, fit)
             if not filtered.nodes:
-                raise Unschedulable(len(names), faults + Counter(filtered.refusals), by_extender=True)
+                raise Unschedulable({**earlier, **faults, **filtered.refusals}, by_extender=True)
             fit = filtered.nodes
         return fit[0] if len(fit) == 1 else self._scored(pod, standing, fit)
 

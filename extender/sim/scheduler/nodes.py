@@ -5,7 +5,6 @@ differs is whose pods count: here all that are bound or assumed, and beside them
 they are at least as important.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -92,11 +91,15 @@ class Nodes:
     def names(self) -> list[str]:
         return list(self._nodes)
 
-    def feasible(self, pod: Standing, among: Iterable[str]) -> tuple[list[str], Counter[str]]:
-        """The nodes where a pod may go, and how often each reason speaks against the others."""
-        faults = {name: self._fault(pod, name) for name in among}
-        fit = [name for name, fault in faults.items() if not fault]
-        return fit, Counter(fault for fault in faults.values() if fault)
+    @property
+    def count(self) -> int:
+        return len(self._nodes)
+
+    def feasible(self, pod: Standing, among: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+        """The nodes where a pod may go, and what speaks against each of the others."""
+        judged = {name: self._fault(pod, name) for name in among}
+        fit = [name for name, fault in judged.items() if not fault]
+        return fit, {name: fault for name, fault in judged.items() if fault}
 
     def load(self, pod: Standing, name: str) -> float:
         """How full a node would be with the pod: the mean over cpu and memory."""
