@@ -138,7 +138,7 @@ class Client:
             maxsize=count,
             block=True,
             retries=False,
-            timeout=urllib3.Timeout(10, 60),
+            timeout=urllib3.Timeout(connect=10, read=300),
             **options,
         )
 
