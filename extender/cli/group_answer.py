@@ -83,7 +83,7 @@ def _sentence(verdict: str, reason: str, members: MembersPart | None) -> str:
         return sentence(reason)
     if verdict == RUNNING and reason:
         return f"It runs. Further members wait: {sentence(reason)}"
-    if verdict == OVER and members:
+    if verdict == OVER and members and members.succeeded + members.failed:
         return f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
     return _PLAIN[verdict]
 

@@ -53,7 +53,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
     """As kubectl prints them, without the bookkeeping of managed fields."""
     if form == "name":
-        echo("\n".join(map(_name, objects)))
+        for each in objects:
+            echo(_name(each))
         return
     tidy = [_tidy(each) for each in objects]
     several = {"apiVersion": "v1", "items": tidy, "kind": "List", "metadata": {"resourceVersion": ""}}

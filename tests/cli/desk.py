@@ -1,0 +1,154 @@
+"""A cluster of objects as Muster leaves them, and somebody with `muster` who looks at them."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from extender.api.keys import GATE, GROUP_ANNOTATION, QUEUE
+from extender.cli import main
+from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES, Json, Kind
+from extender.sim.apiserver.refusals import Refusal
+from extender.sim.apiserver.server import ApiServer
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.store import Store
+
+
+def ago(**spans: float) -> str:
+    """A moment so long before now that the seconds of a test do not show."""
+    return (datetime.now(UTC) - timedelta(**spans)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Guarded(Store):
+    """Lists that are locked are refused, as RBAC would: (plural, namespace), the latter empty for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.locked: set[tuple[str, str]] = set()
+
+    def listing(self, kind: Kind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
+        if (kind.plural, namespace) in self.locked:
+            raise Refusal(403, "Forbidden", f'{kind.qualified} is forbidden: User "you" cannot list it')
+        return super().listing(kind, namespace, version)
+
+
+class Desk:
+    def __init__(self, folder: Path) -> None:
+        self.store = Guarded()
+        self.server = ApiServer(Service(self.store))
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(json.dumps(_kubeconfig(self.server.url)))
+
+    def lock(self, *lists: tuple[str, str]) -> None:
+        self.store.locked |= set(lists)
+
+    def muster(self, *arguments: str, **environment: str) -> Result:
+        given = [*arguments, "--kubeconfig", str(self.kubeconfig)]
+        return CliRunner().invoke(main, given, env=environment, catch_exceptions=False)
+
+    def says(self, *arguments: str) -> str:
+        """What a command prints that ends well."""
+        result = self.muster(*arguments)
+        assert (result.exit_code, result.stderr) == (0, "")
+        return result.stdout
+
+    def refuses(self, *arguments: str, status: int = 1) -> str:
+        """The last line of what it complains of."""
+        result = self.muster(*arguments)
+        assert (result.exit_code, result.stdout) == (status, "")
+        return result.stderr.splitlines()[-1]
+
+    # ---- objects
+
+    def queue(self, name: str, spec: Json | None = None, metadata: Json | None = None, **status: Any) -> None:
+        self._put(
+            QUEUES,
+            {"name": name, **(metadata or {})},
+            {"spec": {"weight": 1, **(spec or {})}, "status": status},
+        )
+
+    def group(
+        self,
+        name: str,
+        phase: str = "Pending",
+        reason: str = "NoRoom",
+        message: str = "",
+        *,
+        queue: str = "",
+        min_member: int = 2,
+        namespace: str = "team",
+        days: float = 20,
+        more: Json | None = None,
+    ) -> None:
+        said = {
+            "type": "Scheduled",
+            "status": "True" if phase == "Running" else "False",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": ago(minutes=30),
+        }
+        spec = {"minMember": min_member} | ({"queue": queue} if queue else {})
+        status = {"phase": phase, "conditions": [said], **(more or {})} if phase else {}
+        meta = {"name": name, "namespace": namespace, "creationTimestamp": ago(days=days)}
+        self._put(POD_GROUPS, meta, {"spec": spec, "status": status})
+
+    def pod(
+        self,
+        name: str,
+        group: str = "",
+        *,
+        node: str = "",
+        gates: Sequence[str] = (),
+        scheduler: str = "muster",
+        status: Json | None = None,
+        metadata: Json | None = None,
+        spec: Json | None = None,
+    ) -> None:
+        annotations = {GROUP_ANNOTATION: group} if group else {}
+        meta = {"name": name, "namespace": "team", "annotations": annotations, **(metadata or {})}
+        made: Json = {
+            "schedulerName": scheduler,
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}],
+            **({"nodeName": node} if node else {}),
+            **({"schedulingGates": [{"name": each} for each in gates]} if gates else {}),
+            **(spec or {}),
+        }
+        phase = "Running" if node else "Pending"
+        self._put(PODS, meta, {"spec": made, "status": {"phase": phase, **(status or {})}})
+
+    def gang(self, name: str, size: int, node: str = "", **group: Any) -> None:
+        """A group with its pods: on a node, or behind their gates."""
+        self.group(name, min_member=size, **group)
+        for number in range(size):
+            self.pod(f"{name}-{number}", name, node=node, gates=() if node else (GATE,))
+
+    def namespace(self, name: str, queue: str = "") -> None:
+        self._put(NAMESPACES, {"name": name, "annotations": {QUEUE: queue} if queue else {}}, {})
+
+    def _put(self, kind: Kind, metadata: Json, rest: Json) -> None:
+        meta = {"uid": f"uid-{metadata['name']}", "creationTimestamp": ago(days=20), **metadata}
+        self.store.put(kind, {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, **rest})
+
+
+def unschedulable(message: str) -> Json:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"conditions": [said]}
+
+
+def _kubeconfig(server: str) -> Json:
+    """Two contexts of one cluster, each with a namespace."""
+    contexts = {"here": "team", "there": "other"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "you", "user": {}}],
+        "contexts": [
+            {"name": name, "context": {"cluster": "c", "user": "you", "namespace": namespace}}
+            for name, namespace in contexts.items()
+        ],
+        "current-context": "here",
+    }

@@ -1,0 +1,269 @@
+"""`muster queue` and `muster podgroup`: tables, objects, namespaces, and what goes wrong."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from extender.cli import main
+from extender.cli.seen import age, duration
+from tests.cli.desk import Desk, ago
+from tests.kube.conftest import write_kubeconfig
+from tests.kube.server import Reply, Server
+
+QUEUE = "queue.scheduling.volcano.sh"
+GROUP = "podgroup.scheduling.volcano.sh"
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    """Two queues, and groups of two namespaces."""
+    desk.queue(
+        "research",
+        {"weight": 3, "capability": {"cpu": "16"}, "dequeueStrategy": "fifo"},
+        state="Open",
+        allocated={"cpu": "12", "memory": "17179869184", "pods": "6"},
+        deserved={"cpu": "8", "memory": "0"},
+        share=1.5,
+        pending=1,
+        running=2,
+    )
+    desk.queue("batch")
+    desk.namespace("team", queue="research")
+    desk.namespace("other")
+    desk.group("fit", "Running", "Running", queue="research", more={"running": 2})
+    desk.group("sweep", message="cpu: 8 > 2", days=0.5)
+    desk.group("new", "", namespace="other")
+    return desk
+
+
+def lines(*rows: str) -> str:
+    return "".join(f"{row}\n" for row in rows)
+
+
+# ---- tables
+
+
+@pytest.mark.parametrize(
+    "command", [("queue", "list"), ("queue", "get"), ("q", "list"), ("q", "list", "-n", "x")]
+)
+def test_queues_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
+    assert town.says(*command) == lines(
+        "NAME       STATE   WEIGHT   SHARE   PENDING   INQUEUE   RUNNING   AGE",
+        "batch      Open    1        -       0         0         0         20d",
+        "research   Open    3        150%    1         0         2         20d",
+    )
+
+
+def test_a_wide_table_of_queues(town: Desk) -> None:
+    head, row = town.says("q", "get", "research", "-o", "wide").splitlines()
+    assert (re.split(r" {3,}", head)[8:], re.split(r" {3,}", row)[8:]) == (
+        ["PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY"],
+        ["-", "0", "0", "fifo", "cpu 12, memory 16Gi", "cpu 8", "cpu 16"],
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [("podgroup", "list"), ("pg", "get"), ("pg", "list", "--context", "here")]
+)
+def test_groups_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
+    assert town.says(*command) == lines(
+        "NAME    QUEUE      PHASE     MIN   REASON   AGE",
+        "fit     research   Running   2     -        20d",
+        "sweep   research   Pending   2     NoRoom   12h",
+    )
+
+
+def test_groups_of_all_namespaces(town: Desk) -> None:
+    assert town.says("pg", "list", "-A") == lines(
+        "NAMESPACE   NAME    QUEUE      PHASE     MIN   REASON   AGE",
+        "other       new     default    -         2     -        20d",
+        "team        fit     research   Running   2     -        20d",
+        "team        sweep   research   Pending   2     NoRoom   12h",
+    )
+
+
+def test_a_wide_table_of_groups(town: Desk) -> None:
+    assert town.says("pg", "get", "sweep", "fit", "-o", "wide") == lines(
+        "NAME    QUEUE      PHASE     MIN   REASON   AGE   RUNNING   SUCCEEDED   FAILED   MESSAGE",
+        "sweep   research   Pending   2     NoRoom   12h   0         0           0        cpu: 8 > 2",
+        "fit     research   Running   2     -        20d   2         0           0        -",
+    )
+
+
+@pytest.mark.parametrize("flags", [("-n", "other"), ("--context", "there")])
+def test_a_namespace_is_that_of_the_flag_or_of_the_context(town: Desk, flags: tuple[str, ...]) -> None:
+    assert town.says("pg", "list", "-o", "name", *flags) == f"{GROUP}/new\n"
+
+
+@pytest.mark.parametrize("table", [("queue", "list"), ("pg", "list", "-A")])
+def test_tables_fit_into_80_columns(town: Desk, table: tuple[str, ...]) -> None:
+    assert max(map(len, town.says(*table).splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("queue", "list"), "No queues found"),
+        (("pg", "list"), "No podgroups found in namespace team"),
+        (("pg", "list", "-A"), "No podgroups found"),
+    ],
+)
+def test_where_there_is_nothing_it_says_so(desk: Desk, command: tuple[str, ...], words: str) -> None:
+    result = desk.muster(*command)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{words}\n")
+
+
+# ---- objects
+
+
+def test_names_are_as_kubectl_takes_them(town: Desk) -> None:
+    assert town.says("queue", "list", "-o", "name") == lines(f"{QUEUE}/batch", f"{QUEUE}/research")
+    assert town.says("pg", "get", "fit", "-o", "name") == f"{GROUP}/fit\n"
+
+
+def test_one_object_is_itself_and_several_are_a_list(town: Desk) -> None:
+    one = json.loads(town.says("pg", "get", "fit", "-o", "json"))
+    several = yaml.safe_load(town.says("pg", "list", "-o", "yaml"))
+    assert (one["kind"], one["spec"]) == ("PodGroup", {"minMember": 2, "queue": "research"})
+    assert (several["kind"], len(several["items"])) == ("List", 2)
+    assert several["items"][0] == one
+
+
+def test_no_objects_are_an_empty_list(desk: Desk) -> None:
+    assert json.loads(desk.says("queue", "list", "-o", "json"))["items"] == []
+    assert desk.says("queue", "list", "-o", "name") == ""
+
+
+def test_who_manages_which_field_is_left_out(desk: Desk) -> None:
+    desk.queue("a", metadata={"managedFields": [{"manager": "kubectl"}]})
+    assert "managedFields" not in desk.says("queue", "get", "a", "-o", "yaml")
+
+
+# ---- what goes wrong
+
+
+def test_a_name_that_is_not_there(town: Desk) -> None:
+    assert town.refuses("queue", "get", "nope") == "Error: queue 'nope' not found"
+    assert town.refuses("pg", "get", "fit", "nope") == "Error: podgroup 'nope' not found in namespace team"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("queue", "list", "-o", "xml"), "'xml' is not one of 'table', 'wide', 'json', 'yaml', 'name'."),
+        (("pg", "list", "--context", "nowhere"), "--context: got 'nowhere'; allowed is here, there"),
+        (("pg", "get", "fit", "-A"), "-A: got NAME 'fit' as well; a name is looked for in one namespace"),
+        (("queue", "lst"), "No such command 'lst'."),
+    ],
+)
+def test_mistakes_are_told_with_flag_value_and_what_is_allowed(
+    desk: Desk, arguments: tuple[str, ...], words: str
+) -> None:
+    assert words in desk.refuses(*arguments, status=2)
+
+
+def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["q", "list", "--kubeconfig", str(tmp_path / "none")])
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"Error: --kubeconfig: {tmp_path / 'none'}: no such file\n")
+
+
+def test_no_cluster_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = CliRunner().invoke(main, ["pg", "list"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run")
+
+
+def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    nobody = write_kubeconfig(tmp_path, "http://127.0.0.1:1")
+    result = CliRunner().invoke(main, ["queue", "list", "--kubeconfig", str(nobody)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: the API server cannot be reached: 127.0.0.1:1: ")
+
+
+def test_what_one_may_not_list_is_told_in_the_servers_words(desk: Desk) -> None:
+    desk.lock(("queues", ""))
+    assert desk.refuses("queue", "list") == (
+        'Error: not allowed: queues.scheduling.volcano.sh is forbidden: User "you" cannot list it'
+    )
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Iterator[tuple[Server, list[str]]]:
+    """A server that answers as it is told, and the flags to find it."""
+    with Server() as server:
+        yield server, ["--kubeconfig", str(write_kubeconfig(tmp_path, server.url))]
+
+
+@pytest.mark.parametrize("command", [["queue", "list"], ["queue", "get", "a"]])
+def test_a_cluster_without_our_kinds(foreign: tuple[Server, list[str]], command: list[str]) -> None:
+    server, flags = foreign
+    server.script.append(Reply(404, b"404 page not found"))
+    result = CliRunner().invoke(main, [*command, *flags])
+    words = "Error: the cluster knows no queues: the CRDs of Muster are not installed\n"
+    assert (result.exit_code, result.stderr) == (1, words)
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(401), "the API server does not accept the credentials of the kubeconfig; log in again"),
+        (Reply(500, b'{"message": "etcd is away"}'), "the API server refuses: etcd is away"),
+        (Reply(200, b"<html>"), "the API server gave no usable answer: "),
+        (Reply(raw=b"SSH-2.0\r\n"), "the API server gave no usable answer: "),
+    ],
+)
+def test_a_server_that_is_no_help(foreign: tuple[Server, list[str]], reply: Reply, words: str) -> None:
+    server, flags = foreign
+    server.script.append(reply)
+    result = CliRunner().invoke(main, ["queue", "list", *flags])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {words}")
+
+
+def test_a_long_list_is_read_in_pages(foreign: tuple[Server, list[str]]) -> None:
+    server, flags = foreign
+    head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    for name, more in (("b", {"continue": "x"}), ("a", {})):
+        page = {"metadata": more, "items": [{**head, "metadata": {"name": name}}]}
+        server.script.append(Reply(200, json.dumps(page).encode()))
+    result = CliRunner().invoke(main, ["queue", "list", "-o", "name", *flags])
+    assert result.stdout == lines(f"{QUEUE}/a", f"{QUEUE}/b")
+    assert [request.query.get("continue") for request in server.requests] == [None, "x"]
+
+
+# ---- ages
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        *((0, "0s"), (119, "119s"), (120, "2m"), (150, "2m30s"), (600, "10m"), (10_799, "179m")),
+        *((3 * 3600, "3h"), (3 * 3600 + 60, "3h1m"), (8 * 3600 + 60, "8h"), (48 * 3600, "2d")),
+        *((2 * 86400 + 3600, "2d1h"), (8 * 86400 + 3600, "8d"), (730 * 86400, "2y"), (9 * 365 * 86400, "9y")),
+    ],
+)
+def test_ages_are_those_of_kubectl(seconds: int, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+def test_an_age_that_nobody_knows() -> None:
+    assert (age(None), age(""), age("yesterday")) == ("-", "-", "-")
+    assert age(ago(days=-1)) == "0s"  # a clock that is ahead of ours
+
+
+def test_help_does_not_wait_for_what_only_commands_need() -> None:
+    heavy = "{'kubernetes', 'numpy', 'yaml', 'structlog', 'extender.kube'}"
+    program = f"import sys, extender.cli; print(sorted({heavy} & sys.modules.keys()))"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert shown.stdout == "[]\n"

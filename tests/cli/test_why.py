@@ -1,0 +1,560 @@
+"""`muster why`: what it says of groups, pods and queues, with many rights and with few."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from extender.api.keys import GATE
+from extender.cli.output import Json
+from extender.cli.remedies import REMEDIES
+from extender.domain.reasons import Reason
+from tests.cli.desk import Desk, ago, unschedulable
+
+ROOT = Path(__file__).parents[2]
+NUMBERS = "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members"
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    """sweep waits for room; fit of its queue and report of a queue above its share hold it."""
+    held: Json = {"allocated": {"cpu": "4", "pods": "2"}, "deserved": {"cpu": "6", "memory": "0"}}
+    desk.queue("research", {"weight": 2}, state="Open", **held, share=0.667, pending=1, running=1)
+    above: Json = {"allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}
+    desk.queue("reports", {"capability": {"cpu": "8"}}, state="Open", **above, share=1.5, running=1)
+    desk.gang("fit", 2, node="n0", phase="Running", reason="Running", queue="research")
+    desk.gang("sweep", 4, message=NUMBERS, queue="research", days=10)
+    desk.group("report", "Running", "Running", queue="reports", namespace="other", min_member=3)
+    return desk
+
+
+def verdict(answer: str) -> str:
+    """The second paragraph, unfolded."""
+    return " ".join(answer.split("\n\n")[1].split())
+
+
+def paragraph(answer: str, heading: str) -> list[str]:
+    """The lines of the paragraph that begins so."""
+    found = [part for part in answer.split("\n\n") if part.startswith(heading)]
+    return found[0].splitlines()[1:] if found else []
+
+
+def helps(answer: str) -> str:
+    return " ".join(" ".join(paragraph(answer, "What helps:")).split())
+
+
+# ---- groups
+
+
+def test_a_group_that_waits(town: Desk) -> None:
+    assert (
+        town.says("why", "podgroup/sweep")
+        == """\
+podgroup/sweep in namespace team
+
+Waiting for 30m: NoRoom
+  The suitable nodes lack room for the whole group.
+  cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members
+
+Members: 4 needed, 4 there, 0 on nodes, 4 gated
+
+Queue research: Open, uses 67% of what it deserves
+  Weight 2; of its groups 1 wait, 0 start, 1 run
+  RESOURCE   USES   DESERVES   AT MOST
+  cpu        4      6          -
+
+Ahead of it:
+  queue/reports uses 150% of what it deserves (cpu 6 of 4): cpu 6
+  podgroup/team/fit runs, 2 pods on nodes: cpu 4
+  podgroup/other/report runs, needs 3 pods
+
+What helps:
+  Wait for running pods to end, or ask for less. The administrator sees in the
+    debug pages who holds which node.
+"""
+    )
+
+
+def test_a_group_that_runs(town: Desk) -> None:
+    assert (
+        town.says("why", "pg/fit")
+        == """\
+podgroup/fit in namespace team
+
+Running for 30m
+  It runs: all members that it needs are on nodes.
+
+Members: 2 needed, 2 there, 2 on nodes
+
+Queue research: Open, uses 67% of what it deserves
+  Weight 2; of its groups 1 wait, 0 start, 1 run
+  RESOURCE   USES   DESERVES   AT MOST
+  cpu        4      6          -
+"""
+    )
+
+
+def test_a_group_as_json_and_yaml(town: Desk) -> None:
+    told = json.loads(town.says("why", "podgroup/sweep", "-o", "json"))
+    assert told == yaml.safe_load(town.says("why", "podgroup/sweep", "-o", "yaml"))
+    assert {name: told[name] for name in ("kind", "namespace", "name", "verdict", "reason", "detail")} == {
+        "kind": "PodGroup",
+        "namespace": "team",
+        "name": "sweep",
+        "verdict": "Waiting",
+        "reason": "NoRoom",
+        "detail": NUMBERS,
+    }
+    counts = {"needed": 4, "there": 4, "placed": 0, "gated": 4}
+    assert told["members"] == {**counts, "succeeded": 0, "failed": 0}
+    assert (told["queue"]["name"], told["queue"]["share"]) == ("research", 0.667)
+    assert [each["name"] for each in told["holders"]] == ["reports", "fit", "report"]
+    assert told["holders"][1]["holds"] == {"cpu": "4"}
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> None:
+    desk.group("g", reason=reason, message="the numbers")
+    answer = desk.says("why", "podgroup/g")
+    assert verdict(answer).startswith(f"Waiting for 30m: {reason} ")
+    assert verdict(answer).endswith(". the numbers")
+    assert helps(answer) == REMEDIES[reason].replace("`", "")
+    assert max(map(len, answer.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (
+            {"phase": ""},
+            "Unknown Muster has not looked at it yet.",
+        ),
+        (
+            {"phase": "Inqueue", "reason": "Starting"},
+            "Starting It was admitted, and its members are being placed. None runs before all that it needs"
+            " can.",
+        ),
+        (
+            {"phase": "Running", "reason": "NoRoom", "message": "cpu: 2 needed"},
+            "Running for 30m: NoRoom It runs. Further members wait: The suitable nodes lack room for the"
+            " whole group. cpu: 2 needed",
+        ),
+        ({"phase": "Completed", "reason": "Running"}, "Ended It has ended."),
+        ({"reason": "tasks in gang are unready"}, "Waiting for 30m: tasks in gang are unready"),
+    ],
+)
+def test_how_a_group_may_stand(desk: Desk, state: Json, said: str) -> None:
+    desk.group("g", **state)
+    assert verdict(desk.says("why", "podgroup/g")).startswith(said)
+
+
+def test_a_group_that_nobody_looked_at_leads_to_the_administrator(desk: Desk) -> None:
+    desk.group("g", "")
+    assert "ask the administrator to look at its readiness (/readyz)" in helps(desk.says("why", "pg/g"))
+
+
+def test_a_group_whose_members_have_all_ended(desk: Desk) -> None:
+    desk.group("g", "Running", "Running")
+    desk.pod("a", "g", node="n", status={"phase": "Succeeded"})
+    desk.pod("b", "g", node="n", status={"phase": "Failed"})
+    answer = desk.says("why", "podgroup/g")
+    assert verdict(answer) == "Ended Its members have ended: 1 succeeded, 1 failed."
+    assert "Members: 2 needed, 0 there, 0 on nodes, 1 succeeded, 1 failed" in answer
+
+
+# ---- who is ahead
+
+
+def ahead(desk: Desk, group: str = "g") -> list[str]:
+    return [line.strip() for line in paragraph(desk.says("why", f"podgroup/{group}"), "Ahead of it:")]
+
+
+def test_at_the_ceiling_the_groups_of_the_same_queue_are_ahead(desk: Desk) -> None:
+    desk.gang("mate", 1, node="n", phase="Running", reason="Running", queue="q")
+    desk.gang("gone", 1, phase="Running", reason="Running", queue="q")
+    desk.group("stranger", "Running", "Running", queue="r")
+    desk.group("g", reason="QueueCeiling", queue="q")
+    assert ahead(desk) == ["podgroup/team/mate runs, 1 pods on nodes: cpu 2"]
+
+
+def test_above_the_share_those_with_a_claim_are_ahead(desk: Desk) -> None:
+    desk.queue("q", deserved={"cpu": "2"}, allocated={"cpu": "2"}, share=1.0, pending=1)
+    desk.queue("r", deserved={"cpu": "4"}, allocated={"cpu": "1"}, share=0.25, pending=2)
+    desk.queue("idle", share=0.0)
+    desk.group("g", reason="QueueShare", queue="q")
+    claim = "queue/r 2 of its groups wait, uses 25% of what it deserves (cpu 1 of 4)"
+    assert ahead(desk) == [claim]
+
+
+def test_behind_others_the_one_that_is_named_is_ahead(desk: Desk) -> None:
+    desk.group("older", queue="q", days=9)
+    desk.group("head", queue="q", message="cpu: 4 > 2", days=8)
+    desk.group("g", reason="BehindOthers", message="team/head goes first in queue q", queue="q", days=7)
+    assert ahead(desk) == ["podgroup/team/head waits: NoRoom (cpu: 4 > 2)"]
+
+
+def test_behind_others_who_are_not_named_the_older_ones_are_ahead(desk: Desk) -> None:
+    desk.group("unseen", "", queue="q", days=9)
+    desk.group("runs", "Running", "Running", queue="q", days=8)
+    desk.group("g", reason="BehindOthers", queue="q", days=7)
+    desk.group("younger", queue="q", days=6)
+    assert ahead(desk) == ["podgroup/team/unseen waits, not looked at yet"]
+
+
+def test_while_the_window_is_full_those_that_start_are_ahead(desk: Desk) -> None:
+    desk.group("starts", "Inqueue", "Starting", namespace="other", min_member=7)
+    desk.group("runs", "Running", "Running", namespace="other")
+    desk.group("g", reason="WindowFull")
+    assert ahead(desk) == ["podgroup/other/starts starts, needs 7 pods"]
+
+
+def test_of_many_only_the_first_are_named(desk: Desk) -> None:
+    for number in range(9):
+        desk.group(f"h{number}", "Running", "Running", namespace="other", min_member=1)
+    desk.group("g")
+    assert ahead(desk)[-2:] == ["podgroup/other/h5 runs, needs 1 pods", "and 3 more"]
+
+
+@pytest.mark.parametrize("reason", ["NeverFits", "NotEnoughMembers", "InvalidSpec", "BackingOff"])
+def test_nobody_is_ahead_of_a_group_that_only_itself_can_help(town: Desk, reason: str) -> None:
+    town.group("g", reason=reason)
+    assert ahead(town) == []
+
+
+# ---- pods
+
+
+def test_a_pod_waits_with_its_group(town: Desk) -> None:
+    of_pod, of_group = (town.says("why", target).split("\n\n") for target in ("sweep-0", "podgroup/sweep"))
+    assert of_pod[0] == "pod/sweep-0 in namespace team, of podgroup/sweep"
+    assert of_pod[1] == (
+        "Waiting for 30m: NoRoom\n"
+        "  The pod waits with its whole group. The suitable nodes lack room for the whole\n"
+        "  group.\n"
+        "  cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members"
+    )
+    assert of_pod[2:] == of_group[2:]
+
+
+@pytest.mark.parametrize(
+    ("pod", "said"),
+    [
+        ({"node": "n0"}, "Placed for 20d The pod does not wait: it runs on node n0."),
+        (
+            {"node": "n0", "status": {"phase": "Pending"}},
+            "Placed for 20d The pod does not wait for a place: it is on node n0, where its containers are to"
+            " be started.",
+        ),
+        ({"node": "n0", "status": {"phase": "Failed"}}, "Ended The pod has ended: it failed."),
+        (
+            {"status": {"phase": "Succeeded"}},
+            "Ended The pod has ended: all its containers succeeded.",
+        ),
+        (
+            {"node": "n0", "metadata": {"deletionTimestamp": ago(minutes=1)}},
+            "Ending The pod is being deleted on node n0.",
+        ),
+        (
+            {"gates": [GATE, "example.com/quota"]},
+            "Waiting for 20d The pod is held back by scheduling gates that are not Muster's:"
+            " example.com/quota.",
+        ),
+        (
+            {"scheduler": "default-scheduler"},
+            "NotOurs Nothing shows that the pod is Muster's: default-scheduler places it.",
+        ),
+        (
+            {"scheduler": "other", "status": unschedulable("0/1 nodes are available")},
+            "NotOurs Nothing shows that the pod is Muster's: other places it. 0/1 nodes are available",
+        ),
+        (
+            {"gates": [GATE], "scheduler": "default-scheduler"},
+            "Unknown The pod names no group, so it waits on its own; nothing on it says yet for what.",
+        ),
+        (
+            {"status": unschedulable("0/1 nodes are available: 1 muster: QueueCeiling: the queue has …")},
+            "Waiting for 20d: QueueCeiling The pod names no group, so it waits on its own. The queue has"
+            " reached its capability.",
+        ),
+        (
+            {"status": unschedulable("0/1 nodes are available: 1 node(s) had no magic.")},
+            "Waiting for 20d: RefusedByScheduler The pod names no group, so it waits on its own. The"
+            " scheduler's own rules refuse a member. 0/1 nodes are available: 1 node(s) had no magic.",
+        ),
+    ],
+)
+def test_a_pod_without_a_group(desk: Desk, pod: Json, said: str) -> None:
+    desk.pod("p", **pod)
+    assert verdict(desk.says("why", "p")) == said
+
+
+def test_a_pod_without_a_group_stands_in_a_queue_of_its_own_or_its_namespaces(town: Desk) -> None:
+    town.namespace("team", queue="reports")
+    town.pod("p")
+    town.pod("r", metadata={"labels": {"scheduling.volcano.sh/queue-name": "research"}})
+    assert "Queue reports: Open, uses 150% of what it deserves" in town.says("why", "p")
+    assert "Queue research: Open" in town.says("why", "pod/r")
+
+
+def test_a_marked_pod_of_the_default_scheduler_is_ours(desk: Desk) -> None:
+    marked = {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1"}}}]}
+    desk.pod("p", scheduler="default-scheduler", spec=marked)
+    assert verdict(desk.says("why", "p")).startswith("Unknown The pod names no group")
+
+
+def test_a_pod_of_another_scheduler_that_names_a_group(desk: Desk) -> None:
+    desk.pod("p", "g", scheduler="default-scheduler")
+    desk.group("g")
+    answer = desk.says("why", "p")
+    assert verdict(answer).endswith("It names the group g, but nobody keeps it together with that.")
+    assert "create it with schedulerName: muster" in helps(answer)
+
+
+def test_a_gated_pod_whose_group_does_not_exist(desk: Desk) -> None:
+    desk.pod("p", "g", gates=[GATE])
+    assert (
+        desk.says("why", "p")
+        == """\
+pod/p in namespace team, of podgroup/g
+
+Waiting for 20d: GroupNotFound
+  The pod belongs to the group g, but there is no PodGroup of that name in its
+  namespace. It stays behind its scheduling gate until there is.
+
+What helps:
+  Create the PodGroup in the pod's namespace, or correct the name that the pod
+    gives in its annotation scheduling.k8s.io/group-name.
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "said"),
+    [
+        (
+            {"gates": [GATE]},
+            "Starting Its group starts now, and the pod's scheduling gate is about to be opened.",
+        ),
+        ({}, "Starting Its group starts now: the pod waits for the others, to be bound with them."),
+        (
+            {"status": {"nominatedNodeName": "n1"}},
+            "Starting Its group starts now: the pod waits for the others, to be bound with them. It is"
+            " planned for node n1.",
+        ),
+    ],
+)
+def test_a_pod_whose_group_starts(desk: Desk, pod: Json, said: str) -> None:
+    desk.group("g", "Inqueue", "Starting")
+    desk.pod("p", "g", **pod)
+    assert verdict(desk.says("why", "p")) == said
+
+
+@pytest.mark.parametrize(
+    ("reason", "pod", "said"),
+    [
+        (
+            "QueueShare",
+            {"gates": [GATE]},
+            "Waiting for 20d: QueueShare Its group runs without it. The queue is at its deserved share and"
+            " others have a claim on the room.",
+        ),
+        (
+            "Running",
+            {"status": unschedulable("1 node(s) had no magic.")},
+            "Waiting for 20d: RefusedByScheduler Its group runs without it. The scheduler's own rules refuse"
+            " a member. 1 node(s) had no magic.",
+        ),
+        ("Running", {}, "Waiting for 20d Its group runs; it is to follow."),
+    ],
+)
+def test_a_pod_whose_group_runs_without_it(desk: Desk, reason: str, pod: Json, said: str) -> None:
+    desk.group("g", "Running", reason)
+    desk.pod("p", "g", **pod)
+    assert verdict(desk.says("why", "p")) == said
+
+
+def test_a_pod_of_a_group_that_nobody_looked_at(desk: Desk) -> None:
+    desk.group("g", "")
+    desk.pod("p", "g")
+    assert verdict(desk.says("why", "p")) == "Unknown About its group: Muster has not looked at it yet."
+
+
+# ---- queues
+
+
+def test_a_queue_below_its_share_with_groups_that_wait(town: Desk) -> None:
+    assert (
+        town.says("why", "queue/research")
+        == """\
+queue/research
+
+Open
+  It takes new groups. It uses 67% of what it deserves (cpu 4 of 6). Groups that
+  wait have a claim on the rest.
+
+  Weight 2; of its groups 1 wait, 0 start, 1 run
+  RESOURCE   USES   DESERVES   AT MOST
+  cpu        4      6          -
+
+Groups that wait in it:
+  podgroup/team/sweep waits: NoRoom (cpu: 8 needed, 2 left on suitable nodes;
+    room for 1 of 4 members)
+
+Queues above their share:
+  queue/reports uses 150% of what it deserves (cpu 6 of 4): cpu 6
+
+What helps:
+  NoRoom: Wait for running pods to end, or ask for less. The administrator sees
+    in the debug pages who holds which node.
+"""
+    )
+
+
+def test_a_queue_above_its_share(town: Desk) -> None:
+    assert verdict(town.says("why", "q/reports")) == (
+        "Open It takes new groups. It uses 150% of what it deserves (cpu 6 of 4). What is above is lent to it"
+        " while others do not want it."
+    )
+
+
+def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
+    desk.queue("q", state="Closing", share=0.0, pending=1, running=2)
+    answer = desk.says("why", "queue/q")
+    assert verdict(answer) == (
+        "Closing It takes no new groups; 3 that came before are still in it, and go on. It uses 0% of what it"
+        " deserves. Groups that wait have a claim on the rest."
+    )
+    assert (
+        helps(answer) == """To open it: kubectl patch queue q --type merge -p '{"spec":{"state":"Open"}}'"""
+    )
+
+
+def test_a_queue_of_which_muster_has_written_nothing(desk: Desk) -> None:
+    desk.queue("q", {"state": "Closed"})
+    assert verdict(desk.says("why", "queue.scheduling.volcano.sh/q")) == (
+        "Closed It is closed: it takes no new groups. Muster has not written yet what it holds and deserves."
+    )
+
+
+# ---- rights
+
+
+def test_without_the_right_to_see_queues_it_tells_the_rest(town: Desk) -> None:
+    town.lock(("queues", ""))
+    answer = town.says("why", "podgroup/sweep")
+    assert verdict(answer).startswith("Waiting for 30m: NoRoom")
+    assert paragraph(answer, "Ahead of it:") == [
+        "  podgroup/team/fit runs, 2 pods on nodes: cpu 4",
+        "  podgroup/other/report runs, needs 3 pods",
+    ]
+    assert answer.endswith("""\
+
+It is in queue research.
+Shares and limits of queues are not shown: you may not read queues. Queues
+belong to no namespace, so it takes a ClusterRoleBinding to the role
+kube-muster-view, or to another that may get and list them.
+""")
+
+
+def test_with_rights_in_one_namespace_only(town: Desk) -> None:
+    town.lock(("queues", ""), ("podgroups", ""), ("namespaces", ""))
+    answer = town.says("why", "sweep-1")
+    assert paragraph(answer, "Ahead of it:") == ["  podgroup/team/fit runs, 2 pods on nodes: cpu 4"]
+    assert "Groups of other namespaces are not shown: you may not list podgroups there." in answer
+
+
+def test_without_the_right_to_list_pods_members_are_not_counted(town: Desk) -> None:
+    town.lock(("pods", "team"))
+    answer = town.says("why", "podgroup/sweep")
+    assert "Members: " not in answer
+    assert "Members are not shown: you may not list pods in this namespace." in answer
+    assert "  podgroup/team/fit runs, needs 2 pods" in answer
+
+
+def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(town: Desk) -> None:
+    town.namespace("team", queue="reports")
+    town.group("g", queue="default")
+    town.lock(("namespaces", ""))
+    assert "Queue reports: Open" in town.says("why", "podgroup/g")
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nope", "Error: pod 'nope' not found in namespace team"),
+        ("podgroup/nope", "Error: podgroup 'nope' not found in namespace team"),
+        ("queue/nope", "Error: queue 'nope' not found"),
+    ],
+)
+def test_what_is_not_there(desk: Desk, target: str, words: str) -> None:
+    assert desk.refuses("why", target) == words
+
+
+@pytest.mark.parametrize("target", ["deployment/x", "podgroup/", "podgroup/a/b", "/x"])
+def test_a_target_that_is_none(desk: Desk, target: str) -> None:
+    words = f"got {target!r}; allowed is POD, podgroup/NAME or queue/NAME"
+    assert desk.refuses("why", target, status=2).endswith(words)
+
+
+@pytest.mark.parametrize(
+    "target", ["podgroup.scheduling.volcano.sh/fit", "PodGroup/fit", "podgroups/fit", "pg/fit"]
+)
+def test_targets_are_named_as_kubectl_names_them(town: Desk, target: str) -> None:
+    assert town.says("why", target).startswith("podgroup/fit in namespace team\n")
+
+
+def test_another_namespace(town: Desk) -> None:
+    assert "podgroup/report in namespace other" in town.says("why", "pg/report", "-n", "other")
+
+
+# ---- on a terminal
+
+
+def on_a_terminal(desk: Desk, *arguments: str, **environment: str) -> str:
+    """What `muster` writes to a terminal."""
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-c", "from extender.cli import main; main()", *arguments]
+    told = {**os.environ, "KUBECONFIG": str(desk.kubeconfig), "TERM": "xterm", "COLUMNS": "50", **environment}
+    with subprocess.Popen(program, stdout=theirs, stderr=theirs, cwd=ROOT, env=told) as running:
+        os.close(theirs)
+        shown = b""
+        while running.poll() is None or b"debug pages" not in shown:
+            try:
+                shown += os.read(ours, 65_536)
+            except OSError:
+                break
+    os.close(ours)
+    assert running.returncode == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_colours_and_its_own_width(town: Desk) -> None:
+    shown = on_a_terminal(town, "why", "podgroup/sweep")
+    assert "\x1b[33m\x1b[1mWaiting\x1b[0m for 30m: NoRoom\n" in shown
+    plain = re.sub(r"\x1b\[\d+m", "", shown)
+    assert max(map(len, plain.splitlines())) > 40
+    folded = [line for line in plain.splitlines() if "   " not in line.strip() and "podgroup/" not in line]
+    assert max(map(len, folded)) <= 50
+
+
+def test_a_terminal_that_wants_no_colours_gets_none(town: Desk) -> None:
+    assert "\x1b" not in on_a_terminal(town, "why", "podgroup/sweep", NO_COLOR="1")
+
+
+# ---- the table of remedies
+
+
+def test_remedies_are_those_of_the_page() -> None:
+    rows = [line.strip("|").split("|") for line in (ROOT / "docs/reasons.md").read_text().splitlines()]
+    documented = {row[0].strip(" `"): row[3].strip() for row in rows if row[0].startswith(" `")}
+    assert documented == {str(reason): remedy for reason, remedy in REMEDIES.items()}
+    assert set(REMEDIES) == set(Reason)
