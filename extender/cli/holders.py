@@ -85,10 +85,14 @@ def _as_holder(evidence: Evidence, group: GroupSeen) -> Iterator[Other]:
     does = "starts" if group.status.phase == "Inqueue" else "runs"
     members = evidence.members(group)
     if members is None:
-        yield Other("PodGroup", group.name, group.namespace, f"{does}, needs {group.spec.min_member} pods")
+        yield Other("PodGroup", group.name, group.namespace, f"{does}, needs {_pods(group.spec.min_member)}")
     elif held := held_by(members):
         on_nodes = sum(bool(pod.spec.node_name) for pod in members)
-        yield Other("PodGroup", group.name, group.namespace, f"{does}, {on_nodes} pods on nodes", held)
+        yield Other("PodGroup", group.name, group.namespace, f"{does}, {_pods(on_nodes)} on nodes", held)
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"
 
 
 def _starting(evidence: Evidence, group: GroupSeen) -> Iterator[Other]:

@@ -180,7 +180,7 @@ def test_at_the_ceiling_the_groups_of_the_same_queue_are_ahead(desk: Desk) -> No
     desk.gang("gone", 1, phase="Running", reason="Running", queue="q")
     desk.group("stranger", "Running", "Running", queue="r")
     desk.group("g", reason="QueueCeiling", queue="q")
-    assert ahead(desk) == ["podgroup/team/mate runs, 1 pods on nodes: cpu 2"]
+    assert ahead(desk) == ["podgroup/team/mate runs, 1 pod on nodes: cpu 2"]
 
 
 def test_above_the_share_those_with_a_claim_are_ahead(desk: Desk) -> None:
@@ -218,7 +218,7 @@ def test_of_many_only_the_first_are_named(desk: Desk) -> None:
     for number in range(9):
         desk.group(f"h{number}", "Running", "Running", namespace="other", min_member=1)
     desk.group("g")
-    assert ahead(desk)[-2:] == ["podgroup/other/h5 runs, needs 1 pods", "and 3 more"]
+    assert ahead(desk)[-2:] == ["podgroup/other/h5 runs, needs 1 pod", "and 3 more"]
 
 
 @pytest.mark.parametrize("reason", ["NeverFits", "NotEnoughMembers", "InvalidSpec", "BackingOff"])
@@ -558,3 +558,17 @@ def test_remedies_are_those_of_the_page() -> None:
     documented = {row[0].strip(" `"): row[3].strip() for row in rows if row[0].startswith(" `")}
     assert documented == {str(reason): remedy for reason, remedy in REMEDIES.items()}
     assert set(REMEDIES) == set(Reason)
+
+
+# ---- the page
+
+
+def examples() -> list[tuple[str, str]]:
+    """The commands of docs/cli.md, each with what it is said to print."""
+    page = (ROOT / "docs/cli.md").read_text()
+    return re.findall(r"^```console\n\$ muster (.+)\n((?:.*\n)*?)```$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("command", "printed"), examples())
+def test_the_page_shows_what_is_printed(town: Desk, command: str, printed: str) -> None:
+    assert town.says(*command.split()) == printed

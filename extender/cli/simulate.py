@@ -1,0 +1,98 @@
+"""`muster simulate`: policy in virtual time. What it does is in extender.sim.virtual."""
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from extender.cli.run import quantity
+
+if TYPE_CHECKING:
+    from extender.sim.virtual.report import Report
+
+_EVERYTHING = ("files", "traces", "synthetic")
+
+
+@click.command(context_settings={"max_content_width": 110})
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file or folder of objects, in YAML or JSON; may be given several times.",
+)
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A CSV of groups: docs/simulate.md has the columns; may be given several times.",
+)
+@click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Make up a trace.")
+@click.option("--nodes", type=click.IntRange(1, 20_000), default=3, show_default=True, help="How many nodes.")
+@click.option("--node-cpu", callback=quantity, default="4", show_default=True, help="The cpu of a node.")
+@click.option("--node-memory", callback=quantity, default="16Gi", show_default=True, help="Its memory.")
+@click.option(
+    "--window", type=click.IntRange(1), help="The most pods that may start at once, as of muster serve."
+)
+@click.option("--gantt", type=click.Path(path_type=Path), metavar="FILE", help="Draw a chart (SVG) there.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="How to print the report.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="What a made-up trace is drawn from.")
+def simulate(**options: Any) -> None:
+    """Decide as `muster serve` does, in virtual time: waits, utilisation and fairness by queue.
+
+    Pods run as long as their annotation sim.kube-muster.io/run-seconds says, for ever without it, and come
+    at sim.kube-muster.io/arrival-seconds. When the files hold Nodes, none are made up.
+    """
+    if not any(options[name] for name in _EVERYTHING):
+        raise click.UsageError("nothing to simulate: name objects with -f, a --trace, or make one --synthetic")
+    try:
+        _simulate(**options)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _simulate(gantt: Path | None, output: str, **wish: Any) -> None:
+    running = import_module("extender.sim.virtual.running")
+    manifests = import_module("extender.sim.files.manifests")
+    invalid = import_module("extender.sim.virtual.workload").InvalidWorkload
+    try:
+        result = running.simulate(running.Wish(**{name: each for name, each in wish.items() if each}))
+    except (manifests.InvalidManifests, invalid) as fault:
+        raise click.UsageError(str(fault)) from fault
+    if gantt:
+        _draw(gantt, result)
+    for line in _printed(result.report, output):
+        click.echo(line)
+
+
+def _draw(path: Path, result: Any) -> None:
+    chart = import_module("extender.sim.virtual.gantt.chart").chart(result)
+    try:
+        path.write_text(chart, encoding="utf-8")
+    except OSError as fault:
+        raise click.UsageError(f"--gantt: {path}: cannot be written: {fault.strerror}") from fault
+
+
+def _printed(report: "Report", output: str) -> Iterator[str]:
+    if output == "table":
+        yield from import_module("extender.sim.virtual.table").lines(report)
+        return
+    msgspec = import_module("msgspec")
+    if output == "json":
+        yield msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+    else:
+        yield import_module("yaml").safe_dump(msgspec.to_builtins(report), sort_keys=False).rstrip()
