@@ -10,6 +10,7 @@ from extender.cli.podgroups import pg, podgroup
 from extender.cli.queues import q, queue
 from extender.cli.run import run
 from extender.cli.serving import serve
+from extender.cli.simulate import simulate
 from extender.cli.why import why
 
 
@@ -26,5 +27,6 @@ def version() -> None:
 
 main.add_command(run)
 main.add_command(serve)
+main.add_command(simulate)
 for command in (why, queue, q, podgroup, pg):
     main.add_command(command)

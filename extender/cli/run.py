@@ -25,7 +25,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130
 
 
-def _quantity(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+def quantity(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     with suppress(BadQuantity):
         if at_least(value, 1000) > 0:
             return value
@@ -45,8 +45,8 @@ def _quantity(_context: click.Context, _parameter: click.Parameter, value: str) 
 @click.option("--until-settled", is_flag=True, help="End when nothing changes any more.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the outcome, and nothing else.")
 @click.option("--nodes", type=click.IntRange(0, 5000), default=3, show_default=True, help="How many nodes.")
-@click.option("--node-cpu", callback=_quantity, default="4", show_default=True, help="The cpu of a node.")
-@click.option("--node-memory", callback=_quantity, default="16Gi", show_default=True, help="Its memory.")
+@click.option("--node-cpu", callback=quantity, default="4", show_default=True, help="The cpu of a node.")
+@click.option("--node-memory", callback=quantity, default="16Gi", show_default=True, help="Its memory.")
 @click.option(
     "--speed",
     type=click.FloatRange(0, min_open=True),

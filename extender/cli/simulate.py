@@ -13,7 +13,7 @@ from extender.cli.run import quantity
 if TYPE_CHECKING:
     from extender.sim.virtual.report import Report
 
-_EVERYTHING = ("files", "traces", "synthetic")
+_SOURCES = ("files", "traces", "synthetic")
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -57,8 +57,8 @@ def simulate(**options: Any) -> None:
     Pods run as long as their annotation sim.kube-muster.io/run-seconds says, for ever without it, and come
     at sim.kube-muster.io/arrival-seconds. When the files hold Nodes, none are made up.
     """
-    if not any(options[name] for name in _EVERYTHING):
-        raise click.UsageError("nothing to simulate: name objects with -f, a --trace, or make one --synthetic")
+    if not any(options[name] for name in _SOURCES):
+        raise click.UsageError("nothing to simulate: name objects with -f or a --trace, or use --synthetic")
     try:
         _simulate(**options)
     except KeyboardInterrupt:
@@ -73,10 +73,10 @@ def _simulate(gantt: Path | None, output: str, **wish: Any) -> None:
         result = running.simulate(running.Wish(**{name: each for name, each in wish.items() if each}))
     except (manifests.InvalidManifests, invalid) as fault:
         raise click.UsageError(str(fault)) from fault
-    if gantt:
-        _draw(gantt, result)
     for line in _printed(result.report, output):
         click.echo(line)
+    if gantt:
+        _draw(gantt, result)
 
 
 def _draw(path: Path, result: Any) -> None:

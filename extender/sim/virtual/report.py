@@ -81,7 +81,7 @@ def report(tally: Tally, nodes: int, decisions: int, end: float) -> Report:
 def _names(tally: Tally) -> list[str]:
     """The queues that were asked for anything."""
     used = {story.queue for story in tally.stories.values()}
-    return [name for name in tally.decisions.queues if name in used]
+    return sorted(name for name in tally.decisions.queues if name in used)
 
 
 def _queue(tally: Tally, name: str) -> QueueReport:

@@ -1,11 +1,12 @@
 """From what the command line names to a report: assemble the workload, run it, measure it."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from extender.api.configuration import Configuration
-from extender.api.quantities import at_most
+from extender.domain.resources import CPU, offered
 from extender.domain.snapshot import Limits
 from extender.sim.files.manifests import load
 from extender.sim.virtual import synthetic, trace
@@ -18,7 +19,7 @@ from extender.sim.virtual.workload import InvalidWorkload, Workload
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What to simulate. `synthetic`: how many pods to make up."""
+    """What to simulate. `synthetic`: how many pods to make up; `window` 0: as `muster serve` has it."""
 
     files: tuple[Path, ...] = ()
     traces: tuple[Path, ...] = ()
@@ -26,34 +27,45 @@ class Wish(msgspec.Struct, frozen=True):
     nodes: int = 3
     node_cpu: str = "4"
     node_memory: str = "16Gi"
+    window: int = 0
     seed: int = 0
+
+
+class Result(NamedTuple):
+    """`end` is the second at which the last thing happened."""
+
+    report: Report
+    tally: Tally
+    end: float
 
 
 def workload(wish: Wish) -> Workload:
     """Raises InvalidManifests and InvalidWorkload."""
-    objects = from_manifests(load(wish.files), wish.seed) if wish.files else Workload()
-    if not objects.nodes:
-        objects += made_nodes(wish.nodes, wish.node_cpu, wish.node_memory)
+    made = from_manifests(load(wish.files), wish.seed) if wish.files else Workload()
+    if not made.nodes:
+        made += made_nodes(wish.nodes, wish.node_cpu, wish.node_memory)
     rows = [row for path in wish.traces for row in trace.read(path)]
-    objects += from_rows(rows, objects.queues, {})
+    made += from_rows(rows, made.queues, {})
     if wish.synthetic:
-        objects += _made_up(wish, objects)
-    if not objects.members:
+        invented = synthetic.rows(wish.synthetic, _room(made), wish.seed)
+        made += from_rows(invented, made.queues, synthetic.WEIGHTS)
+    if not made.members:
         raise InvalidWorkload("no pods in there: nothing to simulate")
-    return objects
+    return made
 
 
-def _made_up(wish: Wish, there: Workload) -> Workload:
-    room = synthetic.Room(wish.nodes, max(at_most(wish.node_cpu), 1))
-    rows = synthetic.rows(wish.synthetic, room, wish.seed)
-    return from_rows(rows, there.queues, synthetic.WEIGHTS)
+def _room(made: Workload) -> synthetic.Room:
+    """All nodes as if they were as small as the smallest."""
+    cpus = min(offered(node.status.allocatable).get(CPU, 0) for node in made.nodes)
+    return synthetic.Room(len(made.nodes), max(cpus // 1000, 1))
 
 
-def simulate(given: Workload) -> tuple[Report, Tally]:
-    configuration = Configuration()
+def simulate(wish: Wish) -> Result:
+    """Raises InvalidManifests and InvalidWorkload."""
+    given, configuration = workload(wish), Configuration()
     tally = Tally(given)
-    limits = Limits(window=configuration.window)
+    limits = Limits(window=wish.window or configuration.window)
     simulation = Simulation(given, limits, frozenset(configuration.scheduler_names), [tally])
     end = simulation.run()
     tally.pass_time(end)
-    return report(tally, len(given.nodes), simulation.stage.rounds, end), tally
+    return Result(report(tally, len(given.nodes), simulation.stage.rounds, end), tally, end)

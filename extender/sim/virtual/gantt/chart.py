@@ -1,0 +1,109 @@
+"""Laying the chart out: queues and their colours, one large panel, how many wait, the time."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from extender.domain.resources import PODS, show
+from extender.sim.virtual.gantt import drawing, paper
+from extender.sim.virtual.gantt.bars import Bar, Scene, bars
+from extender.sim.virtual.gantt.packing import pack
+from extender.sim.virtual.gantt.panel import WIDTH, Panel
+from extender.sim.virtual.gantt.sums import Change, averages
+from extender.sim.virtual.report import Report
+from extender.sim.virtual.running import Result
+from extender.sim.virtual.tally import Story, Tally
+
+_TOP, _LEFT, _LEFT_OF_ROWS = 76.0, 64.0, 176.0
+_ROOM, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0
+_MOST_ROWS = 40
+_MOST_BARS = 20_000
+_LETTER = 7.0
+
+
+def chart(result: Result) -> str:
+    """The whole file."""
+    tally, report, end = result
+    scene = _scene(tally, report, end)
+    few = len(scene.stories) <= _MOST_ROWS
+    parts = [*_rows(scene)] if few else [*_room(scene)]
+    height = _TOP + _AXIS + (len(scene.stories) * drawing.ROW if few else _ROOM + _GAP + _WAITING)
+    title = f"{report.groups:,} gangs of {report.pods:,} pods on {report.nodes:,} nodes"
+    ground = paper.box(0, 0, WIDTH, height, "paper")
+    return paper.document(WIDTH, height, title, [ground, *_head(scene, title), *parts])
+
+
+def _scene(tally: Tally, report: Report, end: float) -> Scene:
+    used = report.utilisation
+    resource = max(used, key=lambda name: used[name], default=PODS)
+    stories = sorted(tally.stories.values(), key=lambda story: (story.came or 0.0, story.key))
+    begin = tally.first or 0.0
+    last = max(end, begin + 1.0)
+    return Scene(
+        stories=stories,
+        bars=bars(stories, resource, last),
+        resource=resource,
+        most=tally.capacity[resource],
+        begin=begin,
+        end=last,
+        colours={queue.name: f"q{index % paper.COLOURS}" for index, queue in enumerate(report.queues)},
+    )
+
+
+def _head(scene: Scene, title: str) -> Iterator[str]:
+    yield paper.text(16, 24, title, "head")
+    x = 16.0
+    for queue, colour in scene.colours.items():
+        yield paper.box(x, 36, 12, 12, colour)
+        yield paper.text(x + 17, 46, queue)
+        x += 17 + len(queue) * _LETTER + 18
+
+
+def _rows(scene: Scene) -> Iterator[str]:
+    height = len(scene.stories) * drawing.ROW
+    panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, _TOP, height, 1.0)
+    yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
+    yield from panel.moments(panel.top)
+    yield from drawing.rows(panel, scene)
+
+
+def _room(scene: Scene) -> Iterator[str]:
+    panel = Panel(scene.begin, scene.end, _LEFT, _TOP, _ROOM, scene.most)
+    below = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, _most_waiting(scene))
+    yield from panel.frame(_meaning(scene))
+    if len(scene.bars) <= _MOST_BARS:
+        yield from drawing.room(panel, scene, list(pack(scene.bars, scene.most)))
+    else:
+        held: dict[str, list[Bar]] = {}
+        for bar in scene.bars:
+            held.setdefault(bar.story.key, []).append(bar)
+        yield from drawing.areas(panel, scene, lambda story: _holding(held.get(story.key, ())))
+    yield from panel.scale(lambda amount: show(scene.resource, amount))
+    yield from below.frame("gangs that wait")
+    yield from drawing.areas(below, scene, _waiting)
+    yield from below.scale(lambda amount: f"{amount:,.0f}")
+    yield from below.moments(panel.top)
+
+
+def _meaning(scene: Scene) -> str:
+    if len(scene.bars) <= _MOST_BARS:
+        return f"{scene.resource} of the cluster: each bar is a gang, as high as what it holds"
+    return f"{scene.resource} of the cluster: what the gangs of each queue hold"
+
+
+def _most_waiting(scene: Scene) -> float:
+    changes = (change for story in scene.stories for change in _waiting(story))
+    return max(float(np.max(averages(changes, scene.begin, scene.end, 440))), 1.0)
+
+
+def _waiting(story: Story) -> Iterable[Change]:
+    if story.came is not None:
+        yield story.came, 1.0
+    if story.came is not None and story.started is not None:
+        yield story.started, -1.0
+
+
+def _holding(held: Iterable[Bar]) -> Iterable[Change]:
+    for bar in held:
+        yield bar.start, float(bar.amount)
+        yield bar.end, -float(bar.amount)

@@ -1,0 +1,92 @@
+"""The large panel in its three forms, and the areas by queue."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from extender.sim.virtual.gantt import paper
+from extender.sim.virtual.gantt.bars import Bar, Scene
+from extender.sim.virtual.gantt.packing import Piece
+from extender.sim.virtual.gantt.panel import Panel
+from extender.sim.virtual.gantt.sums import Change, averages
+from extender.sim.virtual.table import duration
+from extender.sim.virtual.tally import Story
+
+ROW = 22.0
+_COLUMNS = 440
+_MOST_TITLES = 3_000
+_LETTER = 6.2  # the width of one, about
+_LONGEST_NAME = 24
+
+Changes = Callable[[Story], Iterable[Change]]
+
+
+def rows(panel: Panel, scene: Scene) -> Iterator[str]:
+    """A row for each group: its name, the time that it waited, its members' time."""
+    place = {story.key: panel.top + index * ROW for index, story in enumerate(scene.stories)}
+    for story in scene.stories:
+        yield from _wait(panel, scene, story, place[story.key])
+    for bar in scene.bars:
+        yield from _run(panel, scene, bar, place[bar.story.key])
+
+
+def _wait(panel: Panel, scene: Scene, story: Story, top: float) -> Iterator[str]:
+    name = story.key.removeprefix("default/")
+    short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    yield paper.text(panel.left - 6, top + 15, short, "", "end")
+    if story.came is not None:
+        until = scene.end if story.started is None else story.started
+        x = panel.x(story.came)
+        yield paper.box(x, top + 9, panel.x(until) - x, 4, "wait", told(story))
+
+
+def _run(panel: Panel, scene: Scene, bar: Bar, top: float) -> Iterator[str]:
+    x = panel.x(bar.start)
+    width = panel.x(bar.end) - x
+    words = f"{bar.members} pod{'s' if bar.members > 1 else ''}"
+    yield paper.box(x, top + 3, width, ROW - 6, scene.colour(bar.story), told(bar.story))
+    if width > len(words) * _LETTER + 8:
+        yield paper.text(x + 5, top + 15, words, "inside")
+
+
+def room(panel: Panel, scene: Scene, pieces: Sequence[Piece]) -> Iterator[str]:
+    """Bars packed into the room; when there are many they are one shape for each queue, and say nothing."""
+    if len(pieces) <= _MOST_TITLES:
+        for each in pieces:
+            yield paper.box(*_place(panel, each), scene.colour(each.bar.story), told(each.bar.story))
+        return
+    by_colour: dict[str, list[Piece]] = {}
+    for each in pieces:
+        by_colour.setdefault(scene.colour(each.bar.story), []).append(each)
+    for colour, of_colour in by_colour.items():
+        yield paper.boxes(colour, (_place(panel, each) for each in of_colour))
+
+
+def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
+    """A hair smaller than it is, so that neighbours can be told apart."""
+    x, y = panel.x(piece.bar.start), panel.y(piece.high)
+    width, height = panel.x(piece.bar.end) - x, panel.y(piece.low) - y
+    return x, y, width - min(0.5, width / 4), height - min(0.5, height / 4)
+
+
+def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
+    """A sum of each queue's groups over time, one on top of the other."""
+    bottom = np.zeros(_COLUMNS)
+    for queue, colour in scene.colours.items():
+        of_queue = (each for story in scene.stories if story.queue == queue for each in changes(story))
+        top = bottom + averages(of_queue, panel.begin, panel.end, _COLUMNS)
+        lines = [[panel.y(min(amount, panel.most)) for amount in sums] for sums in (top, bottom)]
+        yield paper.steps(colour, panel.left, panel.width / _COLUMNS, lines[0], lines[1])
+        bottom = top
+
+
+def told(story: Story) -> str:
+    """A group in one line."""
+    parts = [f"{story.key} ({story.queue}, {story.present} pods)"]
+    if story.wait is None:
+        parts.append("never started")
+    else:
+        parts.append(f"waited {duration(story.wait)}")
+    if story.started is not None and story.over is not None:
+        parts.append(f"ran {duration(story.over - story.started)}")
+    return ", ".join(parts)
