@@ -23,7 +23,7 @@ _LETTER = 7.0
 
 def chart(result: Result) -> str:
     """The whole file."""
-    tally, report, end = result
+    report, tally, end = result
     scene = _scene(tally, report, end)
     few = len(scene.stories) <= _MOST_ROWS
     parts = [*_rows(scene)] if few else [*_room(scene)]
