@@ -109,12 +109,14 @@ class Claims:
 
     def put(self, pod: PodRecord, node: str, stage: Stage, since: float = 0.0, version: int = 0) -> None:
         """Set the claim of a pod, in place of any that it had."""
-        before = self._claims.get(pod.uid)
-        if before is not None:
+        before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version)
+        counts_alike = before is not None and _count_alike(before, claim)
+        if before is not None and not counts_alike:
             self._uncount(before)
-        claim = self._claims[pod.uid] = Claim(pod, node, stage, since, version)
+        self._claims[pod.uid] = claim
         self._on_node.setdefault(node, {})[pod.uid] = claim
-        self._count(claim, 1)
+        if not counts_alike:
+            self._count(claim, 1)
 
     def drop(self, uid: Uid) -> Claim | None:
         claim = self._claims.pop(uid, None)
@@ -258,3 +260,10 @@ class Claims:
             claim.pod.shape.constraints.ports for claim in self.on_node(node) if claim.pod.uid != pod.uid
         )
         return bool(ports) and any(clashing(ports, Counter(taken)) for taken in others)
+
+
+def _count_alike(before: Claim, claim: Claim) -> bool:
+    """Whether all sums stay as they are: a claim that only grows firmer moves nothing."""
+    if (before.node, before.stage.pinned) != (claim.node, claim.stage.pinned):
+        return False
+    return before.pod.shape is claim.pod.shape and before.pod.labels == claim.pod.labels
