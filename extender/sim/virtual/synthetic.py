@@ -10,7 +10,7 @@ from typing import NamedTuple
 from extender.sim.virtual.trace import Row
 
 WEIGHTS = {"research": 5, "training": 4, "serving": 3, "reports": 2, "adhoc": 1}
-_LOAD = 1.1  # how much more work comes than the cluster can do meanwhile
+_LOAD = 1.25  # how much more work comes than the cluster can do meanwhile
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 _CPUS = (1, 2, 4)
 _GIB_PER_CPU = (1, 2, 3)

@@ -1,4 +1,4 @@
-"""Where bars go in the room: the lowest gap that is high enough, or else several of them."""
+"""Where bars go in the room: the smallest gap that is high enough, or else several, the largest first."""
 
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
@@ -31,8 +31,8 @@ def pack(bars: Iterable[Bar], most: int) -> Iterator[Piece]:
 
 def _take(gaps: list[Gap], amount: int) -> tuple[list[Gap], list[Gap]]:
     """What is taken, and what is left."""
-    whole = next(((low, high) for low, high in gaps if high - low >= amount), None)
-    order = [whole] if whole else gaps
+    whole = min((gap for gap in gaps if _height(gap) >= amount), key=_height, default=None)
+    order = [whole] if whole else sorted(gaps, key=_height, reverse=True)
     taken: list[Gap] = []
     for low, high in order:
         if amount > 0:
@@ -41,6 +41,10 @@ def _take(gaps: list[Gap], amount: int) -> tuple[list[Gap], list[Gap]]:
     ends = dict(taken)
     left = [(ends.get(low, low), high) for low, high in gaps]
     return taken, [(low, high) for low, high in left if low < high]
+
+
+def _height(gap: Gap) -> int:
+    return gap[1] - gap[0]
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:
