@@ -1,12 +1,13 @@
 """Fetching what `list` and `get` were asked for, as the API server has it, in the order of their names."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import click
 
 from extender.cli.output import Json
-from extender.kube.errors import NotFound
+from extender.kube.errors import Forbidden, NotFound
 from extender.kube.reader import Reader
 from extender.kube.resources import Resource
 
@@ -17,6 +18,11 @@ def fetched(reader: Reader, resource: Resource, namespace: str, names: Sequence[
     """The objects of these names, or all. One that is not there ends the command."""
     if names:
         return [fetch(reader, resource, namespace, name, Json) for name in names]
+    with _rights(resource, namespace):
+        return _all(reader, resource, namespace)
+
+
+def _all(reader: Reader, resource: Resource, namespace: str) -> list[Json]:
     try:
         return sorted(reader.list(resource, namespace, Json), key=_identity)
     except NotFound as fault:
@@ -25,13 +31,27 @@ def fetched(reader: Reader, resource: Resource, namespace: str, names: Sequence[
 
 def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
     try:
-        return reader.get(resource, namespace, name, kind)
+        with _rights(resource, namespace):
+            return reader.get(resource, namespace, name, kind)
     except NotFound as fault:
         if fault.reason != "NotFound":  # nobody serves this path
             raise _unknown(resource) from fault
         where = f" in namespace {namespace}" if namespace else ""
         singular = resource.plural.removesuffix("s")
         raise click.ClickException(f"{singular} {name!r} not found{where}") from fault
+
+
+@contextmanager
+def _rights(resource: Resource, namespace: str) -> Iterator[None]:
+    """Says which right is missing where that is not one of a namespace."""
+    try:
+        yield
+    except Forbidden as fault:
+        if namespace:
+            raise
+        needed = f"to the role kube-muster-view, or to another that may read {resource.plural}"
+        words = f"not allowed: {fault.message}\nIt takes a ClusterRoleBinding {needed}."
+        raise click.ClickException(words) from fault
 
 
 def _unknown(resource: Resource) -> click.ClickException:

@@ -1,16 +1,9 @@
-"""Why a pod waits. Most of it is about its group; the rest is what sets it apart from its group.
-
-Which pods are Muster's is for its configuration to say, which only its administrator sees. What it left on a
-pod (its gate, its mark, its words in a condition) says it, too, and else the names that it has by default.
-"""
-
-import re
+"""Why a pod waits. Most of it is about its group; the rest is what sets it apart from its group."""
 
 from msgspec.structs import replace
 
-from extender.api.configuration import Configuration
-from extender.api.keys import DEFAULT_SCHEDULER, GATE, MARKS
-from extender.api.objects import Condition, Pod
+from extender.api.keys import DEFAULT_SCHEDULER, GATE, GROUP_ANNOTATION
+from extender.api.objects import Pod
 from extender.cli.answer import (
     ENDED,
     ENDING,
@@ -26,21 +19,24 @@ from extender.cli.answer import (
 )
 from extender.cli.evidence import Evidence
 from extender.cli.group_answer import NOT_LOOKED_AT, answer_for_group, in_queue, queue_figures
+from extender.cli.pod_signs import SCHEDULERS, foreign_gates, ours, said, scheduled
 from extender.cli.remedies import remedy, sentence
 from extender.cli.seen import GroupSeen
-from extender.domain.reasons import REFUSAL_PREFIX, Reason
+from extender.domain.reasons import Reason
 from extender.domain.records import group_name
 
-_OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
-_SCHEDULERS = Configuration().scheduler_names
+_NAME_A_GROUP = (
+    "The administrator sees the reason in the debug pages. To see it here, create a PodGroup with"
+    f" minMember: 1, and name it in the pod's annotation {GROUP_ANNOTATION}."
+)
 
 
 def answer_for_pod(evidence: Evidence, pod: Pod) -> Answer:
     if settled := _settled(pod):
         return settled
-    if foreign := _foreign_gates(pod):
+    if foreign := foreign_gates(pod):
         return _held_back(pod, foreign)
-    if not _ours(pod):
+    if not ours(pod):
         return _not_ours(pod)
     name = group_name(pod)
     if not name:
@@ -83,7 +79,7 @@ def _settled(pod: Pod) -> Answer | None:
 
 
 def _placed(pod: Pod, node: str) -> Answer:
-    since = _scheduled(pod).last_transition_time or ""
+    since = scheduled(pod).last_transition_time or ""
     if pod.status.phase == "Running":
         return _answer(pod, PLACED, f"The pod does not wait: it runs on node {node}.", since=since)
     told = f"The pod does not wait for a place: it is on node {node}, where its containers are to be started."
@@ -95,10 +91,6 @@ def _placed(pod: Pod, node: str) -> Answer:
 # ---- pods that wait for others than Muster
 
 
-def _foreign_gates(pod: Pod) -> list[str]:
-    return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
-
-
 def _held_back(pod: Pod, gates: list[str]) -> Answer:
     told = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
     advice = (
@@ -107,22 +99,16 @@ def _held_back(pod: Pod, gates: list[str]) -> Answer:
     return _answer(pod, WAITING, told, advice)
 
 
-def _ours(pod: Pod) -> bool:
-    if pod.spec.scheduler_name in _SCHEDULERS or has_gate(pod, GATE) or _our_words(pod):
-        return True
-    return any(not MARKS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
-
-
 def _not_ours(pod: Pod) -> Answer:
     scheduler, name = pod.spec.scheduler_name or DEFAULT_SCHEDULER, group_name(pod)
     told = f"Nothing shows that the pod is Muster's: {scheduler} places it."
     if name:
         told += f" It names the group {name}, but nobody keeps it together with that."
     advice = (
-        f"For Muster to place it, create it with schedulerName: {_SCHEDULERS[0]} (or another name that your"
+        f"For Muster to place it, create it with schedulerName: {SCHEDULERS[0]} (or another name that your"
         " administrator gave it)."
     )
-    return replace(_answer(pod, FOREIGN, told, advice), detail=_scheduled(pod).message)
+    return replace(_answer(pod, FOREIGN, told, advice), detail=scheduled(pod).message)
 
 
 # ---- pods that wait for Muster
@@ -137,14 +123,20 @@ def _without_group(pod: Pod, name: str) -> Answer:
 
 def _alone(evidence: Evidence, pod: Pod) -> Answer:
     """A group of one. What Muster says of it is to be seen on the pod alone, where that has no gate."""
-    queue, (reason, words) = evidence.queue_of_pod(pod), _said(pod)
+    queue = evidence.queue_of_pod(pod)
+    figures = queue_figures(evidence, queue)
+    return replace(_alone_for(pod), queue=figures, notes=[*in_queue(queue, figures), *evidence.notes])
+
+
+def _alone_for(pod: Pod) -> Answer:
+    reason, words = said(pod)
     told = "The pod names no group, so it waits on its own"
     if reason:
-        answer = _with_reason(_answer(pod, WAITING, f"{told}. {sentence(reason)}"), reason, words)
-    else:
-        answer = _answer(pod, UNSEEN, f"{told}; nothing on it says yet for what.", NOT_LOOKED_AT)
-    figures = queue_figures(evidence, queue)
-    return replace(answer, queue=figures, notes=[*in_queue(queue, figures), *evidence.notes])
+        return _with_reason(_answer(pod, WAITING, f"{told}. {sentence(reason)}"), reason, words)
+    if has_gate(pod, GATE):
+        why = "behind Muster's scheduling gate. For what, is written where a pod has a PodGroup only."
+        return _answer(pod, WAITING, f"{told}, {why}", _NAME_A_GROUP)
+    return _answer(pod, UNSEEN, f"{told}; nothing on it says yet for what.", NOT_LOOKED_AT)
 
 
 def _member(evidence: Evidence, pod: Pod, group: GroupSeen) -> Answer:
@@ -170,29 +162,7 @@ def _starting(pod: Pod) -> str:
 
 def _left_out(answer: Answer, pod: Pod) -> Answer:
     """Its group runs, and this one has no place: it is more than the group needs, or replaces a lost one."""
-    reason, words = (answer.reason, answer.detail) if answer.reason else _said(pod)
+    reason, words = (answer.reason, answer.detail) if answer.reason else said(pod)
     told = f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
     waits = replace(answer, verdict=WAITING, sentence=told, since=pod.metadata.creation_timestamp)
     return _with_reason(waits, reason, words)
-
-
-# ---- what the pod's condition says
-
-
-def _scheduled(pod: Pod) -> Condition:
-    conditions = (each for each in pod.status.conditions or () if each.type == "PodScheduled")
-    return next(conditions, Condition("PodScheduled", "Unknown"))
-
-
-def _our_words(pod: Pod) -> str:
-    """The reason that Muster gave the scheduler, which wrote it on the pod; empty if there is none."""
-    found = _OURS.search(_scheduled(pod).message)
-    return found[1] if found else ""
-
-
-def _said(pod: Pod) -> tuple[str, str]:
-    """The reason that the pod's condition gives, and the words for it; empty where it gives none."""
-    if reason := _our_words(pod):
-        return reason, ""
-    said = _scheduled(pod)
-    return (Reason.REFUSED_BY_SCHEDULER, said.message) if said.reason == "Unschedulable" else ("", "")

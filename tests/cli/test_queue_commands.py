@@ -193,9 +193,17 @@ def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
 
 def test_what_one_may_not_list_is_told_in_the_servers_words(desk: Desk) -> None:
     desk.lock(("queues", ""))
-    assert desk.refuses("queue", "list") == (
-        'Error: not allowed: queues.scheduling.volcano.sh is forbidden: User "you" cannot list it'
+    result = desk.muster("queue", "list")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == lines(
+        'Error: not allowed: queues.scheduling.volcano.sh is forbidden: User "you" cannot list it',
+        "It takes a ClusterRoleBinding to the role kube-muster-view, or to another that may read queues.",
     )
+
+
+def test_what_one_may_not_list_in_a_namespace_is_told_in_the_servers_words(desk: Desk) -> None:
+    desk.lock(("podgroups", "team"))
+    assert desk.refuses("pg", "list").startswith("Error: not allowed: podgroups.scheduling.volcano.sh is")
 
 
 @pytest.fixture

@@ -275,6 +275,11 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
         ),
         (
             {"gates": [GATE], "scheduler": "default-scheduler"},
+            "Waiting for 20d The pod names no group, so it waits on its own, behind Muster's scheduling gate."
+            " For what, is written where a pod has a PodGroup only.",
+        ),
+        (
+            {},
             "Unknown The pod names no group, so it waits on its own; nothing on it says yet for what.",
         ),
         (
