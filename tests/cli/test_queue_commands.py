@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from extender.cli import main
 from extender.cli.seen import age, duration
+from extender.kube import endpoint
 from tests.cli.desk import Desk, ago
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.server import Reply, Server
@@ -275,3 +276,19 @@ def test_help_does_not_wait_for_what_only_commands_need() -> None:
     program = f"import sys, extender.cli; print(sorted({heavy} & sys.modules.keys()))"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
     assert shown.stdout == "[]\n"
+
+
+# ---- namespaces
+
+
+def test_in_a_pod_the_namespace_is_the_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr(endpoint, "_NAMESPACE_OF_THE_POD", tmp_path / "namespace")
+    assert endpoint.own_namespace(None, None) == "default"
+    (tmp_path / "namespace").write_text("team\n")
+    assert endpoint.own_namespace(None, None) == "team"
+
+
+def test_a_context_without_a_namespace_means_default(tmp_path: Path) -> None:
+    assert endpoint.own_namespace(str(write_kubeconfig(tmp_path, "http://127.0.0.1:1")), None) == "default"
