@@ -63,10 +63,13 @@ def room(panel: Panel, scene: Scene, pieces: Sequence[Piece]) -> Iterator[str]:
 
 
 def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
-    """A hair smaller than it is, so that neighbours can be told apart."""
     x, y = panel.x(piece.bar.start), panel.y(piece.high)
-    width, height = panel.x(piece.bar.end) - x, panel.y(piece.low) - y
-    return x, y, width - min(0.5, width / 4), height - min(0.5, height / 4)
+    return x, y, _trimmed(panel.x(piece.bar.end) - x), _trimmed(panel.y(piece.low) - y)
+
+
+def _trimmed(size: float) -> float:
+    """A hair smaller than it is, so that neighbours can be told apart, as long as there is something left."""
+    return size - 0.5 if size > 2 else size
 
 
 def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:

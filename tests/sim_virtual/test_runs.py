@@ -1,0 +1,131 @@
+"""What comes of small traces, to the number; and what holds at every moment of any."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.domain.snapshot import Limits
+from extender.sim.virtual.report import Waits
+from extender.sim.virtual.rows import from_rows
+from extender.sim.virtual.running import Wish, simulate
+from extender.sim.virtual.trace import Row
+from tests.sim_virtual.bench import cluster, row, run, run_rows, run_trace, starts
+
+TRACE = """\
+arrival, queue, group, members, cpu, seconds
+0,       one,   a,     4,       1,   100
+10,      two,   b,     4,       1,   50
+20,      one,   c,     4,       2,   30
+30,      two,   d,     2,       1,   20
+"""
+
+
+def test_a_trace_to_the_number(tmp_path: Path) -> None:
+    """8 cpu. b fills them at 10; d takes b's place at 60; c needs all of them, and has them at 100."""
+    report = run_trace(tmp_path, TRACE)
+    assert (report.makespan, report.pods, report.groups, report.done) == (130.0, 14, 4, 4)
+    assert report.waits == Waits(mean=27.5, median=15.0, p95=80.0, max=80.0)
+    assert report.utilisation == {"cpu": 0.8462}  # 880 of 1040 cpu seconds
+    one, two = report.queues
+    assert (one.waits, two.waits) == (Waits(40, 40, 80, 80), Waits(15, 15, 30, 30))
+    assert (one.allocated, one.deserved) == ({"cpu": 0.6154}, {"cpu": 0.7308})
+    assert (two.allocated, two.deserved) == ({"cpu": 0.2308}, {"cpu": 0.2308})
+    assert report.never_started == []
+
+
+def test_the_same_seed_gives_the_same_report() -> None:
+    wish = Wish(synthetic=300, nodes=4, node_cpu="16", seed=7)
+    assert simulate(wish).report == simulate(wish).report
+    assert simulate(wish).report != simulate(Wish(synthetic=300, nodes=4, node_cpu="16", seed=8)).report
+
+
+def test_five_queues_contend_to_the_end() -> None:
+    result = simulate(Wish(synthetic=2000, nodes=5, node_cpu="32", node_memory="128Gi"))
+    report = result.report
+    assert (report.pods, report.done, len(report.queues)) == (2000, report.groups, 5)
+    assert report.utilisation["cpu"] > 0.7
+    assert sum(story.wait != 0 for story in result.tally.stories.values()) > report.groups / 3
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[Row]:
+    def one(number: int) -> Row:
+        members = draw(st.integers(1, 6))
+        return row(
+            f"g{number}",
+            members,
+            arrival=float(draw(st.integers(0, 30))),
+            seconds=draw(st.sampled_from([0.0, 5.0, 20.0, None])),
+            cpu=draw(st.sampled_from(["500m", "1", "3"])),
+            needed=draw(st.integers(1, members)),
+            queue=draw(st.sampled_from(["one", "two"])),
+            priority=draw(st.integers(0, 1)),
+        )
+
+    return [one(number) for number in range(draw(st.integers(1, 12)))]
+
+
+@given(rows())
+@settings(max_examples=60, deadline=None)
+def test_no_node_is_over_its_room_and_no_gang_in_pieces(given_rows: list[Row]) -> None:
+    """The watchman asserts that at every moment."""
+    result = run_rows(*given_rows)
+    for row_ in given_rows:
+        started = starts(result)[row_.group]
+        assert started is not None or any(
+            each.group.endswith(row_.group) for each in result.report.never_started
+        )
+
+
+def test_what_can_run_does_not_wait_for_ever() -> None:
+    result = run_rows(*(row(f"g{n}", 2 + n % 3, seconds=10.0 + n, cpu="2") for n in range(20)))
+    assert result.report.done == 20
+
+
+# ---- one rule each
+
+
+def test_surplus_members_follow_as_room_comes() -> None:
+    result = run_rows(row("big", 3, seconds=20.0, cpu="2"), row("elastic", 4, cpu="2", needed=1))
+    (story,) = (each for key, each in result.tally.stories.items() if key.endswith("elastic"))
+    assert sorted((stint.start, count) for stint, count in story.stints.items() if count) == [
+        (0.0, 1),
+        (10.0, 1),
+        (20.0, 2),
+    ]
+
+
+def test_what_fits_nowhere_says_so() -> None:
+    report = run_rows(row("fits", 1), row("giant", 1, cpu="5")).report
+    (never,) = report.never_started
+    assert (never.group, never.reason) == ("default/giant", "NeverFits")
+    assert (report.makespan, report.done) == (10.0, 1)
+
+
+def test_a_gang_larger_than_the_window_says_so() -> None:
+    given_ = cluster() + from_rows([row("wide", 4)], (), {})
+    (never,) = run(given_, Limits(window=3)).report.never_started
+    assert never.reason == "TooLargeForWindow"
+
+
+def test_rows_of_one_group_add_up(tmp_path: Path) -> None:
+    text = "arrival,group,members,minMember,cpu,seconds\n0,job,1,1,1,60\n30,job,3,2,1,10\n"
+    report = run_trace(tmp_path, text)
+    assert (report.pods, report.groups, report.done, report.makespan) == (4, 1, 1, 90.0)
+    assert report.waits == Waits(0, 0, 0, 0)  # it waits from the moment when its members are there
+
+
+@pytest.mark.parametrize(("priority", "first"), [(0, "a"), (5, "b")])
+def test_priority_goes_before_age(priority: int, first: str) -> None:
+    """Both need the whole cluster; a is older by a second."""
+    held = row("held", 8)
+    a, b = row("a", 8, arrival=1.0), row("b", 8, arrival=2.0, priority=priority)
+    result = run_rows(held, a, b)
+    assert starts(result) == {"held": 0.0, first: 10.0, "ab".replace(first, ""): 20.0}
+
+
+def test_pods_that_run_for_ever_are_not_done() -> None:
+    report = run_rows(row("service", 2, seconds=None), row("job", 2)).report
+    assert (report.groups, report.done, report.makespan) == (2, 1, 10.0)
