@@ -30,7 +30,8 @@ class Watchman(Observer):
         self._ran: Counter[str] = Counter()
 
     def bound(self, pod: PodRecord, now: float) -> None:
-        self._ran[pod.group] += 1
+        if not pod.node:  # else it came with its node, from before
+            self._ran[pod.group] += 1
 
     def settled(self, decisions: Decisions, now: float) -> None:
         assert self.stage is not None
@@ -38,7 +39,7 @@ class Watchman(Observer):
         for name, _, idle, _ in self.stage.ledger.nodes():
             assert min(idle.values()) >= 0, f"{name} is over its room at {now}: {idle}"
         for group, ran in self._ran.items():
-            assert ran >= self._needed[group], f"{group} runs with {ran} members at {now}"
+            assert ran >= self._needed.get(group, 1), f"{group} runs with {ran} members at {now}"
 
 
 def cluster(nodes: int = 2, cpu: str = "4", memory: str = "16Gi") -> Workload:

@@ -1,0 +1,109 @@
+"""Workloads out of -f files: the same YAML as for a real cluster, with annotations for time."""
+
+from pathlib import Path
+
+import pytest
+
+from extender.sim.files.manifests import load
+from extender.sim.virtual.objects import from_manifests
+from extender.sim.virtual.report import Waits
+from extender.sim.virtual.workload import InvalidWorkload, Workload
+from tests.sim_virtual.bench import cluster, run, starts
+
+RUN, ARRIVAL, FAIL = (f"sim.kube-muster.io/{name}" for name in ("run-seconds", "arrival-seconds", "fail"))
+EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
+
+
+def pod(name: str, group: str = "", cpu: str = "1", on: str = "", **annotations: str) -> str:
+    told = {"scheduling.k8s.io/group-name": group} if group else {}
+    known = {"run": RUN, "arrival": ARRIVAL, "fail": FAIL}
+    told |= {known[key]: value for key, value in annotations.items()}
+    notes = ", ".join(f'{key}: "{value}"' for key, value in told.items())
+    place = f", nodeName: {on}" if on else ""
+    resources = f"resources: {{requests: {{cpu: '{cpu}'}}}}"
+    return (
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, annotations: {{{notes}}}}}\n"
+        f"spec: {{schedulerName: muster{place}, containers: [{{name: main, {resources}}}]}}\n"
+    )
+
+
+def group(name: str, members: int, **annotations: str) -> str:
+    notes = ", ".join(f'{ARRIVAL}: "{value}"' for value in annotations.values())
+    return (
+        "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\n"
+        f"metadata: {{name: {name}, annotations: {{{notes}}}}}\nspec: {{minMember: {members}}}\n"
+    )
+
+
+def loaded(folder: Path, *documents: str) -> Workload:
+    path = folder / "objects.yaml"
+    path.write_text("---\n".join(documents))
+    return cluster() + from_manifests(load([path]), seed=0)
+
+
+def test_the_first_example() -> None:
+    """report and train start at once; sweep waits whole until report has ended."""
+    given = from_manifests(load([EXAMPLE]), seed=0) + cluster(nodes=3)
+    result = run(given)
+    assert starts(result) == {"report": 0.0, "train": 0.0, "sweep": 40.0}
+    assert (result.report.done, result.report.makespan) == (3, 60.0)
+
+
+def test_pods_come_with_their_group_unless_they_say_when(tmp_path: Path) -> None:
+    given = loaded(
+        tmp_path,
+        group("g", 2, arrival="5"),
+        pod("g-0", "g", run="10"),
+        pod("g-1", "g", run="10", arrival="20"),
+        pod("single", run="1", arrival="2.5"),
+    )
+    result = run(given)
+    assert starts(result) == {"g": 20.0, "pod:single": 2.5}
+    assert result.report.waits == Waits(0, 0, 0, 0)
+    assert result.report.makespan == 27.5  # from 2.5 to 30
+
+
+def test_pods_that_stand_already_hold_their_room(tmp_path: Path) -> None:
+    given = loaded(
+        tmp_path,
+        pod("old", cpu="4", on="node-1", run="30"),
+        pod("new", cpu="4"),
+        pod("next", cpu="4", run="1"),
+    )
+    assert starts(run(given))["pod:next"] == 30.0
+
+
+def test_a_member_that_fails_ends_with_its_group(tmp_path: Path) -> None:
+    documents = (group("g", 2), pod("g-0", "g", run="10", fail="true"), pod("g-1", "g", run="30"))
+    report = run(loaded(tmp_path, *documents)).report
+    assert (report.done, report.makespan) == (1, 30.0)
+
+
+def test_members_without_their_group_wait(tmp_path: Path) -> None:
+    (never,) = run(loaded(tmp_path, pod("a", "nobody"))).report.never_started
+    assert never.reason == "GroupNotFound"
+
+
+def test_pods_of_other_schedulers_are_counted(tmp_path: Path) -> None:
+    other = pod("other", run="5").replace("schedulerName: muster", "schedulerName: other")
+    report = run(loaded(tmp_path, other, pod("ours", run="5"))).report
+    assert (report.outsiders, report.pods) == (1, 1)
+
+
+def test_a_start_that_nobody_completes_is_undone(tmp_path: Path) -> None:
+    """One of two members stands since a crash, the other is larger than what is left."""
+    documents = (group("g", 2), pod("g-0", "g", on="node-1"), pod("g-1", "g", cpu="5"))
+    result = run(loaded(tmp_path, *documents))
+    (never,) = result.report.never_started
+    assert never.reason in ("NotEnoughMembers", "NeverFits")
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan"])
+def test_a_wrong_arrival_is_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidWorkload, match=rf"objects\.yaml:6: .*{ARRIVAL}.*got '{text}'"):
+        loaded(tmp_path, pod("a"), pod("b", arrival=text))
+
+
+def test_what_the_server_refuses_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidWorkload, match=r"objects\.yaml:6: .*already exists"):
+        loaded(tmp_path, pod("a"), pod("a"))
