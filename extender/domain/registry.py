@@ -187,7 +187,7 @@ class Registry:
         for key in self._dirty:
             self._rebuild(key, claims)
         self._dirty = set()
-        return self._views, {name: self._queue_view(name) for name in self._queue_names()}
+        return self._views, {name: self._queue_view(name) for name in sorted(self._queue_names())}
 
     def _rebuild(self, key: GroupKey, claims: Claims) -> None:
         group, before = self.groups.get(key), self._views.pop(key, None)
