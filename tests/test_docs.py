@@ -125,10 +125,11 @@ def test_tasks_and_commands_exist(page: Path) -> None:
 
 @each_page
 def test_settings_that_are_named_exist(page: Path) -> None:
-    flags = {each.flag for each in SETTINGS} | {"--config"}
+    commands = [main, *main.commands.values()]
+    flags = {option for command in commands for each in command.params for option in each.opts}
     for span in spans(page):
         if match := re.match(r"--[a-z][a-z-]*", span):
-            assert match[0] in flags, f"{match[0]}: not a flag of muster serve"
+            assert match[0] in flags, f"{match[0]}: not a flag of any command"
         if match := re.match(r"MUSTER_[A-Z_]+$", span):
             assert match[0] in {each.variable for each in SETTINGS} | {"MUSTER_CONFIG"}
 

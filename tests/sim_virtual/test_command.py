@@ -1,6 +1,7 @@
 """`muster simulate` as it is typed."""
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,8 +10,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli import main
+from extender.sim.virtual.trace import COLUMNS
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PAGE = (ROOT / "docs" / "simulate.md").read_text()
 
 
 def muster(*arguments: str | Path) -> Result:
@@ -73,3 +77,31 @@ def test_a_file_and_a_trace_go_together(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_told(arguments: list[str], told: str) -> None:
     result = muster(*arguments)
     assert (result.exit_code, told in result.output) == (2, True)
+
+
+# ---- docs/simulate.md
+
+
+@pytest.mark.parametrize("line", re.findall(r"^muster (simulate .*)$", PAGE, re.MULTILINE))
+def test_what_the_page_says_can_be_typed(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a hundredth of the pods."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    (tmp_path / "queues.yaml").symlink_to(EXAMPLES / "first-gang.yaml")
+    (tmp_path / "monday.csv").symlink_to(EXAMPLES / "trace.csv")
+    result = CliRunner().invoke(main, line.replace("100000", "1000").split())
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "chart.svg").exists() == ("--gantt" in line)
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"^```text\n(.*?)```$", PAGE, re.MULTILINE | re.DOTALL)
+    drawn = tmp_path / "chart.svg"
+    arguments = ("--trace", EXAMPLES / "trace.csv", "--nodes", "4", "--node-cpu", "8", "--gantt", drawn)
+    assert muster(*arguments).output == shown
+    assert drawn.read_text() == (ROOT / "docs" / "simulate.svg").read_text()
+
+
+def test_the_page_names_the_columns() -> None:
+    documented = re.findall(r"^\| (`.*?`) \|", PAGE.partition("## Traces")[2], re.MULTILINE)
+    assert {name for cell in documented for name in re.findall(r"`(\w+)`", cell)} == set(COLUMNS)
