@@ -105,3 +105,7 @@ def test_nonsense_is_refused(connection: Connection) -> None:
         create(connection, QUEUES, objects.queue("q", weight=0))
     with pytest.raises(Invalid):
         create(connection, PODS, {"metadata": {"name": "empty"}, "spec": {}})
+    with pytest.raises(Invalid):
+        create(connection, PODS, pod(cpu="2x"))
+    with pytest.raises(Invalid):
+        create(connection, QUEUES, objects.queue("q", capability={"cpu": "much"}))

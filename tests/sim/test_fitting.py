@@ -106,6 +106,13 @@ def test_a_nominated_pod_has_its_room_before_its_equals(nodes: Nodes) -> None:
     assert fit(nodes, pod("equal", priority=5)) == ["n0", "n2"]
 
 
+def test_what_is_left_to_others_does_not_disturb(nodes: Nodes) -> None:
+    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
+    wanted = pod("a", topologySpreadConstraints=spread, volumes=[volume])
+    assert fit(nodes, wanted) == ["n0", "n1", "n2"]
+
+
 def test_a_node_that_is_gone_is_not_offered(nodes: Nodes) -> None:
     nodes.place(pod("a"), "n0")
     nodes.drop_node("n0")

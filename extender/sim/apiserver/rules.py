@@ -8,9 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from extender.api.keys import GATE
+from extender.api.objects import Node, Pod, PodGroup, Queue
+from extender.domain.requests import pod_requests
+from extender.domain.resources import asked, offered
 from extender.sim.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, QUEUES, Json, Kind
 from extender.sim.apiserver.refusals import forbidden, invalid
 from extender.sim.apiserver.store import Store
+from extender.sim.apiserver.typed import UNREADABLE, typed
 
 GATED_SCHEDULERS = ("muster", "volcano")
 _UNGATED_NAMESPACES = ("kube-system", "kube-muster")
@@ -111,6 +115,10 @@ def _prioritize(pod: Json, store: Store) -> None:
 def judge(kind: Kind, obj: Json) -> None:
     """Raises Refusal for what cannot be stored in any case."""
     name, spec = obj["metadata"]["name"], obj.get("spec") or {}
+    try:
+        _read(kind, obj)
+    except UNREADABLE as fault:
+        raise invalid(kind, name, "spec", f"Invalid value: {fault}") from fault
     if kind is PODS:
         if not spec.get("containers"):
             raise invalid(kind, name, "spec.containers", "Required value")
@@ -120,6 +128,19 @@ def judge(kind: Kind, obj: Json) -> None:
         raise invalid(kind, name, "spec.weight", "Invalid value: should be a whole number of at least 1")
     if kind.name == "PodGroup" and not _whole(spec.get("minMember", 1), 0):
         raise invalid(kind, name, "spec.minMember", "Invalid value: should be a whole number of at least 0")
+
+
+def _read(kind: Kind, obj: Json) -> None:
+    """Read it as the scheduler will. Raises what UNREADABLE lists."""
+    match kind.name:
+        case "Pod":
+            pod_requests(typed(obj, Pod).spec)
+        case "Node":
+            offered(typed(obj, Node).status.allocatable)
+        case "Queue":
+            asked(typed(obj, Queue).spec.capability)
+        case "PodGroup":
+            typed(obj, PodGroup)
 
 
 def _whole(value: Any, least: int) -> bool:

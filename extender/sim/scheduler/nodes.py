@@ -8,12 +8,11 @@ they are at least as important.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-import msgspec
-
 from extender.api.objects import Node, Pod, Taint
 from extender.domain.resources import CPU, MEMORY, PODS, add, offered
 from extender.domain.shapes import Shape, Shapes, Term, clashing, node_taints
 from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.typed import typed
 
 TOO_MANY_PODS = "Too many pods"
 UNSUITABLE = "node(s) didn't match Pod's node affinity/selector or had untolerated taint(s)"
@@ -51,7 +50,7 @@ class Nodes:
     # ---- news
 
     def set_node(self, given: Json) -> None:
-        node = msgspec.convert(given, Node)
+        node = typed(given, Node)
         name = node.metadata.name
         self._nodes[name] = node
         self._taints[name] = node_taints(node.spec.taints, node.spec.unschedulable)
@@ -81,7 +80,7 @@ class Nodes:
             self._nominated[standing.uid] = (node, standing)
 
     def standing(self, given: Json) -> Standing:
-        pod = msgspec.convert(given, Pod)
+        pod = typed(given, Pod)
         meta = pod.metadata
         shape = self._shapes.of(pod.spec, meta.namespace)
         return Standing(meta.uid, meta.namespace, meta.labels or {}, shape, pod.spec.priority or 0)

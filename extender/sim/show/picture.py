@@ -16,6 +16,7 @@ from extender.domain.requests import pod_requests
 from extender.domain.resources import CPU, Resources, offered, total
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.apiserver.store import Store
+from extender.sim.apiserver.typed import typed
 
 _ENDED = ("Succeeded", "Failed")
 _VERDICTS = ("Starting", "Running")
@@ -111,16 +112,16 @@ def take(store: Store, shares: Iterable[Json] | None) -> Picture:
     """`shares`: what /debug/queues says, None if it does not."""
     with store:
         queues, groups, pods, nodes = (store.all(kind) for kind in (QUEUES, POD_GROUPS, PODS, NODES))
-    read = [msgspec.convert(pod, Pod) for pod in pods]
+    read = [typed(pod, Pod) for pod in pods]
     by_group: dict[str, list[Pod]] = {}
     for pod in read:
         by_group.setdefault(f"{pod.metadata.namespace}/{group_name(pod)}", []).append(pod)
-    gangs = [_gang(msgspec.convert(group, PodGroup), by_group) for group in groups]
+    gangs = [_gang(typed(group, PodGroup), by_group) for group in groups]
     report = Report(
         pod_groups=[gang.part for gang in gangs],
         queues=_queues(queues, gangs, shares),
         pods=[PodPart(p.metadata.namespace, p.metadata.name, p.spec.node_name) for p in read],
-        nodes=[_node(msgspec.convert(node, Node), read) for node in nodes],
+        nodes=[_node(typed(node, Node), read) for node in nodes],
     )
     alone = sum(not group_name(pod) for pod in read)
     return Picture(report, gangs, alone, sum(pod.status.phase in _ENDED for pod in read))
@@ -176,7 +177,7 @@ def _queues(queues: Iterable[Json], gangs: Iterable[Gang], shares: Iterable[Json
 
 
 def _queue(given: Json, told: Json) -> QueuePart:
-    queue, status = msgspec.convert(given, Queue), given.get("status") or {}
+    queue, status = typed(given, Queue), given.get("status") or {}
     if "deserved" in status:
         deserved, allocated = status["deserved"], status.get("allocated") or {}
         share = status.get("share") or 0.0

@@ -86,3 +86,8 @@ def scheduler(control_plane: EmbeddedControlPlane, muster: Muster) -> Iterator[S
     scheduler.start()
     yield scheduler
     scheduler.stop()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in ("gang_deadline", "gaps_allowed"):
+        config.addinivalue_line("markers", f"{marker}: of the end-to-end tests")
