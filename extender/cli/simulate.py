@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _SOURCES = ("files", "traces", "synthetic")
 
 
+def _quantity(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else quantity(context, parameter, value)
+
+
 @click.command(context_settings={"max_content_width": 110})
 @click.option(
     "-f",
@@ -35,9 +39,17 @@ _SOURCES = ("files", "traces", "synthetic")
     help="A CSV of groups: docs/simulate.md has the columns; may be given several times.",
 )
 @click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Make up a trace.")
-@click.option("--nodes", type=click.IntRange(1, 20_000), default=3, show_default=True, help="How many nodes.")
-@click.option("--node-cpu", callback=quantity, default="4", show_default=True, help="The cpu of a node.")
-@click.option("--node-memory", callback=quantity, default="16Gi", show_default=True, help="Its memory.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 20_000),
+    help="How many nodes. [default: 3; with --synthetic alone one for each 500 pods]",
+)
+@click.option(
+    "--node-cpu", callback=_quantity, help="The cpu of a node. [default: 4; with --synthetic alone 32]"
+)
+@click.option(
+    "--node-memory", callback=_quantity, help="Its memory. [default: 16Gi; with --synthetic alone 128Gi]"
+)
 @click.option(
     "--window", type=click.IntRange(1), help="The most pods that may start at once, as of muster serve."
 )

@@ -19,16 +19,22 @@ from extender.sim.virtual.workload import InvalidWorkload, Workload
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What to simulate. `synthetic`: how many pods to make up; `window` 0: as `muster serve` has it."""
+    """What to simulate. `synthetic`: how many pods to make up. What is 0 or empty takes its default."""
 
     files: tuple[Path, ...] = ()
     traces: tuple[Path, ...] = ()
     synthetic: int = 0
-    nodes: int = 3
-    node_cpu: str = "4"
-    node_memory: str = "16Gi"
+    nodes: int = 0
+    node_cpu: str = ""
+    node_memory: str = ""
     window: int = 0
     seed: int = 0
+
+    def made_nodes(self) -> Workload:
+        """As `muster run` makes them; a made-up trace alone gets a cluster of its size."""
+        alone = self.synthetic and not self.files and not self.traces
+        count, cpu, memory = (max(3, self.synthetic // 500), "32", "128Gi") if alone else (3, "4", "16Gi")
+        return made_nodes(self.nodes or count, self.node_cpu or cpu, self.node_memory or memory)
 
 
 class Result(NamedTuple):
@@ -43,7 +49,7 @@ def workload(wish: Wish) -> Workload:
     """Raises InvalidManifests and InvalidWorkload."""
     made = from_manifests(load(wish.files), wish.seed) if wish.files else Workload()
     if not made.nodes:
-        made += made_nodes(wish.nodes, wish.node_cpu, wish.node_memory)
+        made += wish.made_nodes()
     rows = [row for path in wish.traces for row in trace.read(path)]
     made += from_rows(rows, made.queues, {})
     if wish.synthetic:
