@@ -47,7 +47,14 @@ class QueueReporter:
         existing = self._ledger.queue_names()
         self._written = {name: status for name, status in self._written.items() if name in existing}
         for name in existing & decisions.queues.keys():
-            self._report(name, status_of(decisions.queues[name], counts))
+            self._report(name, self._status(decisions.queues[name], counts))
+
+    def _status(self, queue: QueueDecision, counts: Mapping[tuple[str, Verdict], int]) -> Status:
+        """Amounts are merged into what is there: one that is gone is written as zero."""
+        status, before = status_of(queue, counts), self._written.get(queue.name, {})
+        for field in ("allocated", "deserved"):
+            status[field] = dict.fromkeys(before.get(field, {}), "0") | status[field]
+        return status
 
     def _report(self, name: str, status: Status) -> None:
         if status == self._written.get(name) or self._clock() < self._next.get(name, 0.0):

@@ -138,6 +138,7 @@ class Intake(Books):
     def _join_group(self, pod: PodRecord, before: PodRecord | None) -> None:
         group = self._registry.group(pod.group)
         group.pods[pod.uid] = pod
+        group.note_started(pod)
         self._note_refusal(group, pod, before)
         if pod.node or not pod.waiting:
             group.refusals.pop(pod.uid, None)

@@ -31,6 +31,7 @@ class Group:
         "refusals",
         "standing",
         "start",
+        "started",
         "stood_whole",
         "view",
     )
@@ -40,6 +41,7 @@ class Group:
         self.record: GroupRecord | None = None
         self.pods: dict[Uid, PodRecord] = {}
         self.standing: dict[Uid, str] = {}
+        self.started: dict[Uid, str] = {}
         self.expected_since: dict[Uid, float] = {}
         self.refusals: dict[Uid, Refusal] = {}
         self.view: GroupView | None = None
@@ -53,6 +55,7 @@ class Group:
     def forget(self, uid: Uid) -> None:
         self.pods.pop(uid, None)
         self.standing.pop(uid, None)
+        self.started.pop(uid, None)
         self.expected_since.pop(uid, None)
         self.refusals.pop(uid, None)
 
@@ -69,6 +72,15 @@ class Group:
             return True
         enough = len(self.standing) >= self.needs[0]
         return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
+
+    def note_started(self, pod: PodRecord) -> None:
+        """A group stood whole even if it did so only between two decisions."""
+        if not (pod.placed and pod.started):
+            self.started.pop(pod.uid, None)
+            return
+        self.started[pod.uid] = pod.role
+        if not self.stood_whole and self.record is not None and len(self.started) >= self.needs[0]:
+            self.stood_whole = whole(*self.needs, Counter(self.started.values()), len(self.started))
 
     def could_lose(self, lost: Mapping[str, int]) -> bool:
         """Whether the group stands, and still would with so many members of each role less. A group of one is
