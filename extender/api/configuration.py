@@ -190,7 +190,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         int,
         count(1, 256),
         "The threads that write to the API server.",
-    ] = 8
+    ] = 16
     binders: Annotated[
         int,
         count(1, 256),
