@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from extender.api.objects import Pod, Wire
+from extender.api.objects import Pod
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -73,12 +73,6 @@ class PreemptionArgs(Message, frozen=True, forbid_unknown_fields=True):
 
 class PreemptionResult(Message, frozen=True):
     node_name_to_meta_victims: dict[str, MetaVictims]
-
-
-class NodeNamesOfList(Wire, frozen=True):
-    """Just the names of a NodeList, for schedulers configured without nodeCacheCapable."""
-
-    items: list[msgspec.Raw]
 
 
 class MalformedRequest(ValueError):

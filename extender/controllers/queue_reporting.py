@@ -3,19 +3,16 @@
 A queue is written when that changed, and at most once a second.
 """
 
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from extender.controllers.actor import Actor
 from extender.domain.decisions import Decisions, QueueDecision
-from extender.domain.ledger import Ledger
 from extender.domain.reasons import Verdict
 from extender.domain.resources import quantities
-from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError
-from extender.kube.writers import Writers
 
 _COUNTED = {"pending": Verdict.WAITING, "inqueue": Verdict.STARTING, "running": Verdict.RUNNING}
 _PACE = 1.0
@@ -23,25 +20,15 @@ _PACE = 1.0
 Status = dict[str, Any]
 
 
-class QueueReporter:
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        writers: Writers,
-        leads: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._ledger = ledger
-        self._cluster = cluster
-        self._writers = writers
-        self._leads = leads
-        self._clock = clock
+class QueueReporter(Actor):
+    def prepare(self) -> None:
         self._written: dict[str, Status] = {}
+        self._sure: set[str] = set()  # queues whose newest status is written, or on its way
         self._next: dict[str, float] = {}
 
     def look(self, decisions: Decisions) -> None:
         if not self._leads():
+            self._sure.clear()  # the fence may have dropped what was not written yet
             return
         counts = Counter((each.queue, each.verdict) for each in decisions.groups.values())
         existing = self._ledger.queue_names()
@@ -57,10 +44,12 @@ class QueueReporter:
         return status
 
     def _report(self, name: str, status: Status) -> None:
-        if status == self._written.get(name) or self._clock() < self._next.get(name, 0.0):
+        told = name in self._sure and status == self._written.get(name)
+        if told or self._clock() < self._next.get(name, 0.0):
             return
         self._next[name] = self._clock() + _PACE
         self._written[name] = status
+        self._sure.add(name)
         self._writers.submit(("queue", name), partial(self._write, name, status))
 
     def _write(self, name: str, status: Status) -> None:
@@ -68,7 +57,7 @@ class QueueReporter:
         try:
             self._cluster.patch_queue_status(name, {"status": status})
         except ApiError:
-            self._written.pop(name, None)
+            self._sure.discard(name)
             raise
 
 

@@ -8,24 +8,18 @@ annotation, once for every plan made for it.
 import threading
 from collections.abc import Callable, Set
 
+from extender.controllers.actor import Actor
 from extender.domain.claims import Claim
 from extender.domain.decisions import Decisions
-from extender.domain.ledger import Ledger
 from extender.domain.records import PodRecord, Uid
-from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError
-from extender.kube.writers import Writers
 from extender.telemetry import metrics
 
 Act = tuple[str, str]  # what was done for a pod, and for which planned node
 
 
-class Releaser:
-    def __init__(self, ledger: Ledger, cluster: Cluster, writers: Writers, leads: Callable[[], bool]) -> None:
-        self._ledger = ledger
-        self._cluster = cluster
-        self._writers = writers
-        self._leads = leads
+class Releaser(Actor):
+    def prepare(self) -> None:
         self._lock = threading.Lock()
         self._done: dict[Uid, Act] = {}
 

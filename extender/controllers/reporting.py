@@ -6,8 +6,6 @@ server and made again on the new one.
 """
 
 import threading
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,13 +14,11 @@ from msgspec.structs import replace
 
 from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
+from extender.controllers.actor import Actor
 from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.ledger import Ledger
 from extender.domain.reasons import Verdict
 from extender.domain.records import GroupKey
-from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError
-from extender.kube.writers import Writers
 
 _PHASES = {Verdict.WAITING: "Pending", Verdict.STARTING: "Inqueue", Verdict.RUNNING: "Running"}
 _DETAIL_PACE = 5.0
@@ -41,22 +37,10 @@ class Report(msgspec.Struct, frozen=True):
         return (self.phase, self.reason, self.stood_whole)
 
 
-class Reporter:
+class Reporter(Actor):
     """Also the sink's second ear for PodGroups: the newest copy of each is kept for its version."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        writers: Writers,
-        leads: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._ledger = ledger
-        self._cluster = cluster
-        self._writers = writers
-        self._leads = leads
-        self._clock = clock
+    def prepare(self) -> None:
         self._lock = threading.Lock()
         self._groups: dict[GroupKey, PodGroup] = {}
         self._due: set[GroupKey] = set()

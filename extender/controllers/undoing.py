@@ -3,16 +3,12 @@
 An eviction that a disruption budget refuses is asked for again, and told, for as long as the decision stands.
 """
 
-import time
-from collections.abc import Callable
 from functools import partial
 
+from extender.controllers.actor import Actor
 from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.ledger import Ledger
 from extender.domain.records import PodRecord, Uid
-from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
-from extender.kube.writers import Writers
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -21,20 +17,8 @@ log = logger(__name__)
 _AGAIN = 3.0
 
 
-class Undoer:
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        writers: Writers,
-        leads: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._ledger = ledger
-        self._cluster = cluster
-        self._writers = writers
-        self._leads = leads
-        self._clock = clock
+class Undoer(Actor):
+    def prepare(self) -> None:
         self._asked: dict[Uid, float] = {}
 
     def look(self, decisions: Decisions) -> None:
