@@ -2,16 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TypeVar
 
 import click
 
+from extender.api.objects import Meta, Wire
 from extender.cli.output import Json
-from extender.kube.errors import Forbidden, NotFound
+from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.reader import Reader
 from extender.kube.resources import Resource
 
 T = TypeVar("T")
+
+_FEW = 8  # names that are all told to somebody who mistyped one; of more only those that look alike
+
+
+class Named(Wire, frozen=True):
+    metadata: Meta
 
 
 def fetched(reader: Reader, resource: Resource, namespace: str, names: Sequence[str]) -> list[Json]:
@@ -36,9 +44,31 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
     except NotFound as fault:
         if fault.reason != "NotFound":  # nobody serves this path
             raise _unknown(resource) from fault
-        where = f" in namespace {namespace}" if namespace else ""
-        singular = resource.plural.removesuffix("s")
-        raise click.ClickException(f"{singular} {name!r} not found{where}") from fault
+        raise _absent(reader, resource, namespace, name) from fault
+
+
+def _absent(reader: Reader, resource: Resource, namespace: str, name: str) -> click.ClickException:
+    where = f" in namespace {namespace}" if namespace else ""
+    words = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
+    there = names(reader, resource, namespace)
+    return click.ClickException(words if there is None else words + _instead(name, there))
+
+
+def _instead(name: str, there: Sequence[str]) -> str:
+    """`; there are: batch, default`, the likeliest first."""
+    alike = get_close_matches(name, there, n=3)
+    if len(there) <= _FEW:
+        others = [*alike, *(each for each in there if each not in alike)]
+        return f"; there are: {', '.join(others)}" if others else "; there are none"
+    return f"; did you mean {' or '.join(alike)}?" if alike else ""
+
+
+def names(reader: Reader, resource: Resource, namespace: str) -> list[str] | None:
+    """All names that there are; None where they cannot be listed."""
+    try:
+        return sorted(each.metadata.name for each in reader.list(resource, namespace, Named))
+    except ApiError:
+        return None
 
 
 @contextmanager

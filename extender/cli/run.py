@@ -6,7 +6,7 @@ What it shows comes from extender.sim, which is imported only when the command r
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -15,38 +15,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from extender.api.configuration import ADDRESS, InvalidConfiguration
-from extender.api.quantities import BadQuantity, at_least
+from extender.cli.workload import Preset, files_flag, node_flags
+from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
     from extender.sim.embedded import Embedded
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130
 
 
-def quantity(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    with suppress(BadQuantity):
-        if at_least(value, 1000) > 0:
-            return value
-    raise click.BadParameter(f"got {value!r}; allowed is a quantity above 0, such as 500m, 4 or 16Gi")
-
-
 @click.command(context_settings={"max_content_width": 110})
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A file or folder of objects, in YAML or JSON; may be given several times. [default: the example]",
-)
+@files_flag(" [default: the example]")
 @click.option("--until-settled", is_flag=True, help="End when nothing changes any more.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the outcome, and nothing else.")
-@click.option("--nodes", type=click.IntRange(0, 5000), default=3, show_default=True, help="How many nodes.")
-@click.option("--node-cpu", callback=quantity, default="4", show_default=True, help="The cpu of a node.")
-@click.option("--node-memory", callback=quantity, default="16Gi", show_default=True, help="Its memory.")
+@node_flags(click.IntRange(0, 5000), Preset(3, "3"), Preset("4", "4"), Preset("16Gi", "16Gi"))
 @click.option(
     "--speed",
     type=click.FloatRange(0, min_open=True),
@@ -80,7 +63,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
     manifests = import_module("extender.sim.files.manifests")
     embedded = import_module("extender.sim.embedded")
     child = import_module("extender.sim.child")
-    paths = files or _example()
+    paths = files or (EXAMPLE,)
     try:
         found = manifests.load(paths)
         listener = _listen(listen)
@@ -140,12 +123,6 @@ def _listen(address: str) -> Any:
     except ValueError as fault:
         raise InvalidConfiguration(f"--listen: got {address!r}; allowed is {ADDRESS.allowed}") from fault
     return import_module("extender.web.listen").listen("--listen", wanted)
-
-
-def _example() -> tuple[Path]:
-    if not EXAMPLE.exists():
-        raise click.UsageError("name a file or folder of objects with -f")
-    return (EXAMPLE,)
 
 
 def _short(path: Path) -> str:

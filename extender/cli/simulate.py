@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.run import quantity
+from extender.cli.workload import Preset, files_flag, node_flags
 
 if TYPE_CHECKING:
     from extender.sim.virtual.report import Report
@@ -16,20 +16,8 @@ if TYPE_CHECKING:
 _SOURCES = ("files", "traces", "synthetic")
 
 
-def _quantity(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    return None if value is None else quantity(context, parameter, value)
-
-
 @click.command(context_settings={"max_content_width": 110})
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A file or folder of objects, in YAML or JSON; may be given several times.",
-)
+@files_flag()
 @click.option(
     "--trace",
     "traces",
@@ -39,16 +27,11 @@ def _quantity(context: click.Context, parameter: click.Parameter, value: str | N
     help="A CSV of groups: docs/simulate.md has the columns; may be given several times.",
 )
 @click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Make up a trace.")
-@click.option(
-    "--nodes",
-    type=click.IntRange(1, 20_000),
-    help="How many nodes. [default: 3; with --synthetic alone one for each 500 pods]",
-)
-@click.option(
-    "--node-cpu", callback=_quantity, help="The cpu of a node. [default: 4; with --synthetic alone 32]"
-)
-@click.option(
-    "--node-memory", callback=_quantity, help="Its memory. [default: 16Gi; with --synthetic alone 128Gi]"
+@node_flags(
+    click.IntRange(1, 20_000),
+    Preset(None, "3; with --synthetic alone one for each 500 pods"),
+    Preset(None, "4; with --synthetic alone 32"),
+    Preset(None, "16Gi; with --synthetic alone 128Gi"),
 )
 @click.option(
     "--window", type=click.IntRange(1), help="The most pods that may start at once, as of muster serve."

@@ -151,8 +151,25 @@ def test_who_manages_which_field_is_left_out(desk: Desk) -> None:
 
 
 def test_a_name_that_is_not_there(town: Desk) -> None:
-    assert town.refuses("queue", "get", "nope") == "Error: queue 'nope' not found"
-    assert town.refuses("pg", "get", "fit", "nope") == "Error: podgroup 'nope' not found in namespace team"
+    assert town.refuses("queue", "get", "nope") == "Error: queue 'nope' not found; there are: batch, research"
+    told = "Error: podgroup 'nope' not found in namespace team; there are: fit, sweep"
+    assert town.refuses("pg", "get", "fit", "nope") == told
+
+
+def test_a_name_that_is_nearly_there(town: Desk) -> None:
+    told = "Error: queue 'reserch' not found; there are: research, batch"
+    assert town.refuses("why", "queue/reserch") == told
+    for number in range(20):
+        town.group(f"sweep-{number}")
+    asked = town.refuses("why", "podgroup/swep-7")
+    assert asked.startswith("Error: podgroup 'swep-7' not found in namespace team; did you mean sweep-7 or ")
+    assert town.refuses("why", "podgroup/zzz") == "Error: podgroup 'zzz' not found in namespace team"
+
+
+def test_where_there_are_none_or_they_may_not_be_listed(desk: Desk) -> None:
+    assert desk.refuses("why", "queue/a") == "Error: queue 'a' not found; there are none"
+    desk.lock(("queues", ""))
+    assert desk.refuses("why", "queue/a") == "Error: queue 'a' not found"
 
 
 @pytest.mark.parametrize(

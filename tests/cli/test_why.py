@@ -495,9 +495,9 @@ def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(town: Desk
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("nope", "Error: pod 'nope' not found in namespace team"),
-        ("podgroup/nope", "Error: podgroup 'nope' not found in namespace team"),
-        ("queue/nope", "Error: queue 'nope' not found"),
+        ("nope", "Error: pod 'nope' not found in namespace team; there are none"),
+        ("podgroup/nope", "Error: podgroup 'nope' not found in namespace team; there are none"),
+        ("queue/nope", "Error: queue 'nope' not found; there are none"),
     ],
 )
 def test_what_is_not_there(desk: Desk, target: str, words: str) -> None:

@@ -135,6 +135,23 @@ def test_a_gang_with_a_fault_of_its_own_has_nobody_ahead(service: Service) -> No
     assert turn.text.endswith("than the group needs to start (1 of 2 pods exist).")
 
 
+def test_only_those_are_ahead_whose_status_says_so(service: Service) -> None:
+    """A group that came earlier and waits as well is in nobody's way."""
+    gang(service, "earlier", 1, "Pending", ("NoRoom", ""))
+    gang(service, "later", 1, "Pending", ("NoRoom", ""))
+    gang(service, "starts", 1, "Inqueue", ("Starting", ""))
+    texts = {turn.gang: turn.text for turn in History().look(take(service.store, None), 0.0)}
+    assert texts["default/later"].endswith(" Ahead of it: starts.")
+    assert texts["default/earlier"].endswith(" Ahead of it: starts.")
+
+
+def test_a_gang_behind_others_is_told_in_the_words_of_its_condition(service: Service) -> None:
+    gang(service, "a", 1, "Pending", ("NoRoom", ""))
+    gang(service, "b", 1, "Pending", ("BehindOthers", "default/a goes first in queue research"))
+    texts = {turn.gang: turn.text for turn in History().look(take(service.store, None), 0.0)}
+    assert texts["default/b"].endswith("(default/a goes first in queue research).")
+
+
 def test_only_turns_are_told_and_the_end_sums_up(service: Service, picture: Picture) -> None:
     history = History()
     assert [turn.gang for turn in history.look(picture, 1.0)] == ["default/sweep", "default/train"]

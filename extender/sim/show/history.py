@@ -1,23 +1,10 @@
 """What happened: the turns of every gang, found by comparing one picture with the next."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
 from extender.sim.show.picture import Gang, Picture
-
-_OWN_FAULT = (
-    Reason.GROUP_NOT_FOUND,
-    Reason.QUEUE_NOT_FOUND,
-    Reason.INVALID_SPEC,
-    Reason.QUEUE_NOT_OPEN,
-    Reason.NOT_ENOUGH_MEMBERS,
-    Reason.NEVER_FITS,
-    Reason.TOO_LARGE_FOR_WINDOW,
-    Reason.BACKING_OFF,
-    Reason.REFUSED_BY_SCHEDULER,
-    Reason.NOT_READY,
-)
 
 
 class Turn(NamedTuple):
@@ -111,21 +98,27 @@ def _sentence(reason: str) -> str:
 
 
 def ahead(gang: Gang, picture: Picture) -> str:
-    """Who holds what a gang waits for, and who waits before it; nobody where the fault is its own."""
-    if gang.part.reason in _OWN_FAULT or not gang.part.reason:
-        return ""
-    same_queue = gang.part.reason in (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
-    others = [each for each in picture.gangs if not same_queue or each.part.queue == gang.part.queue]
-    names = [each.part.name for each in others if _is_ahead(each, gang)]
+    """Who holds what a gang waits for, by what their status says. Nobody where only the gang itself could
+    change it, or where the numbers of its own condition name whom it waits for."""
+    holds = _IN_THE_WAY.get(gang.part.reason)
+    others = [each for each in picture.gangs if holds and each.key != gang.key and holds(each, gang)]
+    names = [each.part.name for each in others]
     return f" Ahead of it: {listed(names)}." if names else ""
 
 
-def _is_ahead(other: Gang, gang: Gang) -> bool:
-    if other.key == gang.key or other.done:
-        return False
-    if other.waits:
-        return other.part.queue == gang.part.queue and (other.created, other.key) < (gang.created, gang.key)
-    return True
+def _on_nodes(other: Gang, _gang: Gang) -> bool:
+    return other.runs or other.starts
+
+
+def _on_nodes_of_its_queue(other: Gang, gang: Gang) -> bool:
+    return other.part.queue == gang.part.queue and (other.runs or other.starts)
+
+
+_IN_THE_WAY: Mapping[str, Callable[[Gang, Gang], bool]] = {
+    **dict.fromkeys((Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RESERVED, Reason.RECLAIMING), _on_nodes),
+    **dict.fromkeys((Reason.QUEUE_CEILING, Reason.QUEUE_SHARE), _on_nodes_of_its_queue),
+    Reason.WINDOW_FULL: lambda other, _gang: other.starts,
+}
 
 
 def listed(names: list[str], most: int = 5) -> str:

@@ -1,0 +1,56 @@
+"""The flags that `muster run` and `muster simulate` share: files of objects, and nodes that are made up."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from extender.api.quantities import BadQuantity, at_least
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Preset(NamedTuple):
+    """What holds without the flag, and how the help says it. Without a value the command finds one."""
+
+    value: str | int | None
+    words: str
+
+
+def quantity(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    with suppress(BadQuantity):
+        if value is None or at_least(value, 1000) > 0:
+            return value
+    raise click.BadParameter(f"got {value!r}; allowed is a quantity above 0, such as 500m, 4 or 16Gi")
+
+
+def files_flag(default: str = "") -> Callable[[F], F]:
+    """-f, as `files`: paths."""
+    return click.option(
+        "-f",
+        "--filename",
+        "files",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"A file or folder of objects, in YAML or JSON; may be given several times.{default}",
+    )
+
+
+def node_flags(counts: click.IntRange, count: Preset, cpu: Preset, memory: Preset) -> Callable[[F], F]:
+    """--nodes, --node-cpu and --node-memory."""
+    flags = (
+        ("--nodes", {"type": counts}, count, "How many nodes."),
+        ("--node-cpu", {"callback": quantity}, cpu, "The cpu of a node."),
+        ("--node-memory", {"callback": quantity}, memory, "Its memory."),
+    )
+
+    def decorate(command: F) -> F:
+        for flag, checked, preset, words in reversed(flags):
+            shown = f"{words} [default: {preset.words}]"
+            command = click.option(flag, default=preset.value, help=shown, **checked)(command)
+        return command
+
+    return decorate

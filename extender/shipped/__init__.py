@@ -1,0 +1,10 @@
+"""Files of the repository that an installed Muster needs as well.
+
+They are links to where people look for them; a wheel carries what they lead to.
+"""
+
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+EXAMPLE = (_HERE / "first-gang.yaml").resolve()
+RIGHTS = (_HERE / "rbac.yaml").resolve()
