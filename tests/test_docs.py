@@ -19,7 +19,6 @@ from extender import __version__
 from extender.api import keys
 from extender.api.configuration import SETTINGS, Configuration
 from extender.cli import main
-from extender.cli.serving import configured, serve
 from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
 from extender.telemetry import metrics
 from extender.web.debug import ENDPOINTS
@@ -28,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-FOLDERS = ("extender", "tests", "manifests", "scheduler-config", "docs", "examples", ".ci")
+FOLDERS = ("extender", "tests", "manifests", "install", "scheduler-config", "docs", "examples", ".ci")
 KINDS: dict[str, type] = {"object": dict, "array": list, "string": str, "integer": int}
 OUR_API = "scheduling.volcano.sh/v1beta1"
 NOT_YET = "## What is not there yet"
@@ -269,19 +268,6 @@ def test_the_first_gang_example_is_larger_than_its_nodes() -> None:
         asked[pod["metadata"]["annotations"][keys.GROUP_ANNOTATION]] += int(cpu)
     assert asked.total() == 18
     assert max(asked.values()) <= 12
-
-
-def test_the_flags_of_the_other_install_are_accepted() -> None:
-    (daemons,) = [each for each in yaml_documents(ROOT / "docs/install.md") if each["kind"] == "DaemonSet"]
-    command, *flags = daemons["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert command == serve.name
-    with serve.make_context(command, flags) as context:
-        made = configured(context.params.pop("config"), context.params)
-    assert str(made.lease) == "kube-system/kube-scheduler"
-    assert made.scheduler_names == (keys.DEFAULT_SCHEDULER, *Configuration().scheduler_names)
-    probes = daemons["spec"]["template"]["spec"]["containers"][0]
-    for probe in (probes["livenessProbe"], probes["readinessProbe"]):
-        assert (probe["httpGet"]["host"], probe["httpGet"]["port"]) == made.health_listen
 
 
 def names(path: str, documents: Iterable[Json]) -> set[str]:

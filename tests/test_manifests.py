@@ -13,13 +13,16 @@ import yaml
 from extender import __version__
 from extender.api import keys
 from extender.api.configuration import Configuration, as_seconds
+from extender.cli.serving import configured, serve
 
 ROOT = Path(__file__).parents[1]
 Json = dict[str, Any]
 
-FILES = sorted([*(ROOT / "manifests").rglob("*.yaml"), *(ROOT / "scheduler-config").rglob("*.yaml")])
+FOLDERS = ("manifests", "scheduler-config", "install")
+INSTALLS = ["sidecar", "default-scheduler"]
+FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.yaml"))
 CONFIGURATIONS = ["sidecar.yaml", "default-scheduler.yaml"]
-POLICIES = ["admission-policy.yaml", "admission-policy-default-scheduler.yaml"]
+POLICIES = ["sidecar/admission-policy.yaml", "default-scheduler/admission-policy.yaml"]
 OUR_NAMES = {"muster", "volcano"}
 # Documents that are read by a program, not by an API server.
 PROGRAM_KINDS = {"Kustomization", "KubeSchedulerConfiguration"}
@@ -65,13 +68,16 @@ def schema_of(plural: str, part: str) -> Json:
     return found
 
 
-def pod_spec() -> Json:
-    found: Json = named("Deployment", "muster")["spec"]["template"]["spec"]
+def pod_spec(kind: str = "Deployment") -> Json:
+    found: Json = named(kind, "muster")["spec"]["template"]["spec"]
     return found
 
 
-def containers() -> list[Json]:
-    return [*pod_spec()["initContainers"], *pod_spec()["containers"]]
+def containers(kind: str = "Deployment") -> list[Json]:
+    return [*pod_spec(kind).get("initContainers", []), *pod_spec(kind)["containers"]]
+
+
+each_pod = pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
 
 
 # ---- every file
@@ -94,25 +100,32 @@ def test_objects_carry_the_usual_labels(each: Json) -> None:
     assert "app.kubernetes.io/component" in labels or each["kind"] == "Namespace"
 
 
-def test_no_two_objects_are_the_same() -> None:
+@pytest.mark.parametrize("install", INSTALLS)
+def test_no_two_objects_of_an_install_are_the_same(install: str) -> None:
     identities = [
-        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in objects()
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+        for path in sorted(reached(ROOT / "install" / install))
+        for each in documents(path)
+        if each["kind"] not in PROGRAM_KINDS
     ]
     assert len(identities) == len(set(identities))
 
 
-def test_the_default_installation_leaves_out_only_the_other_variant() -> None:
-    folder = ROOT / "manifests"
-    reached: set[Path] = set()
-    pending = [folder / "kustomization.yaml"]
-    while pending:
-        path = pending.pop()
-        reached.add(path)
-        if path.name == "kustomization.yaml":
-            targets = [(path.parent / each).resolve() for each in documents(path)[0].get("resources", [])]
-            pending += [each / "kustomization.yaml" if each.is_dir() else each for each in targets]
-    manifests = set(folder.rglob("*.yaml"))
-    assert {path.name for path in manifests - reached} == {"admission-policy-default-scheduler.yaml"}
+def test_each_install_leaves_out_only_the_other() -> None:
+    everything = set((ROOT / "manifests").rglob("*.yaml"))
+    for install, other in zip(INSTALLS, reversed(INSTALLS), strict=True):
+        left_out = everything - reached(ROOT / "install" / install)
+        assert {path.parent.name for path in left_out} == {other}
+
+
+def reached(folder: Path) -> set[Path]:
+    """The files that kustomize reads for what is in this folder."""
+    kustomization = folder / "kustomization.yaml"
+    found = {kustomization}
+    for each in documents(kustomization)[0].get("resources", []):
+        path = (folder / each).resolve()
+        found |= reached(path) if path.is_dir() else {path}
+    return found
 
 
 # ---- the scheduler's configuration
@@ -242,7 +255,7 @@ def test_only_a_fault_that_would_pass_a_pod_by_its_queue_stops_it() -> None:
 
 def test_marks_are_asked_for_as_extended_resources_must_be() -> None:
     marks = f"{{'{keys.PLACE_MARK}': '1', '{keys.BIND_MARK}': '1'}}"
-    for policy in policies("admission-policy-default-scheduler.yaml"):
+    for policy in policies("default-scheduler/admission-policy.yaml"):
         (mutation,) = policy["spec"]["mutations"]
         expression = mutation["applyConfiguration"]["expression"]
         assert f"requests: {marks}" in expression
@@ -250,7 +263,7 @@ def test_marks_are_asked_for_as_extended_resources_must_be() -> None:
 
 
 def test_every_way_to_name_a_group_or_a_queue_marks_a_pod() -> None:
-    by_pod, by_namespace = policies("admission-policy-default-scheduler.yaml")
+    by_pod, by_namespace = policies("default-scheduler/admission-policy.yaml")
     (ours,) = [each["expression"] for each in by_pod["spec"]["matchConditions"] if each["name"] == "ours"]
     for way in (
         f"annotations[?'{keys.GROUP_ANNOTATION}']",
@@ -314,7 +327,7 @@ def test_every_binding_is_for_the_one_service_account() -> None:
     }
     for binding in of_kind("RoleBinding", "ClusterRoleBinding"):
         assert binding["subjects"] == [subject]
-    assert pod_spec()["serviceAccountName"] == subject["name"]
+    assert pod_spec()["serviceAccountName"] == pod_spec("DaemonSet")["serviceAccountName"] == subject["name"]
 
 
 # ---- custom resources
@@ -413,38 +426,94 @@ def test_only_a_few_columns_are_printed_by_default() -> None:
 
 
 def test_images_have_a_version() -> None:
-    images = {each["name"]: each["image"] for each in containers()}
+    images = {each["name"]: each["image"] for each in [*containers(), *containers("DaemonSet")]}
     assert images["muster"] == f"kube-muster:{__version__}"
     assert re.fullmatch(r"registry\.k8s\.io/kube-scheduler:v1\.\d+\.\d+", images["kube-scheduler"])
 
 
-def test_containers_are_as_restricted_as_their_namespace_demands() -> None:
-    security = pod_spec()["securityContext"]
+@each_pod
+def test_containers_are_as_restricted_as_can_be(kind: str) -> None:
+    security = pod_spec(kind)["securityContext"]
     assert security["runAsNonRoot"] is True
     assert security["runAsUser"] > 0
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    for each in containers():
+    for each in containers(kind):
         assert each["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
+
+
+def test_only_the_hosts_network_asks_for_a_less_restricted_namespace() -> None:
     labels = named("Namespace", "kube-muster")["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert "hostNetwork" not in pod_spec()
+    (patch,) = documents(ROOT / "install" / "default-scheduler" / "kustomization.yaml")[0]["patches"]
+    assert yaml.safe_load(patch["patch"])["metadata"]["labels"] == {
+        "pod-security.kubernetes.io/enforce": "privileged"
+    }
+    assert pod_spec("DaemonSet")["hostNetwork"] is True
 
 
-def test_probes_ask_the_port_that_is_listened_on() -> None:
-    for each in containers():
+@each_pod
+def test_probes_ask_the_port_that_is_listened_on(kind: str) -> None:
+    for each in containers(kind):
         ports = {port["name"]: port["containerPort"] for port in each["ports"]}
         for probe in ("livenessProbe", "readinessProbe"):
             assert each[probe]["httpGet"]["port"] in ports
-    (muster, _) = containers()
+    muster = containers(kind)[0]
     assert {"name": "health", "containerPort": Configuration().health_listen.port} in muster["ports"]
 
 
-def test_everything_asks_for_room() -> None:
-    assert all({"cpu", "memory"} <= set(each["resources"]["requests"]) for each in containers())
+@each_pod
+def test_everything_asks_for_room_and_is_limited_in_memory(kind: str) -> None:
+    assert all({"cpu", "memory"} <= set(each["resources"]["requests"]) for each in containers(kind))
+    assert all("memory" in each["resources"]["limits"] for each in containers(kind))
+
+
+def test_pods_have_a_priority() -> None:
     assert named("PriorityClass", pod_spec()["priorityClassName"])["value"] > 0
+    assert pod_spec("DaemonSet")["priorityClassName"].startswith("system-")
+
+
+def test_what_selects_the_replicas_finds_them() -> None:
+    labels = named("Deployment", "muster")["spec"]["template"]["metadata"]["labels"]
+    spread = [each["labelSelector"] for each in pod_spec()["topologySpreadConstraints"]]
+    budget = named("PodDisruptionBudget", "muster")["spec"]["selector"]
+    policy = named("NetworkPolicy", "muster")["spec"]["podSelector"]
+    for selector in (*spread, budget, policy):
+        assert selector["matchLabels"]
+        assert selector["matchLabels"].items() <= labels.items()
+
+
+def test_neither_verbs_nor_debug_pages_are_reached_over_the_network() -> None:
+    rules = named("NetworkPolicy", "muster")["spec"]["ingress"]
+    let_in = {port["port"] for rule in rules for port in rule["ports"]}
+    settings = Configuration()
+    assert settings.health_listen.port in let_in
+    assert not {settings.listen.port, settings.debug_listen.port} & let_in
+    given = [*containers()[0]["args"], *containers("DaemonSet")[0]["args"]]
+    assert not any(each.startswith("--debug-listen") for each in given)
+    assert [each for each in given if each.startswith("--listen")] == [f"--listen={settings.listen}"]
+
+
+LEASES = {"Deployment": "kube-system/muster-scheduler", "DaemonSet": "kube-system/kube-scheduler"}
+NAMES = {"Deployment": "sidecar.yaml", "DaemonSet": "default-scheduler.yaml"}
+
+
+@each_pod
+def test_muster_is_told_what_the_scheduler_beside_it_does(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    muster = containers(kind)[0]
+    command, *flags = muster["args"]
+    for each in muster.get("env", []):
+        monkeypatch.setenv(each["name"], each["value"])
+    assert command == serve.name
+    with serve.make_context(command, flags) as context:
+        made = configured(context.params.pop("config"), context.params)
+    assert str(made.lease) == LEASES[kind]
+    profiles = scheduler_configuration(NAMES[kind])["profiles"]
+    assert list(made.scheduler_names) == [each["schedulerName"] for each in profiles]
 
 
 def test_muster_is_up_before_the_scheduler_calls_it() -> None:

@@ -80,7 +80,7 @@ def test_a_stock_scheduler_accepts_our_configuration(stage: Stage, config: str, 
 def test_a_dead_muster_stops_nobody_elses_pods(stage: Stage) -> None:
     """In the default-scheduler variant ours are marked, and only they depend on Muster."""
     stage.nodes(1)
-    with stage.policy("admission-policy-default-scheduler.yaml"):
+    with stage.policy("default-scheduler/admission-policy.yaml"):
         (ours,) = stage.pods("ours", 1, group="g", scheduler=STOCK)
     stage.start_scheduler("default-scheduler.yaml", muster="127.0.0.1:1")
     stage.wait_phase(stage.pods("theirs", 3, scheduler=STOCK))
@@ -90,7 +90,7 @@ def test_a_dead_muster_stops_nobody_elses_pods(stage: Stage) -> None:
 
 
 def test_the_policy_gates_our_pods_only(stage: Stage) -> None:
-    with stage.policy("admission-policy.yaml"):
+    with stage.policy("sidecar/admission-policy.yaml"):
         ours, theirs = stage.pods("ours", 1) + stage.pods("theirs", 1, scheduler=STOCK)
     assert stage.pod(ours)["spec"]["schedulingGates"] == [{"name": GATE}]
     assert "schedulingGates" not in stage.pod(theirs)["spec"]

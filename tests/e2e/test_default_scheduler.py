@@ -20,7 +20,7 @@ QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 @pytest.fixture
 def muster(stage: Stage, muster_user: User) -> Iterator[Muster]:
     """With the policy that marks pods in force."""
-    with stage.policy("admission-policy-default-scheduler.yaml"):
+    with stage.policy("default-scheduler/admission-policy.yaml"):
         yield stage.start_muster(user=muster_user, scheduler_names=(DEFAULT, "muster"))
 
 

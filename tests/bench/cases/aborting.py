@@ -28,7 +28,7 @@ def abort(bench: Bench) -> Iterator[Row]:
     with Fleet(bench.sizes.most_nodes) as fleet:
         namespace = fleet.namespace()
         with (
-            in_force(fleet.cluster.admin, namespace, "admission-policy.yaml"),
+            in_force(fleet.cluster.admin, namespace, "sidecar/admission-policy.yaml"),
             fleet.ours() as side,
             BoundWatch(fleet.access, namespace) as bound,
         ):

@@ -125,7 +125,7 @@ def run(fleet: Fleet, race: Race, patience: float, stock: Result | None = None) 
 def _gating(fleet: Fleet, namespace: str, race: Race) -> AbstractContextManager[None]:
     if race.variant != "gated":
         return nullcontext()
-    return in_force(fleet.cluster.admin, namespace, "admission-policy.yaml")
+    return in_force(fleet.cluster.admin, namespace, "sidecar/admission-policy.yaml")
 
 
 def _reading(fleet: Fleet, side: Side) -> Reading:

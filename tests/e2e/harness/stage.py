@@ -51,7 +51,7 @@ class Stage:
         return muster
 
     def policy(self, file: str) -> AbstractContextManager[None]:
-        """`with stage.policy("admission-policy.yaml"): ...`: pods are born with gates (and marks)."""
+        """`with stage.policy("sidecar/admission-policy.yaml"): ...`: pods are born with gates (and marks)."""
         return in_force(self.api, self.namespace, file)
 
     def start_wire(self) -> TcpProxy:
