@@ -33,7 +33,8 @@ control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-con
 	@$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES)
 
 e2e: $(READY)  ## the promises, on a real control plane (needs Go)
-	$(BIN)/pytest tests/e2e tests/sim/scenarios -o addopts="--strict-markers --strict-config -ra" $(ARGS)
+	$(BIN)/pytest $(if $(filter tests/%,$(ARGS)),,tests/e2e tests/sim/scenarios) \
+	    -o addopts="--strict-markers --strict-config -ra" $(ARGS)
 
 bench: $(READY)  ## ratios against the stock scheduler on a real control plane (needs Go)
 	$(BIN)/python -m tests.bench $(ARGS)
