@@ -3,8 +3,11 @@
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"  # scheduler-plugins
 QUEUE = "scheduling.volcano.sh/queue-name"  # annotation or label of a pod, annotation of a namespace
+CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent shuts it
 ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
 
+QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: which queue took it in
+LAST_COMMAND = "kube-muster.io/last-command"  # annotation of a queue: the UID of the Command obeyed last
 GATE = "kube-muster.io/admission"
 NUDGE = "kube-muster.io/nudge"
 PLACE_MARK = "kube-muster.io/place"
@@ -15,4 +18,5 @@ SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may 
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup that once had all it needs running: never undone
 
 DEFAULT_QUEUE = "default"
+ROOT_QUEUE = "root"  # the parent of every queue that names none
 DEFAULT_SCHEDULER = "default-scheduler"

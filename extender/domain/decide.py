@@ -65,7 +65,8 @@ def _decisions(round_: Round, previous: Decisions | None) -> Decisions:
     before = previous.groups if previous else {}
     groups = {key: _same(before.get(key), decision) for key, decision in round_.decided.items()}
     queues = {name: _queue(round_, queue) for name, queue in round_.snapshot.queues.items()}
-    return Decisions(round_.snapshot.version, groups, queues, min(round_.wake_at, default=None))
+    wake_at = min(round_.wake_at, default=None)
+    return Decisions(round_.snapshot.version, groups, queues, wake_at, round_.snapshot.orphans)
 
 
 def _same(before: GroupDecision | None, now: GroupDecision) -> GroupDecision:
@@ -83,4 +84,8 @@ def _queue(round_: Round, queue: QueueView) -> QueueDecision:
         deserved=given.deserved if given else {},
         ceiling=given.ceiling if given else {},
         share=round_.queue_share(name),
+        uid=queue.record.uid,
+        shut_parent=queue.shut_parent,
+        mark=queue.mark,
+        fault=queue.record.fault,
     )

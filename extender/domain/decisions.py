@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from extender.domain.queue_states import Mark
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import GroupKey, Uid
 from extender.domain.resources import Resources
+from extender.domain.snapshot import Orphan
 
 
 class GroupDecision(msgspec.Struct, frozen=True):
@@ -29,6 +31,9 @@ class GroupDecision(msgspec.Struct, frozen=True):
 
 
 class QueueDecision(msgspec.Struct, frozen=True):
+    """`uid` is empty while the API has no such queue. `shut_parent`: its parent, when that is shut. `mark`:
+    what is to become of the annotation that says so. `fault`: what is wrong with its specification."""
+
     name: str
     state: str
     weight: int
@@ -37,12 +42,18 @@ class QueueDecision(msgspec.Struct, frozen=True):
     deserved: Mapping[str, float]
     ceiling: Mapping[str, float]
     share: float
+    uid: str = ""
+    shut_parent: str = ""
+    mark: Mark = Mark.KEEP
+    fault: str = ""
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """`version` is the snapshot's; `wake_at` the next moment at which time alone could change a decision."""
+    """`version` is the snapshot's; `wake_at` the next moment at which time alone could change a decision.
+    `orphans`: groups to delete, because the queue that took them in is gone."""
 
     version: int = -1
     groups: Mapping[GroupKey, GroupDecision] = {}
     queues: Mapping[str, QueueDecision] = {}
     wake_at: float | None = None
+    orphans: tuple[Orphan, ...] = ()

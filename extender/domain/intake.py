@@ -5,8 +5,9 @@ from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, 
 from extender.domain.books import FEW_SHAPES, Books
 from extender.domain.claims import Stage
 from extender.domain.nodes import NodeRecord
+from extender.domain.queue_records import queue_record
 from extender.domain.reasons import REFUSAL_PREFIX
-from extender.domain.records import GroupKey, PodRecord, Uid, group_record, pod_record, queue_record
+from extender.domain.records import GroupKey, PodRecord, Uid, group_record, pod_record
 from extender.domain.registry import Group
 from extender.domain.resources import offered
 from extender.domain.shapes import node_taints

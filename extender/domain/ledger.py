@@ -12,6 +12,7 @@ from extender.domain.calls import Calls, Confirmation
 from extender.domain.claims import Claim, Stage
 from extender.domain.intake import Intake
 from extender.domain.publishing import Publishing
+from extender.domain.queue_records import QueueRecord
 from extender.domain.records import GroupKey, PodRecord
 from extender.domain.resources import Resources
 
@@ -61,6 +62,10 @@ class Ledger(Intake, Calls, Publishing):
         """The queues that the API has."""
         with self._lock:
             return self._registry.known_queues
+
+    def queue(self, name: str) -> QueueRecord | None:
+        with self._lock:
+            return self._registry.queue(name)
 
     def find_pod(self, namespace: str, name: str) -> PodRecord | None:
         """By name: for people. Everything else goes by UID."""

@@ -43,6 +43,7 @@ class Publishing(Books):
                 queues=queues,
                 groups=groups,
                 refused_until=self._refusals.until(),
+                orphans=self._registry.orphans(),
             )
 
     def publish(self, decisions: Decisions) -> None:

@@ -1,4 +1,4 @@
-"""What the ledger remembers of pods, queues and groups: small frozen records, made from wire objects.
+"""What the ledger remembers of pods and groups: small frozen records, made from wire objects.
 
 Which pods are ours, which group and which queue a pod belongs to is read here, in one place.
 """
@@ -9,9 +9,9 @@ from typing import NewType
 import msgspec
 
 from extender.api import keys
-from extender.api.objects import Condition, ContainerStatus, Pod, PodGroup, Queue
+from extender.api.objects import Condition, ContainerStatus, Pod, PodGroup
 from extender.api.quantities import BadQuantity
-from extender.domain.resources import Resources, asked, offered
+from extender.domain.resources import asked
 from extender.domain.selectors import Labels
 from extender.domain.shapes import Shape, Shapes
 
@@ -21,7 +21,6 @@ GroupKey = NewType(
 )  # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod on its own
 
 _TERMINAL = ("Succeeded", "Failed")
-_OPEN, _CLOSED, _CLOSING = "Open", "Closed", "Closing"
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
@@ -81,33 +80,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     stood_whole: bool = False
     last_reason: str = ""
     fault: str = ""
-
-
-class QueueRecord(msgspec.Struct, frozen=True, gc=False):
-    """`capability` and `deserved` are None where the queue does not name them."""
-
-    name: str
-    weight: int = 1
-    capability: Resources | None = None
-    deserved: Resources | None = None
-    guarantee: Resources = {}
-    priority: int = 0
-    strategy: str = ""
-    spec_state: str = ""
-    status_state: str = ""
-    parent: str = ""
-    created: str = ""
-    fault: str = ""
-
-    def state(self, has_groups: bool) -> str:
-        """The state table of the design: spec.state decides, else what the status says; "" is Open."""
-        if self.spec_state == _CLOSED or (not self.spec_state and self.status_state in (_CLOSED, _CLOSING)):
-            return _CLOSING if has_groups else _CLOSED
-        return _OPEN
-
-    @property
-    def open(self) -> bool:
-        return self.state(has_groups=True) == _OPEN
+    queue_uid: str = ""  # of the queue that took it in
 
 
 class Ownership(msgspec.Struct, frozen=True):
@@ -231,6 +204,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         stood_whole=_condition(group, keys.STOOD_WHOLE).status == "True",
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
+        queue_uid=(meta.annotations or {}).get(keys.QUEUE_UID, ""),
     )
 
 
@@ -251,27 +225,3 @@ def _group_fault(group: PodGroup) -> str:
     except BadQuantity as fault:
         return f"spec.minResources: {fault}"
     return ""
-
-
-def queue_record(queue: Queue) -> QueueRecord:
-    """A queue whose quantities do not parse is kept with its fault, so that its groups can say so."""
-    spec, name = queue.spec, queue.metadata.name
-    try:
-        capability = offered(spec.capability) if spec.capability else None
-        deserved = offered(spec.deserved) if spec.deserved else None
-        guarantee = offered(spec.guarantee.resource) if spec.guarantee else {}
-    except BadQuantity as fault:
-        return QueueRecord(name=name, fault=f"queue {name}: {fault}")
-    return QueueRecord(
-        name=name,
-        weight=max(spec.weight, 1),
-        capability=capability,
-        deserved=deserved,
-        guarantee=guarantee,
-        priority=spec.priority,
-        strategy=spec.dequeue_strategy,
-        spec_state=spec.state,
-        status_state=queue.status.state,
-        parent=spec.parent,
-        created=queue.metadata.creation_timestamp or "",
-    )

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Mapping
 
 from extender.api import keys
 from extender.domain.claims import Claims
+from extender.domain.orphans import Wards
+from extender.domain.queue_records import QueueRecord
+from extender.domain.queues import Queues
 from extender.domain.quorum import whole
 from extender.domain.reasons import Reason
-from extender.domain.records import GroupKey, GroupRecord, PodRecord, QueueRecord, Uid, is_single
+from extender.domain.records import GroupKey, GroupRecord, PodRecord, Uid, is_single
 from extender.domain.resources import add
 from extender.domain.shapes import Shape, requests_of
-from extender.domain.snapshot import GroupView, QueueView, Refusal, Start
+from extender.domain.snapshot import GroupView, Orphan, QueueView, Refusal, Start
 
 # A group that was judged with any other reason had come while its queue was open.
 _SAYS_NOTHING = ("", Reason.QUEUE_NOT_OPEN, Reason.QUEUE_NOT_FOUND, Reason.INVALID_SPEC, Reason.NOT_READY)
@@ -101,7 +104,8 @@ class Registry:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.namespace_queues: dict[str, str] = {}
-        self._queues: dict[str, QueueRecord] = {}
+        self._queues = Queues()
+        self._wards = Wards()
         self._priorities: dict[str, int] = {}
         self._default_priority: str | None = None
         self._dirty: set[GroupKey] = set()
@@ -127,6 +131,7 @@ class Registry:
             return False
         if group.record is None or group.record.uid != record.uid:
             group.forget_history()
+        self._wards.note(group.record, record)
         group.record = record
         self._note_arrival(group)
         self.touch(record.key)
@@ -134,29 +139,28 @@ class Registry:
 
     def drop_group(self, key: GroupKey) -> None:
         if key in self.groups:
+            self._wards.note(self.groups[key].record, None)
             self.groups[key].record = None
             self.groups[key].forget_history()
             self.touch(key)
 
     def set_queue(self, record: QueueRecord) -> bool:
         """True when anything that matters changed."""
-        if self._queues.get(record.name) == record:
-            return False
-        self._queues[record.name] = record
-        for group in self.groups.values():
-            if self.queue_of(group) == record.name:
+        affected = self._queues.put(record)
+        for group in self.groups.values() if affected else ():
+            if self.queue_of(group) in affected:
                 self._note_arrival(group)
                 self.touch(group.key)
-        return True
+        return bool(affected)
 
     def _note_arrival(self, group: Group) -> None:
         """A group whose queue is open when it comes stays entitled, however soon the queue is closed."""
         if group.record is not None:
-            group.entitled = group.entitled or self._is_open(self.queue_of(group))
+            group.entitled = group.entitled or self._queues.is_open(self.queue_of(group))
 
     def drop_queue(self, name: str) -> None:
-        self._queues.pop(name, None)
-        self._touch_all(group for group in self.groups.values() if self.queue_of(group) == name)
+        affected = self._queues.drop(name)
+        self._touch_all(group for group in self.groups.values() if self.queue_of(group) in affected)
 
     def set_namespace_queue(self, namespace: str, queue: str) -> bool:
         if self.namespace_queues.get(namespace, "") == queue:
@@ -249,14 +253,10 @@ class Registry:
         came_before = record is not None and (
             record.phase in ("Inqueue", "Running") or record.last_reason not in _SAYS_NOTHING
         )
-        group.entitled = group.entitled or came_before or bool(members.placed) or self._is_open(queue)
+        group.entitled = group.entitled or came_before or bool(members.placed) or self._queues.is_open(queue)
         roles = Counter(pod.role for pod in members.placed if pod.started)
         stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
         group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
-
-    def _is_open(self, queue: str) -> bool:
-        record = self._queue(queue)
-        return record is not None and record.open
 
     def _priority(self, group: Group) -> int:
         name = group.record.priority_class if group.record else ""
@@ -266,28 +266,25 @@ class Registry:
             return max(pod.priority for pod in group.pods.values())
         return self._priorities.get(self._default_priority or "", 0)
 
-    def _queue(self, name: str) -> QueueRecord | None:
-        """A queue; `default` is there even before somebody creates it."""
-        return self._queues.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
-
     @property
     def known_queues(self) -> set[str]:
         """Those that the API has; `default` may be missing."""
-        return set(self._queues)
+        return self._queues.names
+
+    def queue(self, name: str) -> QueueRecord | None:
+        """A queue; `default` is there even before somebody creates it."""
+        return self._queues.get(name)
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        """The groups that queues had taken in which are no more."""
+        return self._wards.left_by(self._queues.uids)
 
     def _queue_names(self) -> set[str]:
-        return {keys.DEFAULT_QUEUE, *self._queues, *self._members}
+        return {keys.DEFAULT_QUEUE, *self._queues.names, *self._members}
 
     def _queue_view(self, name: str) -> QueueView:
-        record, groups = self._queue(name), self._members[name]
-        return QueueView(
-            record=record or QueueRecord(name),
-            exists=record is not None,
-            state=record.state(groups > 0) if record else "",
-            groups=groups,
-            allocated=dict(self._allocated.get(name, {})),
-            requested=dict(self._requested.get(name, {})),
-        )
+        allocated, requested = self._allocated.get(name, {}), self._requested.get(name, {})
+        return self._queues.view(name, self._members[name], dict(allocated), dict(requested))
 
     def _count(self, view: GroupView, times: int) -> None:
         allocated = self._allocated.setdefault(view.queue, {})

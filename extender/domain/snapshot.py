@@ -9,8 +9,10 @@ from functools import cached_property
 import msgspec
 
 from extender.domain.nodes import Amounts, NodeTable
+from extender.domain.queue_records import QueueRecord
+from extender.domain.queue_states import Mark
 from extender.domain.quorum import Missing, missing_of
-from extender.domain.records import GroupKey, PodRecord, QueueRecord, Uid
+from extender.domain.records import GroupKey, PodRecord, Uid
 from extender.domain.resources import Resources
 from extender.domain.shapes import HostPort, Shape, Term
 
@@ -105,12 +107,26 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, eq=False):
+    """`shut_parent`: its parent, when that is shut. `mark`: what that means for the mark of this queue."""
+
     record: QueueRecord
     exists: bool
     state: str
     groups: int
     allocated: Resources
     requested: Resources
+    shut_parent: str = ""
+    mark: Mark = Mark.KEEP
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """A PodGroup that a queue had taken in which is no more."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    queue_uid: str
 
 
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
@@ -138,3 +154,4 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     queues: Mapping[str, QueueView]
     groups: Mapping[GroupKey, GroupView]
     refused_until: float | None = None
+    orphans: tuple[Orphan, ...] = ()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from tests.conformance.algebra import check_operator
 from tests.conformance.cases import Case
 from tests.conformance.gates import check_overcommit, check_releasing
+from tests.conformance.lifecycle import check_handler, check_state, check_sync
 from tests.conformance.session import check_cycles, check_session
 from tests.conformance.sharing import check_deserved, check_share
 from tests.conformance.skips import skip_for
@@ -17,6 +18,9 @@ Check = Callable[[Case], Iterator[str]]
 CHECKS: dict[str, Check] = {
     "deserved": check_deserved,
     "queue.share": check_share,
+    "queue.state": check_state,
+    "queue.state.handler": check_handler,
+    "queue.sync": check_sync,
     "resource.op": check_operator,
     "gang.releasing": check_releasing,
     "overcommit": check_overcommit,

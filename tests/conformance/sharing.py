@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.deserved import Claimant, Share, divide, exceeded, share
-from extender.domain.records import queue_record
+from extender.domain.queue_records import queue_record
 from extender.domain.resources import asked, offered
 from tests.conformance.amounts import amounts, apart, differing, unequal
 from tests.conformance.cases import Case

@@ -127,12 +127,19 @@ def group(
     last_reason: str = "",
     uid: str = "",
     min_resources: Quantities | None = None,
+    queue_uid: str = "",
 ) -> PodGroup:
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
         conditions.append(Condition(keys.STOOD_WHOLE, "True"))
     return PodGroup(
-        Meta(name=name, namespace=NAMESPACE, uid=uid or f"uid-{name}", creation_timestamp=created or None),
+        Meta(
+            name=name,
+            namespace=NAMESPACE,
+            uid=uid or f"uid-{name}",
+            creation_timestamp=created or None,
+            annotations={keys.QUEUE_UID: queue_uid} if queue_uid else None,
+        ),
         PodGroupSpec(
             min_member,
             dict(roles) if roles else None,
@@ -154,14 +161,25 @@ def queue(
     spec_state: str = "",
     status_state: str = "",
     created: str = "",
+    parent: str = "",
+    marked: bool = False,
+    last_command: str = "",
+    uid: str = "",
 ) -> Queue:
+    annotations = {keys.CLOSED_BY_PARENT: "true" if marked else "", keys.LAST_COMMAND: last_command}
     return Queue(
-        Meta(name=name, uid=f"uid-{name}", creation_timestamp=created or None),
+        Meta(
+            name=name,
+            uid=uid or f"uid-{name}",
+            creation_timestamp=created or None,
+            annotations={key: value for key, value in annotations.items() if value},
+        ),
         QueueSpec(
             weight=weight,
             capability=dict(capability) if capability else None,
             guarantee=Guarantee(dict(guarantee)) if guarantee else None,
             priority=priority,
+            parent=parent,
             dequeue_strategy=strategy,
             state=spec_state,
         ),

@@ -1,4 +1,4 @@
-"""The life of a queue, and which queue a pod belongs to."""
+"""What the state of a queue does to its groups, and which queue a pod belongs to."""
 
 import pytest
 from msgspec.structs import replace
@@ -6,33 +6,10 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects import Meta, Namespace, PriorityClass
 from extender.domain.reasons import Reason, Verdict
-from extender.domain.records import queue_record
 from tests.domain.builders import NAMESPACE, group, pod, queue
 from tests.domain.world import World, gang, key, nodes, single
 
 RUNS, WAITS = Verdict.STARTING, Verdict.WAITING
-
-
-@pytest.mark.parametrize(
-    ("spec", "status", "with_groups", "without"),
-    [
-        ("", "", "Open", "Open"),
-        ("", "Open", "Open", "Open"),
-        ("", "Unknown", "Open", "Open"),
-        ("", "Closed", "Closing", "Closed"),
-        ("", "Closing", "Closing", "Closed"),
-        ("Open", "Closed", "Open", "Open"),
-        ("Open", "Closing", "Open", "Open"),
-        ("Open", "", "Open", "Open"),
-        ("Closed", "", "Closing", "Closed"),
-        ("Closed", "Open", "Closing", "Closed"),
-        ("Closed", "Closed", "Closing", "Closed"),
-    ],
-)
-def test_state_of_a_queue(spec: str, status: str, with_groups: str, without: str) -> None:
-    record = queue_record(queue("q", spec_state=spec, status_state=status))
-    assert (record.state(True), record.state(False)) == (with_groups, without)
-    assert record.open is (without == "Open")
 
 
 def test_decisions_tell_the_state() -> None:

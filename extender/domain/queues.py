@@ -1,0 +1,75 @@
+"""The queues that the API has, and what each is beside the others: open, shut, or kept shut by its parent."""
+
+from collections.abc import Iterator
+
+from extender.api import keys
+from extender.domain.queue_records import QueueRecord
+from extender.domain.queue_states import QueueState, mark_of, parent_of, shut_parent, state_of, wish
+from extender.domain.resources import Resources
+from extender.domain.snapshot import QueueView
+
+
+class Queues:
+    def __init__(self) -> None:
+        self._records: dict[str, QueueRecord] = {}
+
+    def put(self, record: QueueRecord) -> set[str]:
+        """A queue is new or has changed. The answer names all queues that this may open or shut."""
+        if self._records.get(record.name) == record:
+            return set()
+        self._records[record.name] = record
+        return self._family(record.name)
+
+    def drop(self, name: str) -> set[str]:
+        """A queue is gone. The answer names all queues that this may open."""
+        self._records.pop(name, None)
+        return self._family(name)
+
+    def get(self, name: str) -> QueueRecord | None:
+        """A queue; `default` is there even before somebody creates it."""
+        return self._records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
+
+    @property
+    def names(self) -> set[str]:
+        """Those that the API has; `default` may be missing."""
+        return set(self._records)
+
+    @property
+    def uids(self) -> set[str]:
+        return {record.uid for record in self._records.values()}
+
+    def is_open(self, name: str) -> bool:
+        record = self.get(name)
+        return record is not None and self._state(record, has_groups=True) is QueueState.OPEN
+
+    def view(self, name: str, groups: int, allocated: Resources, requested: Resources) -> QueueView:
+        record = self.get(name)
+        shut = shut_parent(name, self._records) if name in self._records else ""
+        return QueueView(
+            record=record or QueueRecord(name),
+            exists=record is not None,
+            state=str(self._state(record, groups > 0)) if record else "",
+            groups=groups,
+            allocated=allocated,
+            requested=requested,
+            shut_parent=shut,
+            mark=mark_of(record or QueueRecord(name), bool(shut)),
+        )
+
+    def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
+        held_shut = record.marked and bool(shut_parent(record.name, self._records))
+        return state_of(wish(record), has_groups, held_shut)
+
+    def _family(self, name: str) -> set[str]:
+        """A queue and all that are below it."""
+        return {name, *(each for each in self._records if name in self._ancestors(each))}
+
+    def _ancestors(self, name: str) -> Iterator[str]:
+        """From the parent up, each once."""
+        seen = {name}
+        while name in self._records:
+            name = parent_of(name, self._records)
+            if not name or name in seen:
+                return
+            seen.add(name)
+            yield name

@@ -1,0 +1,238 @@
+"""The life of a queue: one alone, and a tree of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.domain.decisions import QueueDecision
+from extender.domain.queue_records import QueueRecord, queue_record
+from extender.domain.queue_states import Mark, QueueAction, mark_of, read_state, shut_parent, state_of, wish
+from extender.domain.reasons import Reason, Verdict
+from tests.domain.builders import group, pod, queue
+from tests.domain.world import World, gang, nodes
+
+OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "with_groups", "without"),
+    [
+        ("", "", OPEN, OPEN),
+        ("", OPEN, OPEN, OPEN),
+        ("", CLOSED, CLOSING, CLOSED),
+        ("", CLOSING, CLOSING, CLOSED),
+        ("", UNKNOWN, UNKNOWN, UNKNOWN),
+        ("", "Ajar", UNKNOWN, UNKNOWN),
+        (OPEN, "", OPEN, OPEN),
+        (OPEN, CLOSED, OPEN, OPEN),
+        (OPEN, CLOSING, OPEN, OPEN),
+        (OPEN, UNKNOWN, OPEN, OPEN),
+        (CLOSED, "", CLOSING, CLOSED),
+        (CLOSED, OPEN, CLOSING, CLOSED),
+        (CLOSED, CLOSED, CLOSING, CLOSED),
+        (CLOSED, UNKNOWN, CLOSING, CLOSED),
+        (CLOSING, OPEN, UNKNOWN, UNKNOWN),
+        ("Ajar", OPEN, UNKNOWN, UNKNOWN),
+    ],
+)
+def test_the_state_of_a_queue(spec: str, status: str, with_groups: str, without: str) -> None:
+    wished = wish(queue_record(queue("q", spec_state=spec, status_state=status)))
+    assert (state_of(wished, True), state_of(wished, False)) == (with_groups, without)
+
+
+@pytest.mark.parametrize(
+    ("word", "state"), [("", OPEN), (OPEN, OPEN), (CLOSED, CLOSED), (UNKNOWN, UNKNOWN), ("open", None)]
+)
+def test_which_words_are_states(word: str, state: str | None) -> None:
+    assert read_state(word) == state
+
+
+@pytest.mark.parametrize(("action", "state"), [("OpenQueue", OPEN), ("CloseQueue", CLOSED)])
+def test_what_an_action_asks_for(action: str, state: str) -> None:
+    assert QueueAction(action).spec_state == state
+
+
+def test_a_queue_whose_numbers_make_no_sense_has_a_state_all_the_same() -> None:
+    record = queue_record(queue("q", capability={"cpu": "four"}, spec_state=CLOSED, parent="team"))
+    assert (record.spec_state, record.parent, bool(record.fault)) == (CLOSED, "team", True)
+
+
+# ---- parents and children
+
+
+class Tree:
+    """`team` below root, `child` below team, and what is written to them as the controllers do."""
+
+    def __init__(self, child: str = "") -> None:
+        made = queue("child", parent="team", spec_state=child)
+        self.records = {"team": queue("team"), "child": made}
+        self.world = World(nodes("a"), *self.records.values())
+        self.settle()
+
+    def settle(self) -> "Tree":
+        """Write marks and states until nothing changes any more."""
+        for _ in range(10):
+            before = dict(self.records)
+            decisions = self.world.settle().decisions.queues
+            for name in self.records:
+                self._write(name, decisions[name])
+            if before == self.records:
+                return self
+        raise AssertionError("never settles")
+
+    def _write(self, name: str, said: QueueDecision) -> None:
+        """Only one of the two is written at a time, the mark first, as in a crash between them."""
+        now = self.records[name]
+        if said.mark is not Mark.KEEP:
+            marks = {keys.CLOSED_BY_PARENT: "true"} if said.mark is Mark.PUT else {}
+            now = replace(now, metadata=replace(now.metadata, annotations=marks))
+        else:
+            now = replace(now, status=replace(now.status, state=said.state))
+        self.records[name] = now
+        self.world.add(now)
+
+    def say(self, name: str, state: str) -> "Tree":
+        now = self.records[name]
+        self.records[name] = replace(now, spec=replace(now.spec, state=state))
+        self.world.add(self.records[name])
+        return self.settle()
+
+    def state(self, name: str) -> str:
+        return self.world.queue(name).state
+
+    def is_marked(self, name: str) -> bool:
+        return queue_record(self.records[name]).marked
+
+
+@pytest.mark.parametrize("child", ["", OPEN])
+def test_a_child_closes_and_opens_with_its_parent(child: str) -> None:
+    tree = Tree(child).say("team", CLOSED)
+    assert (tree.state("child"), tree.is_marked("child")) == (CLOSED, True)
+    assert tree.records["child"].spec.state == child
+    tree.say("team", OPEN)
+    assert (tree.state("child"), tree.is_marked("child")) == (OPEN, False)
+
+
+def test_a_child_closed_for_its_own_sake_stays_closed() -> None:
+    tree = Tree(CLOSED).say("team", CLOSED)
+    assert not tree.is_marked("child")
+    assert tree.say("team", OPEN).state("child") == CLOSED
+
+
+def test_a_child_closed_while_its_parent_is_closed_stays_closed() -> None:
+    tree = Tree().say("team", CLOSED).say("child", CLOSED)
+    assert not tree.is_marked("child")
+    assert tree.say("team", OPEN).state("child") == CLOSED
+
+
+def test_a_child_opened_while_its_parent_is_closed_opens_with_it() -> None:
+    tree = Tree(CLOSED).say("team", CLOSED).say("child", OPEN)
+    assert (tree.state("child"), tree.is_marked("child")) == (CLOSED, True)
+    assert tree.say("team", OPEN).state("child") == OPEN
+
+
+def test_a_child_with_groups_is_closing() -> None:
+    tree = Tree()
+    tree.world.add(gang("g", 1, queue="child"))
+    tree.settle().say("team", CLOSED)
+    assert (tree.state("team"), tree.state("child")) == (CLOSED, CLOSING)
+    assert tree.world.verdict("g") is Verdict.STARTING
+
+
+def test_grandchildren_follow() -> None:
+    tree = Tree()
+    tree.records["grandchild"] = queue("grandchild", parent="child")
+    tree.world.add(tree.records["grandchild"])
+    tree.settle().say("team", CLOSED)
+    assert tree.state("grandchild") == CLOSED
+    assert tree.say("team", OPEN).state("grandchild") == OPEN
+
+
+def test_root_is_above_those_that_name_no_parent() -> None:
+    tree = Tree()
+    tree.world.add(queue("root", spec_state=CLOSED))
+    assert {tree.settle().state("team"), tree.state("child")} == {CLOSED}
+    tree.world.add(queue("root"))
+    assert {tree.settle().state("team"), tree.state("child")} == {OPEN}
+
+
+def test_whoever_waits_because_of_the_parent_starts_when_it_opens() -> None:
+    tree = Tree().say("team", CLOSED)
+    tree.world.add(gang("g", 1, queue="child")).settle()
+    assert tree.world.reason("g") is Reason.QUEUE_NOT_OPEN
+    tree.world.add(queue("team", spec_state=OPEN)).settle()
+    assert tree.world.verdict("g") is Verdict.STARTING
+
+
+def test_a_parent_that_is_gone_shuts_nobody() -> None:
+    tree = Tree().say("team", CLOSED)
+    tree.world.ledger.drop_queue("team")
+    del tree.records["team"]
+    assert tree.settle().state("child") == OPEN
+
+
+def test_queues_in_a_ring_do_not_hang() -> None:
+    world = World(queue("a", parent="b"), queue("b", parent="a"), queue("c", parent="c", spec_state=CLOSED))
+    states = {name: each.state for name, each in world.settle().decisions.queues.items()}
+    assert (states["a"], states["b"], states["c"]) == (OPEN, OPEN, CLOSED)
+
+
+WORDS = st.sampled_from(["", OPEN, CLOSED, CLOSING, UNKNOWN, "Ajar"])
+NAMES = st.sampled_from(["a", "b", "c", "root", ""])
+RECORDS = st.builds(
+    QueueRecord, st.just("?"), spec_state=WORDS, status_state=WORDS, parent=NAMES, marked=st.booleans()
+)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(("a", "b", "c", "root"), RECORDS)))
+def test_marks_and_states_come_to_rest(records: dict[str, QueueRecord]) -> None:
+    """Whatever is there: each write is made once, and then nothing is left to write."""
+    for _ in range(4 * len(records)):
+        if (after := {name: _written(name, records) for name in records}) == records:
+            return
+        records = after
+    raise AssertionError("never settles")
+
+
+def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
+    now, below = records[name], bool(shut_parent(name, records))
+    match mark_of(now, below):
+        case Mark.KEEP:
+            return replace(now, status_state=str(state_of(wish(now), False, now.marked and below)))
+        case mark:
+            return replace(now, marked=mark is Mark.PUT)
+
+
+# ---- groups of a queue that is gone
+
+
+def orphans(world: World) -> list[str]:
+    return [each.name for each in world.settle().decisions.orphans]
+
+
+def test_a_queue_that_vanishes_takes_its_groups_with_it() -> None:
+    world = World(nodes("a"), queue("q"), group("g", 1, "q", queue_uid="uid-q"), pod("g-0", "g"))
+    assert orphans(world) == []
+    world.ledger.drop_queue("q")
+    assert orphans(world) == ["g"]
+
+
+def test_a_group_that_came_before_its_queue_waits() -> None:
+    world = World(nodes("a"), group("g", 1, "q"), pod("g-0", "g"))
+    assert orphans(world) == []
+    assert world.reason("g") is Reason.QUEUE_NOT_FOUND
+
+
+def test_a_queue_that_is_made_anew_is_another() -> None:
+    world = World(nodes("a"), queue("q", uid="new"), group("old", 1, "q", queue_uid="uid-q"))
+    assert orphans(world.add(group("young", 1, "q", queue_uid="new"))) == ["old"]
+
+
+def test_a_group_that_is_gone_is_no_orphan() -> None:
+    world = World(nodes("a"), group("g", 1, "q", queue_uid="uid-q"))
+    (orphan,) = world.settle().decisions.orphans
+    assert (orphan.namespace, orphan.uid, orphan.queue) == ("team", "uid-g", "q")
+    world.ledger.drop_group(world.decision("g").key)
+    assert orphans(world) == []
