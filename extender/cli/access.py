@@ -1,4 +1,4 @@
-"""Which cluster and which namespace a command reads: kubectl's flags, the kubeconfig, and what goes wrong.
+"""Which cluster and which namespace a command is about: kubectl's flags, the kubeconfig, and what goes wrong.
 
 What cannot be read ends the command with status 1 and a sentence; a flag that names nothing, with status 2.
 """
@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from extender.cli.faults import in_words
+
 if TYPE_CHECKING:
-    from extender.kube.errors import ApiError
+    from extender.kube.connection import Connection
+    from extender.kube.editor import Editor
     from extender.kube.reader import Reader
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,9 +35,11 @@ class Flags(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A cluster to read from, and a namespace of it; empty means all of them."""
+    """A cluster, and a namespace of it; empty means all of them."""
 
     reader: "Reader"
+    editor: "Editor"
+    connection: "Connection"
     namespace: str
 
 
@@ -56,6 +61,7 @@ def all_namespaces_flag(command: F) -> F:
 @contextmanager
 def opened(flags: Flags) -> Iterator[Place]:
     from extender.kube.connection import Connection
+    from extender.kube.editor import Editor
     from extender.kube.errors import ApiError, NoConfiguration
     from extender.kube.reader import Reader
 
@@ -66,7 +72,7 @@ def opened(flags: Flags) -> Iterator[Place]:
     except NoConfiguration as fault:
         raise (click.UsageError(f"--kubeconfig: {fault}") if flags.kubeconfig else _failed(fault)) from fault
     try:
-        yield Place(Reader(connection), namespace)
+        yield Place(Reader(connection), Editor(connection), connection, namespace)
     except ApiError as fault:
         raise click.ClickException(in_words(fault)) from fault
     finally:
@@ -89,21 +95,3 @@ def _own_namespace(flags: Flags) -> str:
     from extender.kube.endpoint import own_namespace
 
     return own_namespace(flags.kubeconfig, flags.context)
-
-
-def in_words(fault: "ApiError") -> str:
-    """An error as somebody reads it who only wanted to look at something."""
-    from extender.kube.errors import Ambiguous, Forbidden, Refused, Unauthorized, Unreachable
-
-    match fault:
-        case Unauthorized():
-            return "the API server does not accept the credentials of the kubeconfig; log in again"
-        case Forbidden():
-            return f"not allowed: {fault.message}"
-        case Refused():
-            return f"the API server refuses: {fault.message or fault}"
-        case Unreachable():
-            return f"the API server cannot be reached: {fault}"
-        case Ambiguous():
-            return f"the API server gave no usable answer: {fault}"
-    return str(fault)

@@ -87,6 +87,20 @@ def _tidy(obj: Json) -> Json:
 # ---- text
 
 
+def fields(rows: Iterable[tuple[str, object]]) -> str:
+    """`Weight:  2`, the values below each other."""
+    written = [(f"{title}:", str(value)) for title, value in rows]
+    widest = max(len(title) for title, _ in written)
+    return "\n".join(f"{title:<{widest}}  {value}" for title, value in written)
+
+
+def section(heading: str, lines: Sequence[str], indent: str = "  ") -> str:
+    """Lines under a heading; nothing where there are no lines."""
+    return (
+        "\n".join([click.style(heading, dim=True), *(f"{indent}{each}" for each in lines)]) if lines else ""
+    )
+
+
 def width() -> int:
     if not sys.stdout.isatty():
         return _USUAL

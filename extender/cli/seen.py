@@ -26,6 +26,7 @@ class QueueTold(Wire, frozen=True):
     completed: int = 0
     failed: int = 0
     aborted: int = 0
+    conditions: list[Condition] | None = None
 
 
 class QueueSeen(Wire, frozen=True):

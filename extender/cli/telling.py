@@ -33,8 +33,17 @@ _COLOURS = {
 
 
 def told(answer: Answer) -> str:
-    """Paragraphs, those with nothing to say left out."""
-    parts = (
+    return joined(*paragraphs(answer))
+
+
+def joined(*parts: str) -> str:
+    """Paragraphs as one text, those with nothing to say left out."""
+    return "\n\n".join(filter(None, parts))
+
+
+def paragraphs(answer: Answer) -> list[str]:
+    """The first says what it is about, the second how it stands."""
+    parts: Sequence[Iterable[str]] = (
         [folded(_who(answer))],
         _verdict(answer),
         _members(answer),
@@ -44,7 +53,7 @@ def told(answer: Answer) -> str:
         _list("What helps:", answer.remedies),
         [folded(note) for note in dict.fromkeys(answer.notes)],
     )
-    return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
+    return ["\n".join(lines) for part in parts if (lines := list(part))]
 
 
 def _who(answer: Answer) -> str:
@@ -78,12 +87,15 @@ def _queue(answer: Answer) -> Iterator[str]:
         yield folded(f"Queue {queue.name}: {queue.state}{uses}")
     groups = f"{queue.pending} wait, {queue.inqueue} start, {queue.running} run"
     yield folded(f"Weight {queue.weight}; of its groups {groups}", _INDENT)
-    rows = [_figures(queue, name) for name in _resources(queue)]
-    if rows:
-        yield from (f"{_INDENT}{line}" for line in table(("RESOURCE", "USES", "DESERVES", "AT MOST"), rows))
+    yield from (f"{_INDENT}{line}" for line in resource_rows(queue))
 
 
-def _resources(queue: QueuePart) -> list[str]:
+def resource_rows(queue: QueuePart) -> list[str]:
+    rows = [_figures(queue, name) for name in resources_of(queue)]
+    return table(("RESOURCE", "USES", "DESERVES", "AT MOST"), rows) if rows else []
+
+
+def resources_of(queue: QueuePart) -> list[str]:
     """Those of which there is something to say."""
     figures = [*queue.allocated.items(), *queue.deserved.items()]
     moving = {name for name, each in figures if number(name, each)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from extender.cli.access import Flags, Place, access_flags, opened
+from extender.cli.completing import complete_target
 from extender.cli.output import echo, output_flag, show_document
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def _target(_context: click.Context, _parameter: click.Parameter, value: str) ->
 
 
 @click.command()
-@click.argument("target", callback=_target, metavar="POD|podgroup/NAME|queue/NAME")
+@click.argument(
+    "target", callback=_target, metavar="POD|podgroup/NAME|queue/NAME", shell_complete=complete_target
+)
 @output_flag(("text", "json", "yaml"), "text")
 @access_flags
 def why(target: Target, output: str, **flags: Any) -> None:
@@ -71,7 +74,7 @@ def answered(place: Place, target: Target) -> "Answer":
     from extender.cli.seen import GroupSeen, QueueSeen
     from extender.kube.resources import POD_GROUPS, PODS, QUEUES
 
-    evidence = Evidence(*place)
+    evidence = Evidence(place.reader, place.namespace)
     match target.kind:
         case "pod":
             return answer_for_pod(evidence, fetch(place.reader, PODS, place.namespace, target.name, Pod))

@@ -27,14 +27,19 @@ class Reader:
     def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
         return self._read(resource.path(namespace, name), kind, {})
 
-    def list(self, resource: Resource, namespace: str, kind: type[T]) -> list[T]:
-        """All of a namespace, or of all of them where that is empty."""
+    def list(
+        self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
+    ) -> list[T]:
+        """All of a namespace, or of all of them where that is empty; `fields` and `labels` are selectors."""
+        chosen = {"fieldSelector": fields, "labelSelector": labels}
         form: Any = Page
         items: list[T] = []
         after = ""
         while True:
-            query = {"limit": str(_PAGE), **({"continue": after} if after else {})}
-            page: Page[T] = self._read(resource.path(namespace), form[kind], query)
+            query = {"limit": str(_PAGE), "continue": after, **chosen}
+            page: Page[T] = self._read(
+                resource.path(namespace), form[kind], {name: value for name, value in query.items() if value}
+            )
             items += page.items or ()
             after = page.metadata.continue_
             if not after:

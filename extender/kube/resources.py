@@ -21,6 +21,7 @@ class Resource:
 PODS = Resource("/api/v1", "pods")
 NODES = Resource("/api/v1", "nodes")
 NAMESPACES = Resource("/api/v1", "namespaces")
+EVENTS = Resource("/api/v1", "events")
 LEASES = Resource("/apis/coordination.k8s.io/v1", "leases")
 PRIORITY_CLASSES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses")
 QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues")

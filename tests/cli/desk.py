@@ -23,16 +23,54 @@ def ago(**spans: float) -> str:
 
 
 class Guarded(Store):
-    """Lists that are locked are refused, as RBAC would: (plural, namespace), the latter empty for all."""
+    """Lists that are locked are refused, as RBAC would: (plural, namespace), the latter empty for all.
+
+    Who writes an object of a kind in `refusing` is refused.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.locked: set[tuple[str, str]] = set()
+        self.refusing: dict[Kind, Refusal] = {}
+        self.keeps_queues = False  # as Muster's queue controller does, at once
+
+    def put(self, kind: Kind, obj: Json) -> Json:
+        self._refuse(kind)
+        made = super().put(kind, obj)
+        self._keep(kind)
+        return made
+
+    def remove(self, kind: Kind, key: tuple[str, str]) -> Json:
+        self._refuse(kind)
+        gone = super().remove(kind, key)
+        self._keep(kind)
+        return gone
+
+    def _refuse(self, kind: Kind) -> None:
+        if kind in self.refusing:
+            raise self.refusing[kind]
+
+    def _keep(self, kind: Kind) -> None:
+        if self.keeps_queues and kind in (QUEUES, POD_GROUPS):
+            for queue in self.all(QUEUES):
+                status = _status_of(queue, self.all(POD_GROUPS))
+                if status != queue.get("status"):
+                    super().put(QUEUES, {**queue, "metadata": {**queue["metadata"]}, "status": status})
 
     def listing(self, kind: Kind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
         if (kind.plural, namespace) in self.locked:
             raise Refusal(403, "Forbidden", f'{kind.qualified} is forbidden: User "you" cannot list it')
         return super().listing(kind, namespace, version)
+
+
+def _status_of(queue: Json, groups: list[Json]) -> Json:
+    """What the queue controller writes."""
+    of_queue = [each for each in groups if each["spec"].get("queue") == queue["metadata"]["name"]]
+    phases = [each["status"].get("phase", "Pending").lower() for each in of_queue]
+    closed = queue["spec"].get("state") == "Closed"
+    state = ("Closing" if of_queue else "Closed") if closed else "Open"
+    counts = {phase: phases.count(phase) for phase in ("pending", "inqueue", "running")}
+    return {**queue.get("status", {}), "state": state, **counts}
 
 
 class Desk:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tests.conformance.algebra import check_operator
 from tests.conformance.cases import Case
+from tests.conformance.commands import check_command
 from tests.conformance.gates import check_overcommit, check_releasing
 from tests.conformance.lifecycle import check_handler, check_state, check_sync
 from tests.conformance.session import check_cycles, check_session
@@ -16,6 +17,7 @@ from tests.conformance.verdicts import NoCounterpart, Outcome, Result
 
 Check = Callable[[Case], Iterator[str]]
 CHECKS: dict[str, Check] = {
+    "cli": check_command,
     "deserved": check_deserved,
     "queue.share": check_share,
     "queue.state": check_state,

@@ -48,3 +48,10 @@ def oversells(case: Case) -> bool:
 def _factor(case: Case) -> float:
     given = float(case.input.get("factorArgument") or 0)
     return given if given >= 1 else _DEFAULT_FACTOR
+
+
+def shows_what_is_not_written(case: Case) -> bool:
+    """Whether a row is to show nothing, or 0, where a queue says nothing of its weight, parent and state."""
+    if (case.kind, case.input.get("command")) != ("cli", "list"):
+        return False
+    return any(not {"weight", "state", "parent"} <= queue.keys() for queue in case.input["queues"])

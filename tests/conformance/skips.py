@@ -26,7 +26,6 @@ _NOT_BUILT = {
     "admission.podgroup.mutate": "admission is not built yet",
     "admission.job": "admission is not built yet",
     "admission.pod": "admission is not built yet",
-    "cli": "the queue commands are not built yet",
 }
 _ACTIONS = ("enqueue", "allocate", "backfill", "reclaim", "preempt", "shuffle", "gangpreempt", "gangreclaim")
 
@@ -96,6 +95,10 @@ SKIPS = (
         other_needs.shares_nothing,
     ),
     Skip("DESIGN §3: a closed queue with groups left is Closing", lifecycle.keeps_closed_with_groups),
+    Skip(
+        "DESIGN §3: a queue without a state counts as Open, and without a weight has that of the schema, 1",
+        other_needs.shows_what_is_not_written,
+    ),
     Skip("DESIGN §6: overselling is a factor of queues, not built yet", other_needs.oversells),
 )
 

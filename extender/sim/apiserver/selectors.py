@@ -11,7 +11,10 @@ Test = Callable[[Json], bool]
 _SET = re.compile(r"(?P<key>[^\s!=(),]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^\s!=(),]+)\s*(?P<operator>!=|==|=)\s*(?P<value>[^\s=(),]*)")
 _BARE = re.compile(r"(?P<no>!?)\s*(?P<key>[^\s!=(),]+)")
-_FIELDS = ("metadata.name", "metadata.namespace", "spec.nodeName", "spec.schedulerName", "status.phase")
+_FIELDS = (
+    *("metadata.name", "metadata.namespace", "spec.nodeName", "spec.schedulerName", "status.phase"),
+    *("involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"),
+)
 
 
 def selecting(labels: str, fields: str) -> Test:

@@ -1,12 +1,12 @@
-"""`muster queue`: what queues there are, and what each of them holds and deserves."""
+"""`muster queue list` and `get`: what queues there are, and what each of them holds and deserves."""
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from extender.cli.access import Flags, access_flags, opened
 from extender.cli.output import LISTS, Json, echo, output_flag, show_objects, table
+from extender.cli.queues.naming import several_names, the_names
 
 if TYPE_CHECKING:
     from extender.cli.seen import QueueSeen
@@ -15,12 +15,7 @@ _HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "PENDING", "INQUEUE", "RUNNING", "A
 _WIDE = ("PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY")
 
 
-@click.group()
-def queue() -> None:
-    """Show queues (alias: q)."""
-
-
-@queue.command("list")
+@click.command("list")
 @output_flag(LISTS, "table")
 @access_flags
 def list_queues(output: str, **flags: Any) -> None:
@@ -28,17 +23,13 @@ def list_queues(output: str, **flags: Any) -> None:
     _show((), output, Flags(**flags))
 
 
-@queue.command("get")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.command("get")
+@several_names
 @output_flag(LISTS, "table")
 @access_flags
-def get_queues(names: tuple[str, ...], output: str, **flags: Any) -> None:
+def get_queues(names: tuple[str, ...], named: str | None, output: str, **flags: Any) -> None:
     """Show the queues of these names, or all. -n is accepted and changes nothing."""
-    _show(names, output, Flags(**flags))
-
-
-q = copy.copy(queue)
-q.name, q.hidden = "q", True
+    _show(the_names(names, named) if names or named is not None else (), output, Flags(**flags))
 
 
 def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:

@@ -1,11 +1,11 @@
-"""`muster podgroup`: what groups there are, which of them wait, and for which reason."""
+"""`muster podgroup list` and `get`: what groups there are, which of them wait, and for which reason."""
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from extender.cli.access import Flags, Place, access_flags, all_namespaces_flag, opened
+from extender.cli.completing import complete_group
 from extender.cli.output import LISTS, Json, echo, output_flag, show_objects, table
 
 if TYPE_CHECKING:
@@ -16,12 +16,7 @@ _HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "REASON", "AGE")
 _WIDE = ("RUNNING", "SUCCEEDED", "FAILED", "MESSAGE")
 
 
-@click.group()
-def podgroup() -> None:
-    """Show groups of pods (alias: pg)."""
-
-
-@podgroup.command("list")
+@click.command("list")
 @output_flag(LISTS, "table")
 @all_namespaces_flag
 @access_flags
@@ -30,18 +25,14 @@ def list_groups(output: str, **flags: Any) -> None:
     _show((), output, Flags(**flags))
 
 
-@podgroup.command("get")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.command("get")
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_group)
 @output_flag(LISTS, "table")
 @all_namespaces_flag
 @access_flags
 def get_groups(names: tuple[str, ...], output: str, **flags: Any) -> None:
     """Show the groups of these names, or all of a namespace."""
     _show(names, output, Flags(**flags))
-
-
-pg = copy.copy(podgroup)
-pg.name, pg.hidden = "pg", True
 
 
 def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
@@ -68,7 +59,7 @@ def _show_table(place: Place, found: list[Json], wide: bool) -> None:
         where = f" in namespace {place.namespace}" if place.namespace else ""
         click.echo(f"No podgroups found{where}", err=True)
         return
-    evidence = Evidence(*place)
+    evidence = Evidence(place.reader, place.namespace)
     head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
     seen = (msgspec.convert(each, GroupSeen) for each in found)
     rows = [_row(each, evidence, wide)[bool(place.namespace) :] for each in seen]

@@ -1,0 +1,39 @@
+"""`muster queue delete`: a queue that is Closed goes at once; with --cascade it is emptied first."""
+
+from typing import Any
+
+import click
+
+from extender.cli.access import Flags, access_flags, opened
+from extender.cli.queues.dryness import dry_run_flag
+from extender.cli.queues.naming import several_names, the_names
+from extender.cli.queues.patience import Patience, patience_flag
+
+
+@click.command("delete")
+@several_names
+@click.option("--cascade", is_flag=True, help="Close it and delete its groups first.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is gone.")
+@patience_flag("0")
+@dry_run_flag
+@access_flags
+def delete_queue(
+    names: tuple[str, ...],
+    named: str | None,
+    cascade: bool,
+    wait: bool,
+    patience: Patience,
+    dry_run: str,
+    **flags: Any,
+) -> None:
+    """Delete queues that are Closed.
+
+    With --cascade each is closed first, its groups are deleted, and it goes when the last of them has gone.
+    Pods are left alone: end what owns them.
+    """
+    found = the_names(names, named)
+    with opened(Flags(**flags)) as place:
+        from extender.cli.queues.removal import Removal
+
+        for name in found:
+            Removal(place, name, patience, dry_run).run(cascade, wait)

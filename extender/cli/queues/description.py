@@ -1,0 +1,105 @@
+"""All about one queue, in paragraphs: what it is, what it uses, who is in it and what blocks whom."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from extender.api.keys import SCHEDULED
+from extender.cli.access import Place
+from extender.cli.answer import Other, QueuePart, queue_part
+from extender.cli.bars import bars
+from extender.cli.evidence import Evidence
+from extender.cli.fetching import fetch
+from extender.cli.happened import conditions, events
+from extender.cli.holders import holders, waits
+from extender.cli.output import Json, fields, folded, section
+from extender.cli.queue_answer import answer_for_queue
+from extender.cli.seen import NOTHING, GroupSeen, QueueSeen, age, amounts
+from extender.cli.telling import joined, paragraphs, resource_rows
+from extender.kube.resources import QUEUES
+
+_MOST = 10  # groups of one verdict that are named
+_INDENT = "  "
+_HEADINGS: Mapping[str, str] = {
+    "Pending": "Groups that wait",
+    "Inqueue": "Groups that start",
+    "Running": "Groups that run",
+    "Completed": "Groups that have ended",
+    "Unknown": "Groups that are unclear",
+}
+
+
+def description(place: Place, name: str) -> str:
+    found = fetch(place.reader, QUEUES, "", name, Json)
+    queue = msgspec.convert(found, QueueSeen)
+    evidence = Evidence(place.reader, "")
+    answer = answer_for_queue(evidence, queue)
+    bare = msgspec.structs.replace(answer, queue=None, waiting=[])
+    who, verdict, *rest = paragraphs(bare)
+    return joined(
+        who,
+        fields(_spec(found, queue)),
+        verdict,
+        section("Shares:", _shares(queue_part(queue))),
+        *_groups(evidence, name),
+        *rest,
+        section("Conditions:", conditions(queue.status.conditions)),
+        section("Events:", events(place.reader, "Queue", "", name)),
+    )
+
+
+def _spec(found: Json, queue: QueueSeen) -> Iterator[tuple[str, object]]:
+    spec = found.get("spec") or {}
+    yield "Weight", queue.spec.weight
+    yield "Priority", queue.spec.priority
+    yield "Parent", queue.spec.parent or NOTHING
+    yield "Order", queue.spec.dequeue_strategy or "traverse"
+    yield "Reclaimable", _yes(spec.get("reclaimable") is not False)
+    yield "Restricted", _yes(spec.get("restricted") is True)
+    for title, written in (("Deserved", "deserved"), ("Capability", "capability")):
+        if spec.get(written):
+            yield title, amounts(spec[written])
+    if queue.spec.guarantee and queue.spec.guarantee.resource:
+        yield "Guarantee", amounts(queue.spec.guarantee.resource)
+    yield "Age", age(queue.metadata.creation_timestamp)
+
+
+def _yes(truth: bool) -> str:
+    return "yes" if truth else "no"
+
+
+def _shares(queue: QueuePart) -> list[str]:
+    return bars(queue) or resource_rows(queue)
+
+
+# ---- groups
+
+
+def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
+    """A paragraph for each phase that occurs."""
+    found = [each for each in evidence.groups if evidence.queue_of(each) == queue]
+    for phase, heading in _HEADINGS.items():
+        of_phase = [each for each in found if (each.status.phase or "Pending") == phase]
+        lines = [line for each in of_phase[:_MOST] for line in _group(evidence, each, phase)]
+        more = len(of_phase) - _MOST
+        lines += [f"{_INDENT}and {more} more"] if more > 0 else []
+        yield section(f"{heading} ({len(of_phase)}):", lines, indent="")
+
+
+def _group(evidence: Evidence, group: GroupSeen, phase: str) -> Iterator[str]:
+    said = waits(group).removeprefix("waits: ") if phase == "Pending" else _stands(group)
+    yield folded(f"podgroup/{group.key}: {said}", _INDENT, hanging=_INDENT)
+    if phase == "Pending" and (condition := group.scheduled):
+        others = [_name(each) for each in holders(evidence, group, condition.reason)]
+        if others:
+            yield folded(f"behind {', '.join(others)}", _INDENT * 2, hanging=_INDENT)
+
+
+def _stands(group: GroupSeen) -> str:
+    since = next((each for each in group.status.conditions or () if each.type == SCHEDULED), None)
+    needs = f"needs {group.spec.min_member}"
+    return f"{needs}, for {age(since.last_transition_time)}" if since else needs
+
+
+def _name(other: Other) -> str:
+    return "/".join(filter(None, (other.kind.lower(), other.namespace, other.name)))

@@ -1,0 +1,116 @@
+"""The steps of taking a queue away.
+
+Muster's admission refuses the deletion of a queue that is not Closed. The same is looked at here first, so
+that the refusal says what is left, and so that --cascade does not empty a queue that cannot go anyway.
+"""
+
+from collections.abc import Iterator
+
+import click
+
+from extender.api.keys import DEFAULT_QUEUE
+from extender.cli.access import Place
+from extender.cli.fetching import fetch
+from extender.cli.output import echo
+from extender.cli.queues.dryness import CLIENT, SERVER, say
+from extender.cli.queues.patience import Patience
+from extender.cli.queues.waiting import Watched, groups_of, in_it, until
+from extender.cli.seen import GroupSeen, QueueSeen
+from extender.kube.errors import Conflict, NotFound
+from extender.kube.resources import POD_GROUPS, QUEUES
+
+_PROTECTED = (DEFAULT_QUEUE, "root")
+
+
+class Removal:
+    def __init__(self, place: Place, name: str, patience: Patience, dry_run: str) -> None:
+        self._place = place
+        self._name = name
+        self._patience = patience
+        self._dry_run = dry_run
+        self._asked: set[str] = set()  # UIDs of groups that were deleted already
+
+    def run(self, cascade: bool, wait: bool) -> None:
+        queue = fetch(self._place.reader, QUEUES, "", self._name, QueueSeen)
+        self._refuse_protected()
+        self._refuse_children()
+        if not cascade:
+            self._refuse_unless_closed(queue)
+        elif self._dry_run == "none":
+            self._empty()
+        else:
+            self._show_groups()
+        self._delete(queue, cascade)
+        if wait and self._dry_run == "none":
+            until(self._gone, self._patience, lambda: f"queue {self._name} is still there")
+
+    # ---- refusing
+
+    def _refuse_protected(self) -> None:
+        if self._name in _PROTECTED:
+            raise click.ClickException(
+                f"queue {self._name} cannot be deleted: {' and '.join(_PROTECTED)} stay"
+            )
+
+    def _refuse_children(self) -> None:
+        queues = self._place.reader.list(QUEUES, "", QueueSeen)
+        children = [each.name for each in queues if each.spec.parent == self._name]
+        if children:
+            told = f"queue {self._name} has queues below it: {', '.join(children)}"
+            raise click.ClickException(f"{told}\nDelete them first, or give them another --parent.")
+
+    def _refuse_unless_closed(self, queue: QueueSeen) -> None:
+        if queue.status.state == "Closed":
+            return
+        told = f"queue {self._name} is {in_it(queue)}; only a Closed queue can be deleted"
+        steps = f"muster queue close {self._name} --wait, or muster queue delete {self._name} --cascade"
+        raise click.ClickException(f"{told}\nTo close it: {steps}")
+
+    # ---- emptying
+
+    def _empty(self) -> None:
+        self._place.editor.patch(QUEUES, "", self._name, {"spec": {"state": "Closed"}})
+        watched = Watched(self._place, self._name)
+        watched.wait(self._patience, "Closing", "Closed")
+        until(lambda: self._emptied(watched), self._patience, watched.left)
+
+    def _emptied(self, watched: Watched) -> QueueSeen | None:
+        """Its Closed self; else what came to it meanwhile is deleted, too."""
+        for group in self._new():
+            self._delete_group(group)
+        return watched.state("Closed")
+
+    def _new(self) -> Iterator[GroupSeen]:
+        groups = groups_of(self._place, self._name)
+        return (each for each in groups if each.metadata.uid not in self._asked)
+
+    def _delete_group(self, group: GroupSeen) -> None:
+        self._asked.add(group.metadata.uid)
+        try:
+            self._place.editor.delete(POD_GROUPS, group.namespace, group.name, group.metadata.uid)
+        except (NotFound, Conflict):
+            return  # gone meanwhile
+        self._say_group(group, "deleted")
+
+    def _show_groups(self) -> None:
+        for group in groups_of(self._place, self._name):
+            self._say_group(group, "would be deleted")
+
+    def _say_group(self, group: GroupSeen, done: str) -> None:
+        echo(f"podgroup.scheduling.volcano.sh/{group.name} {done} (namespace {group.namespace})")
+
+    # ---- the queue itself
+
+    def _delete(self, queue: QueueSeen, cascade: bool) -> None:
+        """The server is not asked whether it would delete what --cascade would have closed before."""
+        dry = self._dry_run == SERVER
+        if self._dry_run != CLIENT and not (dry and cascade):
+            self._place.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
+        say(self._name, "deleted", self._dry_run)
+
+    def _gone(self) -> bool | None:
+        try:
+            self._place.reader.get(QUEUES, "", self._name, QueueSeen)
+        except NotFound:
+            return True
+        return None

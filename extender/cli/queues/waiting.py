@@ -1,0 +1,104 @@
+"""Waiting until a queue is as it was asked to be, and telling meanwhile what is left in it.
+
+Progress goes to stderr: what a command did is all that it prints on stdout.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from extender.cli.access import Place
+from extender.cli.evidence import Evidence
+from extender.cli.fetching import fetch
+from extender.cli.queues.patience import Patience
+from extender.cli.seen import GroupSeen, QueueSeen
+from extender.kube.resources import QUEUES
+
+T = TypeVar("T")
+
+PACE = 0.5  # seconds between two looks
+_SILENCE = 15.0  # seconds without any state after which it is likely that nobody is there to write one
+_NAMED = 6
+
+clock: Callable[[], float] = time.monotonic
+pause: Callable[[float], Any] = time.sleep
+
+
+def until(look: Callable[[], T | None], patience: Patience, left: Callable[[], str]) -> T:
+    """What `look` finds. When patience ends, so does the command, with what is `left`."""
+    deadline = clock() + patience.seconds
+    while (found := look()) is None:
+        if patience.seconds and clock() >= deadline:
+            raise click.ClickException(f"--timeout: {patience.said} are over: {left()}")
+        pause(PACE)
+    return found
+
+
+class Watched:
+    """One queue, looked at again and again; each change of what is left in it is a line."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._said = ""
+        self._began = clock()
+
+    def state(self, *wanted: str) -> QueueSeen | None:
+        """The queue once its status says one of `wanted`."""
+        queue = fetch(self._place.reader, QUEUES, "", self._name, QueueSeen)
+        if queue.status.state in wanted:
+            return queue
+        self._tell(f"{self._name}: {self._progress(queue)}")
+        return None
+
+    def wait(self, patience: Patience, *wanted: str) -> QueueSeen:
+        return until(lambda: self.state(*wanted), patience, self.left)
+
+    def left(self) -> str:
+        """What is in it, by name where that may be known."""
+        queue = fetch(self._place.reader, QUEUES, "", self._name, QueueSeen)
+        groups = [f"podgroup/{each.key}" for each in groups_of(self._place, self._name)]
+        more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+        names = f": {', '.join(groups[:_NAMED])}{more}" if groups else ""
+        return f"queue {self._name} is {in_it(queue)}{names}"
+
+    def _progress(self, queue: QueueSeen) -> str:
+        if queue.status.state in ("Closing", "Closed") or clock() - self._began < _SILENCE:
+            return in_it(queue)
+        return f"{in_it(queue)}; nothing has changed yet, does Muster run? muster check tells"
+
+    def _tell(self, line: str) -> None:
+        if line != self._said:
+            self._said = line
+            click.echo(line, err=True)
+
+
+def in_it(queue: QueueSeen) -> str:
+    """`Closing, 3 groups left: 1 waits, 2 run`."""
+    told = queue.status
+    counts = {
+        "waits": told.pending,
+        "starts": told.inqueue,
+        "runs": told.running,
+        "has ended": told.completed + told.failed + told.aborted,
+        "is unclear": told.unknown,
+    }
+    total = sum(counts.values())
+    parts = ", ".join(f"{count} {words(verb, count)}" for verb, count in counts.items() if count)
+    groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
+    return f"{queue.state}{groups}"
+
+
+_OF_MANY = {"has ended": "have ended", "is unclear": "are unclear"}
+
+
+def words(verb: str, count: int) -> str:
+    return verb if count == 1 else _OF_MANY.get(verb, verb.removesuffix("s"))
+
+
+def groups_of(place: Place, queue: str) -> list[GroupSeen]:
+    """Of all namespaces where that is allowed."""
+    evidence = Evidence(place.reader, "")
+    return [each for each in evidence.groups if evidence.queue_of(each) == queue]

@@ -1,0 +1,350 @@
+"""`muster queue create|update|open|close|operate|delete`, over HTTP, as people type them."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.cli.queues import waiting
+from extender.sim.apiserver.kinds import POD_GROUPS, QUEUES, Json
+from extender.sim.apiserver.refusals import Refusal
+from tests.cli.desk import Desk
+
+Q = "queue.scheduling.volcano.sh"
+G = "podgroup.scheduling.volcano.sh"
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    """research with two groups, and somebody who keeps the states of queues."""
+    desk.store.keeps_queues = True
+    desk.queue("research", {"weight": 3, "capability": {"cpu": "16", "memory": "64Gi"}})
+    desk.queue("idle")
+    desk.group("fit", "Running", "Running", queue="research")
+    desk.group("sweep", queue="research", namespace="other")
+    return desk
+
+
+def queue(desk: Desk, name: str) -> Json:
+    found = desk.store.get(QUEUES, "", name)
+    assert found is not None, f"no queue {name}"
+    return found
+
+
+def spec(desk: Desk, name: str) -> Any:
+    return queue(desk, name)["spec"]
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """What happens, one after the other, while a command waits; a pause is a minute, and takes no time."""
+    steps: list[Callable[[], object]] = []
+    now = [0.0]
+
+    def pause(_seconds: float) -> None:
+        now[0] += 60
+        if steps:
+            steps.pop(0)()
+
+    monkeypatch.setattr(waiting, "pause", pause)
+    monkeypatch.setattr(waiting, "clock", lambda: now[0])
+    return steps.append
+
+
+# ---- create
+
+
+def test_a_queue_is_created_with_what_the_flags_say(desk: Desk) -> None:
+    flags = (
+        *("--weight", "4", "--capability", "cpu=16,memory=64Gi", "--deserved", "cpu=8", "--parent", "root"),
+        *("--guarantee", "cpu=2", "--priority", "5", "--reclaimable", "false", "--restricted", "true"),
+        *("--dequeue-strategy", "fifo", "--state", "Closed"),
+    )
+    assert desk.says("queue", "create", "research", *flags) == f"{Q}/research created\n"
+    assert spec(desk, "research") == {
+        "weight": 4,
+        "capability": {"cpu": "16", "memory": "64Gi"},
+        "deserved": {"cpu": "8"},
+        "guarantee": {"resource": {"cpu": "2"}},
+        "parent": "root",
+        "priority": 5,
+        "reclaimable": False,
+        "restricted": True,
+        "dequeueStrategy": "fifo",
+        "state": "Closed",
+    }
+
+
+def test_without_flags_the_server_fills_in_the_rest(desk: Desk) -> None:
+    assert desk.says("q", "create", "plain", "-n", "x") == f"{Q}/plain created\n"
+    assert spec(desk, "plain") == {}
+
+
+def test_vcctls_flags_say_the_same(desk: Desk) -> None:
+    assert desk.says("queue", "create", "--name", "a", "--weight=2", "--state=Open") == f"{Q}/a created\n"
+    assert spec(desk, "a") == {"weight": 2, "state": "Open"}
+
+
+@pytest.mark.parametrize(("run", "said"), [("client", "(dry run)"), ("server", "(server dry run)")])
+def test_a_dry_run_creates_nothing(desk: Desk, run: str, said: str) -> None:
+    assert desk.says("queue", "create", "a", f"--dry-run={run}") == f"{Q}/a created {said}\n"
+    made = yaml.safe_load(desk.says("queue", "create", "a", "-w", "2", f"--dry-run={run}", "-o", "yaml"))
+    assert (made["kind"], made["metadata"]["name"], made["spec"]) == ("Queue", "a", {"weight": 2})
+    assert desk.store.get(QUEUES, "", "a") is None
+
+
+def test_the_object_can_be_printed(desk: Desk) -> None:
+    made = json.loads(desk.says("queue", "create", "a", "-o", "json"))
+    assert made["metadata"]["uid"]
+    assert desk.says("queue", "create", "b", "-o", "name") == f"{Q}/b\n"
+
+
+def test_a_queue_that_is_there_already(town: Desk) -> None:
+    told = town.refuses("queue", "create", "idle")
+    assert told == 'Error: queues.scheduling.volcano.sh "idle" already exists'
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("a", "--weight", "0"), "Invalid value for '-w' / '--weight': 0 is not in the range 1<=x<=65535."),
+        (("a", "--weight", "many"), "'many' is not a valid integer range."),
+        (("a", "--capability", "cpu"), "'--capability': got 'cpu'; allowed is NAME=QUANTITY with commas"),
+        (("a", "--capability", "cpu=-1"), "'--capability': got 'cpu=-1'; allowed is NAME=QUANTITY"),
+        (("a", "--deserved", "cpu=8Q"), "'--deserved': got 'cpu=8Q'; allowed is NAME=QUANTITY"),
+        (("a", "--guarantee", "cpu-"), "--guarantee: got NAME-; allowed in a new queue is NAME=QUANTITY"),
+        (("a", "--state", "Closing"), "'Closing' is not one of 'Open', 'Closed'"),
+        (("a", "--reclaimable", "no"), "'no' is not one of 'true', 'false'."),
+        (("a", "--dequeue-strategy", "lifo"), "'lifo' is not one of 'traverse', 'fifo', 'priority'"),
+        (("a", "--dry-run", "maybe"), "'maybe' is not one of 'none', 'client', 'server'."),
+        (("a", "--name", "b"), "--name: got 'b' as well as NAME 'a'; allowed is one of them"),
+        ((), "NAME: got nothing; allowed is the name of a queue"),
+        (("--name", ""), "NAME: got nothing; allowed is the name of a queue"),
+    ],
+)
+def test_mistakes_are_told_with_their_flag(desk: Desk, flags: tuple[str, ...], words: str) -> None:
+    assert words in desk.refuses("queue", "create", *flags, status=2)
+
+
+# ---- update
+
+
+def test_an_update_changes_what_its_flags_name(town: Desk) -> None:
+    told = town.says(
+        "queue", "update", "research", "--weight", "5", "--capability", "cpu=32,nvidia.com/gpu=8"
+    )
+    assert told == f"{Q}/research updated\n"
+    assert spec(town, "research") == {
+        "weight": 5,
+        "capability": {"cpu": "32", "memory": "64Gi", "nvidia.com/gpu": "8"},
+    }
+
+
+@pytest.mark.parametrize("run", ["none", "client", "server"])
+def test_an_amount_is_taken_away(town: Desk, run: str) -> None:
+    words = ("queue", "update", "research", "--capability", "cpu-", f"--dry-run={run}", "-o", "json")
+    assert json.loads(town.says(*words))["spec"]["capability"] == {"memory": "64Gi"}
+    assert ("cpu" in spec(town, "research")["capability"]) == (run != "none")
+
+
+def test_an_update_of_nothing(town: Desk) -> None:
+    told = town.refuses("queue", "update", "research", status=2)
+    assert told.startswith("Error: nothing to change; allowed is at least one of --weight, --capability, ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("update", "-w", "2"), ("open",), ("close",), ("delete",), ("describe",), ("operate", "-a", "open")],
+)
+def test_a_queue_that_is_not_there(town: Desk, command: tuple[str, ...]) -> None:
+    told = town.refuses("queue", command[0], "reserch", *command[1:])
+    assert told == "Error: queue 'reserch' not found; there are: research, idle"
+
+
+# ---- open and close
+
+
+def test_closing_tells_what_is_left(town: Desk) -> None:
+    assert town.says("queue", "close", "research", "idle") == (
+        f"{Q}/research closing, 2 groups left: 1 waits, 1 runs\n{Q}/idle closed\n"
+    )
+    assert queue(town, "research")["status"]["state"] == "Closing"
+    assert town.says("queue", "open", "--name", "research") == f"{Q}/research opened\n"
+    assert queue(town, "research")["status"]["state"] == "Open"
+
+
+def test_closing_waits_for_the_last_group(
+    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
+) -> None:
+    meanwhile(lambda: town.store.remove(POD_GROUPS, ("team", "fit")))
+    meanwhile(lambda: town.store.remove(POD_GROUPS, ("other", "sweep")))
+    result = town.muster("queue", "close", "research", "--wait")
+    assert (result.exit_code, result.stdout) == (0, f"{Q}/research closed\n")
+    assert result.stderr.splitlines() == [
+        "research: Closing, 2 groups left: 1 waits, 1 runs",
+        "research: Closing, 1 group left: 1 waits",
+    ]
+
+
+def test_patience_ends_with_what_is_left(
+    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
+) -> None:
+    result = town.muster("queue", "close", "research", "--wait", "--timeout", "5m")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1] == (
+        "Error: --timeout: 5m are over: queue research is Closing, 2 groups left: 1 waits, 1 runs: "
+        "podgroup/other/sweep, podgroup/team/fit"
+    )
+
+
+def test_where_nobody_follows_it_says_whom_to_ask(
+    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
+) -> None:
+    town.store.keeps_queues = False
+    result = town.muster("queue", "close", "research", "--wait", "--timeout", "3m")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[1].endswith(
+        "nothing has changed yet, does Muster run? muster check tells"
+    )
+
+
+def test_opening_waits_until_it_is_open(town: Desk) -> None:
+    town.says("queue", "close", "idle")
+    assert town.says("queue", "open", "idle", "--wait") == f"{Q}/idle opened\n"
+
+
+def test_a_dry_run_closes_nothing(town: Desk) -> None:
+    assert town.says("queue", "close", "idle", "--dry-run=client") == f"{Q}/idle closed (dry run)\n"
+    assert town.says("queue", "close", "idle", "--dry-run=server") == f"{Q}/idle closed (server dry run)\n"
+    assert "state" not in spec(town, "idle")
+
+
+@pytest.mark.parametrize("timeout", ["5", "-1s", "soon"])
+def test_a_timeout_that_is_none(town: Desk, timeout: str) -> None:
+    words = f"'--timeout': got {timeout!r}; allowed is 0 or a duration such as 30s or 5m"
+    assert words in town.refuses("queue", "close", "idle", "--timeout", timeout, status=2)
+
+
+# ---- operate, as vcctl has it
+
+
+def test_operate_does_what_the_others_do(town: Desk) -> None:
+    assert town.says("queue", "operate", "--name", "idle", "--action", "close") == f"{Q}/idle closed\n"
+    assert town.says("queue", "operate", "--name", "idle", "--action", "open") == f"{Q}/idle opened\n"
+    told = town.says("queue", "operate", "idle", "--action", "update", "--weight", "7")
+    assert told == f"{Q}/idle updated\n"
+    assert spec(town, "idle") == {"weight": 7, "state": "Open"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((), "Error: --action: got nothing; allowed is one of open, close, update"),
+        (("--action", "drain"), "Error: --action: got 'drain'; allowed is one of open, close, update"),
+        (
+            ("--action", "update"),
+            "Error: --weight: got nothing; allowed with --action update is a number from",
+        ),
+    ],
+)
+def test_operate_needs_an_action_that_it_knows(town: Desk, flags: tuple[str, ...], words: str) -> None:
+    assert town.refuses("queue", "operate", "idle", *flags, status=2).startswith(words)
+
+
+# ---- delete
+
+
+def test_only_a_closed_queue_is_deleted(town: Desk) -> None:
+    result = town.muster("queue", "delete", "research")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines() == [
+        "Error: queue research is Open, 2 groups left: 1 waits, 1 runs; only a Closed queue can be deleted",
+        "To close it: muster queue close research --wait, or muster queue delete research --cascade",
+    ]
+    town.says("queue", "close", "idle")
+    assert town.says("queue", "delete", "idle") == f"{Q}/idle deleted\n"
+    assert town.store.get(QUEUES, "", "idle") is None
+
+
+def test_a_cascade_closes_empties_and_deletes(town: Desk) -> None:
+    town.group("elsewhere", queue="idle")
+    result = town.muster("queue", "delete", "research", "--cascade")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"{G}/sweep deleted (namespace other)",
+        f"{G}/fit deleted (namespace team)",
+        f"{Q}/research deleted",
+    ]
+    assert [each["metadata"]["name"] for each in town.store.all(POD_GROUPS)] == ["elsewhere"]
+    assert town.store.get(QUEUES, "", "research") is None
+
+
+def test_a_cascade_waits_for_groups_that_somebody_holds(
+    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
+) -> None:
+    """And deletes what came to the queue before it was closed and was seen only later."""
+    held = town.store.get(POD_GROUPS, "team", "fit")
+    assert held is not None
+    town.store.put(POD_GROUPS, {**held, "metadata": {**held["metadata"], "finalizers": ["example.com/held"]}})
+    meanwhile(lambda: town.group("late", queue="research"))
+    meanwhile(lambda: town.store.remove(POD_GROUPS, ("team", "fit")))
+    result = town.muster("queue", "delete", "research", "--cascade")
+    assert result.exit_code == 0
+    assert f"{G}/late deleted (namespace team)" in result.stdout
+    assert "research: Closing, 1 group left: 1 runs" in result.stderr
+    assert town.store.get(QUEUES, "", "research") is None
+
+
+@pytest.mark.parametrize("run", ["client", "server"])
+def test_a_dry_run_of_a_cascade_shows_what_would_go(town: Desk, run: str) -> None:
+    told = town.says("queue", "delete", "research", "--cascade", f"--dry-run={run}").splitlines()
+    assert told[:2] == [
+        f"{G}/sweep would be deleted (namespace other)",
+        f"{G}/fit would be deleted (namespace team)",
+    ]
+    assert len(town.store.all(POD_GROUPS)) == 2
+    assert "state" not in spec(town, "research")
+
+
+def test_a_queue_with_queues_below_it_stays(town: Desk) -> None:
+    town.queue("child", {"parent": "idle"})
+    result = town.muster("queue", "delete", "idle", "--cascade")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: queue idle has queues below it: child\nDelete them first")
+
+
+@pytest.mark.parametrize("name", ["default", "root"])
+def test_two_queues_are_never_deleted(town: Desk, name: str) -> None:
+    town.queue(name)
+    town.group("any", queue=name)
+    told = town.refuses("queue", "delete", name, "--cascade")
+    assert told == f"Error: queue {name} cannot be deleted: default and root stay"
+    assert town.store.get(POD_GROUPS, "team", "any") is not None
+
+
+# ---- what the API server says
+
+
+WEBHOOK = 'admission webhook "queues.kube-muster.io" denied the request: spec.x: no'
+POLICY = "x is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: close it first"
+UNREACHED = 'Internal error: failed calling webhook "q": connection refused'
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        (Refusal(403, "Forbidden", WEBHOOK), "refused: spec.x: no"),
+        (Refusal(422, "Invalid", POLICY), "refused: close it first"),
+        (Refusal(500, "InternalError", UNREACHED), f"a webhook does not answer: {UNREACHED}\nThe administr"),
+        (Refusal(403, "Forbidden", "you cannot patch queues"), "not allowed: you cannot patch queues"),
+        (Refusal(409, "Conflict", "the object has been modified"), "the object has been modified\nSomebody"),
+        (Refusal(422, "Invalid", "spec.weight: 0"), "the API server refuses: spec.weight: 0"),
+    ],
+)
+def test_refusals_are_told_in_the_servers_words(town: Desk, refusal: Refusal, words: str) -> None:
+    town.store.refusing[QUEUES] = refusal
+    result = town.muster("queue", "update", "research", "--weight", "2")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: {words}")

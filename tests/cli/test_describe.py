@@ -1,0 +1,153 @@
+"""`muster queue describe` and `muster podgroup describe`: everything about one object."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from extender.sim.apiserver.kinds import EVENTS
+from tests.cli.desk import Desk, ago
+
+NUMBERS = "cpu: 8 needed, 2 left on suitable nodes"
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    """sweep waits in research behind fit, which runs; reports is above its share."""
+    closed = {"type": "Closed", "status": "False", "reason": "Opened", "lastTransitionTime": ago(days=3)}
+    held = {"allocated": {"cpu": "4", "pods": "2"}, "deserved": {"cpu": "6", "memory": "0"}, "share": 0.667}
+    spec = {
+        "weight": 2,
+        "capability": {"cpu": "16"},
+        "guarantee": {"resource": {"cpu": "1"}},
+        "parent": "root",
+    }
+    desk.queue("research", spec, state="Open", **held, pending=1, running=1, conditions=[closed])
+    desk.queue("reports", state="Open", allocated={"cpu": "6"}, deserved={"cpu": "4"}, share=1.5)
+    desk.gang("fit", 2, node="n0", phase="Running", reason="Running", queue="research")
+    desk.gang("sweep", 4, message=NUMBERS, queue="research", days=10)
+    return desk
+
+
+def event(desk: Desk, name: str, kind: str, of: str, namespace: str, **rest: object) -> None:
+    meta = {"name": name, "namespace": namespace}
+    about = {"kind": kind, "name": of}
+    desk._put(EVENTS, meta, {"involvedObject": about, **rest})
+
+
+def part(text: str, heading: str) -> list[str]:
+    """The lines below a heading."""
+    (found,) = [each for each in text.split("\n\n") if each.startswith(heading)]
+    return found.splitlines()[1:]
+
+
+def test_a_queue_with_its_groups_and_what_blocks_them(town: Desk) -> None:
+    told = town.says("queue", "describe", "research")
+    assert told.startswith("queue/research\n\nWeight:       2\n")
+    for line in ("Parent:       root", "Reclaimable:  yes", "Guarantee:    cpu 1", "Age:          20d"):
+        assert line in told.splitlines()
+    assert part(told, "Shares:") == [
+        "  RESOURCE   USES   DESERVES   AT MOST",
+        "  cpu        4      6          16",
+    ]
+    assert part(told, "Groups that wait (1):") == [
+        f"  podgroup/team/sweep: NoRoom ({NUMBERS})",
+        "    behind queue/reports, podgroup/team/fit",
+    ]
+    assert part(told, "Groups that run (1):") == ["  podgroup/team/fit: needs 2, for 30m"]
+    assert part(told, "Queues above their share:") == [
+        "  queue/reports uses 150% of what it deserves (cpu 6 of 4): cpu 6"
+    ]
+    assert part(told, "Conditions:")[1].split() == ["Closed", "False", "Opened", "3d", "-"]
+    assert "Events:" not in told
+
+
+def test_several_queues_by_one_command(town: Desk) -> None:
+    told = town.says("q", "describe", "research", "reports")
+    assert [line for line in told.splitlines() if line.startswith("queue/")] == [
+        "queue/research",
+        "queue/reports",
+    ]
+
+
+def test_of_many_groups_only_some_are_named(town: Desk) -> None:
+    for number in range(12):
+        town.group(f"g{number:02}", queue="reports", reason="QueueNotOpen")
+    lines = part(town.says("queue", "describe", "reports"), "Groups that wait (12):")
+    assert (len(lines), lines[-1]) == (11, "  and 2 more")
+
+
+def test_events_of_a_queue_are_shown_the_latest_last(town: Desk) -> None:
+    event(
+        town, "b", "Queue", "research", "default", type="Normal", reason="Opened", lastTimestamp=ago(hours=5)
+    )
+    series = {"count": 4, "lastObservedTime": ago(minutes=20)}
+    event(
+        town, "a", "Queue", "research", "default", type="Normal", reason="Closed", series=series, message="m"
+    )
+    event(town, "c", "Queue", "other", "default", type="Normal", reason="Opened")
+    head, *rows = part(town.says("queue", "describe", "research"), "Events:")
+    assert head.split() == ["TYPE", "REASON", "AGE", "MESSAGE"]
+    assert [re.split(r" {2,}", row.strip()) for row in rows] == [
+        ["Normal", "Opened", "5h"],
+        ["Normal", "Closed", "20m (4 times)", "m"],
+    ]
+
+
+def test_a_group_with_its_members_and_events(town: Desk) -> None:
+    event(
+        town,
+        "a",
+        "PodGroup",
+        "sweep",
+        "team",
+        type="Warning",
+        reason="NoRoom",
+        count=2,
+        eventTime=ago(hours=3),
+    )
+    told = town.says("podgroup", "describe", "sweep")
+    assert told.startswith("podgroup/sweep in namespace team\n\nQueue:     research\nNeeds:     4 pods\n")
+    assert "Waiting for 30m: NoRoom\n" in told
+    assert part(told, "Pods:")[1].split() == ["sweep-0", "Gated", "-"]
+    assert part(told, "Conditions:")[1].startswith("  Scheduled   False    NoRoom   30m")
+    assert part(told, "Events:")[1].split() == ["Warning", "NoRoom", "3h", "(2", "times)"]
+    assert "What helps:" in told
+
+
+def test_members_that_run_have_their_node(town: Desk) -> None:
+    assert part(town.says("pg", "describe", "fit"), "Pods:")[1].split() == ["fit-0", "Running", "n0"]
+
+
+def test_events_that_may_not_be_read_are_told(town: Desk) -> None:
+    town.lock(("events", "default"))
+    assert part(town.says("queue", "describe", "research"), "Events:") == [
+        "  not shown: you may not list events"
+    ]
+
+
+def test_without_rights_in_other_namespaces_it_says_so(town: Desk) -> None:
+    town.lock(("podgroups", ""))
+    told = town.says("queue", "describe", "research")
+    assert "Groups of other namespaces are not shown" in told
+    assert "Groups that wait" not in told
+
+
+def test_a_terminal_gets_bars(town: Desk) -> None:
+    program = (sys.executable, "-c", "from extender.cli import main; main()")
+    arguments = ("queue", "describe", "research", "--kubeconfig", str(town.kubeconfig))
+    master, terminal = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONUTF8": "1"}
+    subprocess.run([*program, *arguments], stdout=terminal, env=environment, check=True)
+    os.close(terminal)
+    shown = os.read(master, 100_000).decode()
+    os.close(master)
+    assert "  cpu  ████████████████░░░░░░░░  4 of 6, at most 16" in shown
+
+
+@pytest.mark.parametrize("command", [("queue", "describe"), ("podgroup", "describe")])
+def test_a_name_is_needed(desk: Desk, command: tuple[str, ...]) -> None:
+    assert desk.muster(*command).exit_code == 2

@@ -1,0 +1,85 @@
+"""Commands of queues, typed as vcctl takes them, against an API server over HTTP.
+
+What a table has to say is compared column by column. The order and the width of the columns are kubectl's, so
+they are not.
+"""
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from click.testing import Result
+
+from tests.cli.desk import Desk
+from tests.conformance.cases import Case
+from tests.conformance.verdicts import NoCounterpart
+
+_REASONS = {
+    "name-required": "NAME: got nothing",
+    "action-required": "--action: got nothing",
+    "action-unknown": "--action: got '",
+    "weight-required": "--weight: got nothing",
+}
+
+
+def check_command(case: Case) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        desk = Desk(Path(folder))
+        desk.server.start()
+        try:
+            yield from _check(desk, case)
+        finally:
+            desk.server.stop()
+
+
+def _check(desk: Desk, case: Case) -> Iterator[str]:
+    match case.input["command"]:
+        case "operate" | "get" as command:
+            yield from _verdict(desk, command, case)
+        case "list":
+            yield from _table(desk, case)
+        case other:
+            raise NoCounterpart(f"command {other}")
+
+
+def _verdict(desk: Desk, command: str, case: Case) -> Iterator[str]:
+    flags: Mapping[str, Any] = case.input["flags"]
+    if flags["name"]:
+        desk.queue(flags["name"])
+    result = desk.muster("queue", command, *(f"--{name}={value}" for name, value in flags.items()))
+    if (result.exit_code == 0) != case.expect["ok"]:
+        yield f"ended with {result.exit_code}, expected {'success' if case.expect['ok'] else 'a refusal'}"
+    if reason := case.expect["reason"]:
+        yield from _reason(result, reason)
+
+
+def _reason(result: Result, reason: str) -> Iterator[str]:
+    if _REASONS[reason] not in result.stderr:
+        yield f"said {result.stderr!r}, expected {reason}"
+
+
+def _table(desk: Desk, case: Case) -> Iterator[str]:
+    for each in case.input["queues"]:
+        _make_queue(desk, each, case.input.get("counts", {}).get(each["name"], {}))
+    for each in case.input.get("podGroups", ()):
+        desk.group(each["name"], each["phase"], queue=each["queue"])
+    head, *rows = map(_cells, desk.says("queue", "list", "-o", "wide").splitlines())
+    columns = case.expect.get("header", _HEADER)
+    found = [[row[head.index(name.upper())] for name in columns] for row in rows]
+    if found != case.expect["rows"]:
+        yield f"{columns}: {found}, expected {case.expect['rows']}"
+
+
+_HEADER = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed"]
+
+
+def _make_queue(desk: Desk, given: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+    spec = {key: given[key] for key in ("weight", "parent") if key in given}
+    state = {"state": given["state"]} if "state" in given else {}
+    desk.queue(given["name"], spec, **state, **{phase.lower(): count for phase, count in counts.items()})
+
+
+def _cells(line: str) -> list[str]:
+    return re.split(r" {3,}", line)
