@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+import click
 import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
@@ -122,10 +123,16 @@ def test_tasks_and_commands_exist(page: Path) -> None:
             assert command in main.commands, f"muster {command}: there are {sorted(main.commands)}"
 
 
+def commands(start: click.Command) -> Iterator[click.Command]:
+    """This one and all below it."""
+    yield start
+    for each in start.commands.values() if isinstance(start, click.Group) else ():
+        yield from commands(each)
+
+
 @each_page
 def test_settings_that_are_named_exist(page: Path) -> None:
-    commands = [main, *main.commands.values()]
-    flags = {option for command in commands for each in command.params for option in each.opts}
+    flags = {option for command in commands(main) for each in command.params for option in each.opts}
     for span in spans(page):
         if match := re.match(r"--[a-z][a-z-]*", span):
             assert match[0] in flags, f"{match[0]}: not a flag of any command"

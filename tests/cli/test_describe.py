@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from extender.sim.apiserver.kinds import EVENTS
+from extender.sim.apiserver.kinds import EVENTS, Json
 from tests.cli.desk import Desk, ago
 
 NUMBERS = "cpu: 8 needed, 2 left on suitable nodes"
@@ -18,7 +18,11 @@ NUMBERS = "cpu: 8 needed, 2 left on suitable nodes"
 def town(desk: Desk) -> Desk:
     """sweep waits in research behind fit, which runs; reports is above its share."""
     closed = {"type": "Closed", "status": "False", "reason": "Opened", "lastTransitionTime": ago(days=3)}
-    held = {"allocated": {"cpu": "4", "pods": "2"}, "deserved": {"cpu": "6", "memory": "0"}, "share": 0.667}
+    held: Json = {
+        "allocated": {"cpu": "4", "pods": "2"},
+        "deserved": {"cpu": "6", "memory": "0"},
+        "share": 0.667,
+    }
     spec = {
         "weight": 2,
         "capability": {"cpu": "16"},

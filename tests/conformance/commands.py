@@ -77,8 +77,10 @@ _HEADER = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running",
 
 def _make_queue(desk: Desk, given: Mapping[str, Any], counts: Mapping[str, int]) -> None:
     spec = {key: given[key] for key in ("weight", "parent") if key in given}
-    state = {"state": given["state"]} if "state" in given else {}
-    desk.queue(given["name"], spec, **state, **{phase.lower(): count for phase, count in counts.items()})
+    status: dict[str, Any] = {phase.lower(): count for phase, count in counts.items()}
+    if "state" in given:
+        status["state"] = given["state"]
+    desk.queue(given["name"], spec, **status)
 
 
 def _cells(line: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from extender.api.keys import DEFAULT_QUEUE
+from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.cli.access import Place
 from extender.cli.fetching import fetch
 from extender.cli.output import echo
@@ -19,7 +19,7 @@ from extender.cli.seen import GroupSeen, QueueSeen
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.resources import POD_GROUPS, QUEUES
 
-_PROTECTED = (DEFAULT_QUEUE, "root")
+_PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
 
 
 class Removal:
