@@ -6,12 +6,12 @@ annotation, once for every plan made for it.
 """
 
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable
 
 from extender.controllers.actor import Actor
 from extender.domain.claims import Claim
 from extender.domain.decisions import Decisions
-from extender.domain.records import PodRecord, Uid
+from extender.domain.records import GroupKey, PodRecord, Uid
 from extender.kube.errors import ApiError
 from extender.telemetry import metrics
 
@@ -21,21 +21,30 @@ Act = tuple[str, str]  # what was done for a pod, and for which planned node
 class Releaser(Actor):
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._done: dict[Uid, Act] = {}
+        self._due: set[GroupKey] = set()
+        self._done: dict[GroupKey, dict[Uid, Act]] = {}
 
-    def look(self, _: Decisions) -> None:
-        """Act on every planned pod that the scheduler has not taken up, once."""
+    def look(self, decisions: Decisions) -> None:
+        """Act on every planned pod that the scheduler has not taken up, once. Groups of which nothing changed
+        are passed over."""
+        touched = self._ledger.take_touched()
         if not self._leads():
-            self._forget_all_but(set())  # the fence may have dropped what was not written yet
+            self._due, self._done = set(decisions.groups), {}  # the fence may have dropped what was due
             return
-        planned = self._ledger.to_release()
-        self._forget_all_but({claim.pod.uid for claim in planned})
+        with self._lock:
+            due, self._due = self._due | touched, set()
+        for key in due:
+            self._look_at(key)
+
+    def _look_at(self, key: GroupKey) -> None:
+        planned = self._ledger.to_release([key])
+        with self._lock:
+            before = self._done.pop(key, {})
+            if planned:
+                uids = (claim.pod.uid for claim in planned)
+                self._done[key] = {uid: before[uid] for uid in uids if uid in before}
         for claim in planned:
             self._release(claim)
-
-    def _forget_all_but(self, waiting: Set[Uid]) -> None:
-        with self._lock:
-            self._done = {uid: act for uid, act in self._done.items() if uid in waiting}
 
     def _release(self, claim: Claim) -> None:
         pod = claim.pod
@@ -46,9 +55,10 @@ class Releaser(Actor):
 
     def _once(self, pod: PodRecord, act: Act, write: Callable[[], None]) -> None:
         with self._lock:
-            if self._done.get(pod.uid) == act:
+            done = self._done[pod.group]
+            if done.get(pod.uid) == act:
                 return
-            self._done[pod.uid] = act
+            done[pod.uid] = act
         self._writers.submit(("release", pod.uid), lambda: self._guarded(pod, write))
 
     def _guarded(self, pod: PodRecord, write: Callable[[], None]) -> None:
@@ -57,7 +67,8 @@ class Releaser(Actor):
             write()
         except ApiError:
             with self._lock:
-                self._done.pop(pod.uid, None)
+                self._done.get(pod.group, {}).pop(pod.uid, None)
+                self._due.add(pod.group)
             raise
 
     def _open(self, pod: PodRecord, node: str) -> None:

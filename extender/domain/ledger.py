@@ -8,6 +8,8 @@ One lock guards it, and nothing in here waits for anything. Durable facts live i
 watches rebuild all of it.
 """
 
+from collections.abc import Iterable
+
 from extender.domain.calls import Calls, Confirmation
 from extender.domain.claims import Claim, Stage
 from extender.domain.intake import Intake
@@ -22,15 +24,22 @@ __all__ = ["Confirmation", "Ledger"]
 class Ledger(Intake, Calls, Publishing):
     """The three parts on one set of books, and what others want to know of it."""
 
-    def to_release(self) -> list[Claim]:
-        """Claims whose pod still waits for the scheduler to be told: planned, not yet answered."""
+    def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
+        """Claims whose pod still waits for the scheduler to be told: planned, not yet answered. Of these
+        groups; None: of all."""
         with self._lock:
+            decided = self._decisions.groups
             return [
                 claim
-                for decision in self._decisions.groups.values()
-                for uid in decision.plan
+                for key in (decided if groups is None else groups)
+                for uid in (decided[key].plan if key in decided else ())
                 if (claim := self._claims.get(uid)) and claim.stage is Stage.PLANNED
             ]
+
+    def take_touched(self) -> set[GroupKey]:
+        """The groups of which anything changed since this was last asked: there is one who asks."""
+        with self._lock:
+            return self._registry.take_touched()
 
     def awaits_the_scheduler(self) -> bool:
         """Whether any pod is planned and open, so that the scheduler should ask for it."""

@@ -18,6 +18,7 @@ from extender.domain.shapes import NodeTest, Shape
 
 Amounts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
 _MOST_MASKS = 512  # more come from shapes that are long gone; those in use are soon worked out again
 FIRST_DIMENSIONS = (CPU, MEMORY, PODS)
 

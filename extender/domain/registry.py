@@ -109,6 +109,7 @@ class Registry:
         self._priorities: dict[str, int] = {}
         self._default_priority: str | None = None
         self._dirty: set[GroupKey] = set()
+        self._touched: set[GroupKey] = set()
         self._views: dict[GroupKey, GroupView] = {}
         self._allocated: dict[str, dict[str, int]] = {}
         self._requested: dict[str, dict[str, int]] = {}
@@ -123,6 +124,11 @@ class Registry:
 
     def touch(self, key: GroupKey) -> None:
         self._dirty.add(key)
+        self._touched.add(key)
+
+    def take_touched(self) -> set[GroupKey]:
+        touched, self._touched = self._touched, set()
+        return touched
 
     def set_group(self, record: GroupRecord) -> bool:
         """True when anything that matters changed."""
@@ -180,7 +186,8 @@ class Registry:
         self._touch_all(self.groups.values())
 
     def _touch_all(self, groups: Iterable[Group]) -> None:
-        self._dirty.update(group.key for group in groups)
+        for group in groups:
+            self.touch(group.key)
 
     # ---- reading
 

@@ -41,7 +41,10 @@ class Round:
 
     def charge(self, group: GroupView, pods: Iterable[PodRecord]) -> None:
         """Count newly planned `pods` to the group's queue."""
-        asked = requests_of(Counter(pod.shape for pod in pods))
+        self.charge_for(group, requests_of(Counter(pod.shape for pod in pods)))
+
+    def charge_for(self, group: GroupView, asked: Resources) -> None:
+        """The same, where it is known what they ask for."""
         if asked:
             self.taken += 1
             add(self._allocated.setdefault(group.queue, {}), asked)

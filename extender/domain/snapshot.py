@@ -8,6 +8,7 @@ from functools import cached_property
 
 import msgspec
 
+from extender.domain.holding import Holding, holding_of
 from extender.domain.nodes import Amounts, NodeTable
 from extender.domain.queue_records import QueueRecord
 from extender.domain.queue_states import Mark
@@ -99,6 +100,10 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def missing(self) -> Missing:
         return missing_of(self)
+
+    @cached_property
+    def holding(self) -> Holding:
+        return holding_of(self)
 
     @cached_property
     def order(self) -> tuple[int, str, str]:

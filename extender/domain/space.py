@@ -9,15 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from extender.domain.nodes import Amounts, Mask, NodeTable
+from extender.domain.holding import Holding, rows_of
+from extender.domain.nodes import Amounts, Mask, NodeTable, Rows
 from extender.domain.records import PodRecord, Uid
 from extender.domain.resources import Resources
 from extender.domain.shapes import Shape, Term, clashing
 from extender.domain.snapshot import Occupancy, Snapshot
 
-Rows = npt.NDArray[np.int64]
 _UNBOUNDED = np.iinfo(np.int64).max
 
 
@@ -117,9 +116,17 @@ class Space:
         self._take(pod, row)
         return True
 
+    def take_holdings(self, holdings: Iterable[Holding]) -> bool:
+        """Take what groups hold, all of it or nothing."""
+        rows: dict[Shape, list[Rows]] = {}
+        for holding in holdings:
+            for shape, of_shape in holding.rows(self.nodes).items():
+                rows.setdefault(shape, []).append(of_shape)
+        return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()})
+
     def take_nodes(self, planned: Sequence[tuple[PodRecord, str]]) -> dict[Uid, str]:
         """Take room for pods on given nodes; returns those that fit there."""
-        if self._take_at_once(planned):
+        if self._take_at_once(rows_of(planned, self.nodes)):
             return {pod.uid: node for pod, node in planned}
         return {pod.uid: node for pod, node in planned if self.take_node(pod, node)}
 
@@ -239,7 +246,7 @@ class Space:
                 self._count(pod, row, times)
             else:
                 rows.setdefault(pod.shape, []).append(row)
-        self._take_rows(rows, times)
+        self._take_rows({shape: np.array(of_shape) for shape, of_shape in rows.items()}, times)
 
     def _take(self, pod: PodRecord, row: int) -> None:
         self._count(pod, row, 1)
@@ -260,11 +267,8 @@ class Space:
         for term in pod.shape.constraints.anti_affinity:
             self._carried.setdefault(term, Counter())[node] += times
 
-    def _take_at_once(self, planned: Sequence[tuple[PodRecord, str]]) -> bool:
+    def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         """Take all of it, or nothing where one does not fit, or changes where others may go."""
-        rows: dict[Shape, list[int]] = {}
-        for pod, node in planned:
-            rows.setdefault(pod.shape, []).append(self.nodes.row.get(node, -1))
         if not all(self._admits_all(shape, of_shape) for shape, of_shape in rows.items()):
             return False
         self._take_rows(rows, 1)
@@ -273,21 +277,21 @@ class Space:
         self._take_rows(rows, -1)
         return False
 
-    def _admits_all(self, shape: Shape, rows: Sequence[int]) -> bool:
+    def _admits_all(self, shape: Shape, rows: Rows) -> bool:
         """Whether labels, taints and refusals leave all `rows` to pods of `shape`, whoever stands there."""
         looks_at_others = shape.constraints.ports or shape.terms or self._selected or self._carried
         if looks_at_others or not shape.requests.keys() <= self._columns.keys():
             return False
-        return min(rows) >= 0 and bool(self._suitable(shape)[rows].all())
+        return rows.min() >= 0 and bool(self._suitable(shape)[rows].all())
 
-    def _none_negative(self, shape: Shape, rows: Sequence[int]) -> bool:
+    def _none_negative(self, shape: Shape, rows: Rows) -> bool:
         columns, _ = self._request(shape)
-        return bool((self.room[np.array(rows)[:, None], columns] >= 0).all())
+        return bool((self.room[rows[:, None], columns] >= 0).all())
 
-    def _take_rows(self, rows: Mapping[Shape, Sequence[int]], times: int) -> None:
+    def _take_rows(self, rows: Mapping[Shape, Rows], times: int) -> None:
         for shape, of_shape in rows.items():
             columns, asked = self._request(shape)
-            np.subtract.at(self.room, (np.array(of_shape)[:, None], columns), asked * times)
+            np.subtract.at(self.room, (of_shape[:, None], columns), asked * times)
         self._forget_counts()
 
     def _forget_counts(self) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from extender.domain.decisions import GroupDecision
-from extender.domain.keeping import Kept, keep, take_part
+from extender.domain.keeping import Kept, keep_all
 from extender.domain.quorum import missing
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import PodRecord, Uid
@@ -22,13 +22,11 @@ _TOO_LATE = "the group did not stand whole within its deadline"
 
 def go_on(round_: Round, under_way: Iterable[GroupView], replacing: Iterable[GroupView]) -> None:
     """First everybody keeps what still holds, then is planned again what broke: nobody's plan is robbed."""
-    kept_starts = [keep_start(round_, group) for group in sorted(under_way, key=_oldest_start_first)]
-    kept_replacements = [
-        keep(round_, group, missing(group).members) for group in sorted(replacing, key=lambda g: g.order)
-    ]
+    going_on = [each for each in sorted(under_way, key=_oldest_start_first) if not _ends(round_, each)]
+    kept_starts = keep_all(round_, going_on)
+    kept_replacements = keep_all(round_, sorted(replacing, key=lambda group: group.order))
     for kept in kept_starts:
-        if kept is not None:
-            round_.settle(_complete(round_, kept))
+        round_.settle(_complete(round_, kept))
     for kept in kept_replacements:
         round_.settle(_replace(round_, kept))
 
@@ -37,18 +35,18 @@ def _oldest_start_first(group: GroupView) -> tuple[float, tuple[int, str, str]]:
     return (group.start.admitted_at or 0.0, group.order)
 
 
-def keep_start(round_: Round, group: GroupView) -> Kept | None:
-    """What holds of a start; None when it ends here."""
+def _ends(round_: Round, group: GroupView) -> bool:
+    """Settle a start that ends here."""
     now, start = round_.snapshot.now, group.start
     if start.admitted_at is None and now < start.retry_at:
         round_.settle(_undo(round_, group))
-        return None
+        return True
     deadline = _deadline(round_, group)
     if now >= deadline:
         round_.settle(_fail(round_, group, _TOO_LATE))
-        return None
+        return True
     round_.wake_at.append(deadline)
-    return keep(round_, group, missing(group).members)
+    return False
 
 
 def _deadline(round_: Round, group: GroupView) -> float:
@@ -61,7 +59,7 @@ def _complete(round_: Round, kept: Kept) -> GroupDecision:
     """Plan what misses. What cannot be planned ends the start, unless members are bound already (those are
     worth waiting for until the deadline) or the start is young (room may come back at once)."""
     group, absent = kept.group, missing(kept.group).absent
-    more = round_.space.place(kept.unplanned)
+    more = round_.space.place(kept.unplanned) if kept.unplanned else {}
     if (more is None or absent) and not group.placed:
         if not group.pinned:
             kept.give_back(round_)
@@ -70,8 +68,7 @@ def _complete(round_: Round, kept: Kept) -> GroupDecision:
             return _never_began(round_, kept, absent)
         if _stalled(round_, group):
             return _fail(round_, group, absent or _why_no_plan(kept))
-    plan = kept.plan | (more or {})
-    take_part(round_, group, plan)
+    plan = kept.take_part(round_, more or {})
     detail = absent or (_why_no_plan(kept) if more is None else "")
     return GroupDecision(group.key, group.queue, Verdict.STARTING, None, detail, plan=plan, moved=kept.moved)
 
@@ -110,8 +107,7 @@ def _replace(round_: Round, kept: Kept) -> GroupDecision:
     group = kept.group
     within_ceiling = _as_many_as(round_, group, kept.unplanned)
     more = round_.space.place(within_ceiling, partly=True) or {}
-    plan = kept.plan | more
-    take_part(round_, group, plan)
+    plan = kept.take_part(round_, more)
     reason = Reason.NO_ROOM if len(more) < len(kept.unplanned) else None
     detail = missing(group).absent
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, detail, plan=plan, moved=kept.moved)

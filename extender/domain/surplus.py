@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from extender.domain.decisions import GroupDecision
-from extender.domain.keeping import Kept, keep, take_part
+from extender.domain.keeping import Kept, keep_all
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import PodRecord, Uid
 from extender.domain.round import Round
@@ -32,13 +32,7 @@ class Growth(msgspec.Struct):
 
 
 def keep_planned(round_: Round, groups: Iterable[GroupView]) -> list[Growth]:
-    return [_keep_planned(round_, group) for group in groups]
-
-
-def _keep_planned(round_: Round, group: GroupView) -> Growth:
-    kept = keep(round_, group, group.waiting)
-    take_part(round_, group, kept.plan)
-    return Growth(kept, dict(kept.plan))
+    return [Growth(kept, dict(kept.take_part(round_, {}))) for kept in keep_all(round_, groups)]
 
 
 def grow(round_: Round, growths: list[Growth]) -> None:
