@@ -32,6 +32,7 @@ from gunicorn.workers.base import Worker
 from extender.api.configuration import Address
 from extender.telemetry.logs import logger
 from extender.web.listen import BACKLOG
+from extender.web.worker import ConnectionWorker
 
 SPARE_THREADS = 64  # for filter, prioritize and preempt while the whole window is held
 GRACE = 4  # seconds to answer what is held; with it the process is gone within five
@@ -77,9 +78,9 @@ def _settings(listener: socket.socket, window: int, ending: "_Ending", on_start:
     return {
         "bind": f"fd://{listener.detach()}",  # taken by `listen`: gunicorn would retry for 5 s, then exit 1
         "workers": 1,  # whatever $WEB_CONCURRENCY says: a second process would split gangs
-        "worker_class": "gthread",  # gevent's loop starves beside a busy thread, and ignores SIGTERM then
+        "worker_class": ConnectionWorker,  # gevent starves beside a busy thread, and ignores SIGTERM then
         "threads": threads,  # no more held calls than threads, or filter and bind starve alike
-        "worker_connections": 2 * threads,  # what exceeds `threads` may be kept alive; less closes every one
+        "worker_connections": 2 * threads,  # sets no limit; as few as threads would be warned of
         "backlog": BACKLOG,
         "keepalive": 120,  # above the 90 s of Go's transport: who closes first makes the other's POST fail
         "timeout": 0,  # a stuck worker is what /livez is for; the heartbeat cannot see one
