@@ -53,9 +53,9 @@ class ConnectionWorker(ThreadWorker):
     def _hire(self) -> None:
         """See that enough threads wait for connections, as long as there may be more."""
         with self._lock:
-            new = min(_LEAST_IDLE - self._idle, self.cfg.threads - self._threads)
-            self._threads += max(new, 0)
-            self._idle += max(new, 0)
+            new = max(min(_LEAST_IDLE - self._idle, self.cfg.threads - self._threads), 0)
+            self._threads += new
+            self._idle += new
         for _ in range(new):
             self.tpool.submit(self._attend)
 
@@ -68,17 +68,10 @@ class ConnectionWorker(ThreadWorker):
             except OSError:  # the caller is gone already, or there are too many files, or the end has come
                 time.sleep(_ENDING_LOOK)
                 continue
-            self._turn_to_work()
-            self._serve(TConn(self.cfg, client, address, listener.getsockname()))
-            self._turn_idle()
-
-    def _turn_to_work(self) -> None:
-        self._count_idle(-1)
-        if self._idle < _LEAST_IDLE:
+            self._count_idle(-1)
             self._hire()
-
-    def _turn_idle(self) -> None:
-        self._count_idle(1)
+            self._serve(TConn(self.cfg, client, address, listener.getsockname()))
+            self._count_idle(1)
 
     def _count_idle(self, more: int) -> None:
         """The stock code keeps connections alive while there are fewer of them than `max_keepalived`."""
@@ -89,11 +82,14 @@ class ConnectionWorker(ThreadWorker):
     # ---- one connection
 
     def _serve(self, conn: TConn) -> None:
+        """Whatever happens to it, the thread goes on to the next one."""
         try:
             while self._comes(conn) and self._answer(conn):
                 pass
-        finally:
             conn.close(graceful=True)
+        except Exception:
+            self.log.exception("A connection failed")
+            conn.close()
 
     def _answer(self, conn: TConn) -> bool:
         """Serve one request. Whether another may come on this connection."""
