@@ -37,6 +37,16 @@ class Condition(Wire, frozen=True, omit_defaults=False):
     last_transition_time: str | None = None
 
 
+class Reference(Wire, frozen=True):
+    """An object that an event is about."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
 # ---- selectors
 
 

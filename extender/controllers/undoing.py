@@ -3,12 +3,20 @@
 An eviction that a disruption budget refuses is asked for again, and told, for as long as the decision stands.
 """
 
+import time
+from collections.abc import Callable
 from functools import partial
 
 from extender.controllers.actor import Actor
+from extender.controllers.recording import WARNING, Recorder
+from extender.controllers.references import of_group, of_pod
 from extender.domain.decisions import Decisions, GroupDecision
+from extender.domain.ledger import Ledger
+from extender.domain.reasons import Happening
 from extender.domain.records import PodRecord, Uid
+from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
+from extender.kube.writers import Writers
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -18,6 +26,18 @@ _AGAIN = 3.0
 
 
 class Undoer(Actor):
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        writers: Writers,
+        leads: Callable[[], bool],
+        recorder: Recorder,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(ledger, cluster, writers, leads, clock)
+        self._recorder = recorder
+
     def prepare(self) -> None:
         self._asked: dict[Uid, float] = {}
 
@@ -45,7 +65,14 @@ class Undoer(Actor):
         except NotFound:
             return
         except ApiError as fault:
-            metrics.evictions.labels("refused").inc()
-            log.warning("an eviction was refused", pod=pod.key, group=pod.group, error=str(fault))
+            self._tell_of_refusal(pod, fault)
             raise
         metrics.evictions.labels("done").inc()
+
+    def _tell_of_refusal(self, pod: PodRecord, fault: ApiError) -> None:
+        metrics.evictions.labels("refused").inc()
+        log.warning("an eviction was refused", pod=pod.key, group=pod.group, error=str(fault))
+        told = f"{pod.name} is to go, since its group did not stand whole, but: {fault}"
+        group = self._ledger.group_record(pod.group)
+        for about in [of_pod(pod)] + ([of_group(group)] if group else []):
+            self._recorder.tell(about, WARNING, Happening.EVICTION_REFUSED, told)

@@ -15,7 +15,7 @@ from extender.domain.claims import Claim, Stage
 from extender.domain.intake import Intake
 from extender.domain.publishing import Publishing
 from extender.domain.queue_records import QueueRecord
-from extender.domain.records import GroupKey, PodRecord
+from extender.domain.records import GroupKey, GroupRecord, PodRecord
 from extender.domain.resources import Resources
 
 __all__ = ["Confirmation", "Ledger"]
@@ -59,6 +59,11 @@ class Ledger(Intake, Calls, Publishing):
         with self._lock:
             group = self._registry.groups.get(key)
             return list(group.pods.values()) if group else []
+
+    def group_record(self, key: GroupKey) -> GroupRecord | None:
+        """The PodGroup as the API has it; None where there is none."""
+        group = self._registry.groups.get(key)
+        return group.record if group else None
 
     def stood_whole(self, key: GroupKey) -> bool:
         group = self._registry.groups.get(key)

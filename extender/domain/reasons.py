@@ -32,6 +32,13 @@ class Reason(StrEnum):
     NOT_READY = "NotReady"
 
 
+class Happening(StrEnum):
+    """What is told once, when it happens; no state of a group."""
+
+    UNDONE = "Undone"
+    EVICTION_REFUSED = "EvictionRefused"
+
+
 REFUSAL_PREFIX = "muster: "
 
 _SENTENCES = {
@@ -54,6 +61,11 @@ _SENTENCES = {
     Reason.REFUSED_BY_SCHEDULER: "the scheduler's own rules refuse a member",
     Reason.NOT_READY: "Muster has not read the cluster yet",
 }
+
+
+def sentence(reason: Reason) -> str:
+    """What a reason means, without numbers."""
+    return _SENTENCES[reason]
 
 
 def refusal(reason: Reason) -> str:

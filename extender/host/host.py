@@ -10,10 +10,12 @@ import time
 from threading import RLock
 
 from extender.api.configuration import Configuration, InvalidConfiguration
+from extender.controllers.announcing import Announcer
 from extender.controllers.chronicle import Chronicle
 from extender.controllers.cycle import Cycle
 from extender.controllers.leadership import Leadership
 from extender.controllers.queue_reporting import QueueReporter
+from extender.controllers.recording import Recorder
 from extender.controllers.releasing import Releaser
 from extender.controllers.reporting import Reporter
 from extender.controllers.undoing import Undoer
@@ -94,6 +96,7 @@ class Host:
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
         self._newcomers = Newcomers(self.ledger, time.monotonic)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, self._newcomers, cluster)
+        self.recorder = Recorder(cluster, self._writers, self.leads)
         reporter = Reporter(self.ledger, cluster, self._writers, self.leads)
         self._feed = Feed(connection, self.ledger, self._newcomers, reporter)
         chronicle = Chronicle()
@@ -104,9 +107,10 @@ class Host:
             (
                 self._barrier.obey,
                 Releaser(self.ledger, cluster, self._writers, self.leads).look,
-                Undoer(self.ledger, cluster, self._writers, self.leads).look,
+                Undoer(self.ledger, cluster, self._writers, self.leads, self.recorder).look,
                 reporter.look,
                 QueueReporter(self.ledger, cluster, self._writers, self.leads).look,
+                Announcer(self.ledger, self.recorder, self.leads).look,
                 chronicle.look,
                 self._keep_house,
             ),

@@ -14,7 +14,7 @@ from extender.api.objects import Lease, Pod
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid
 from extender.kube.events import UNREADABLE
-from extender.kube.resources import LEASES, POD_GROUPS, PODS, QUEUES
+from extender.kube.resources import EVENTS, LEASES, POD_GROUPS, PODS, QUEUES
 
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -91,6 +91,14 @@ class Cluster:
     def patch_queue_status(self, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
         """Merge `patch` ({"status": …}) through a Queue's status subresource."""
         self._patch(QUEUES.path(name=name, subresource="status"), patch, timeout)
+
+    def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
+        """Conflict when an event of this name is there already."""
+        self._post(EVENTS.path(event["metadata"]["namespace"]), event, timeout)
+
+    def patch_event(self, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
+        """NotFound when it has expired, an hour after it was last written."""
+        self._patch(EVENTS.path(namespace, name), patch, timeout)
 
     def _get(self, path: str, decoder: msgspec.json.Decoder[T], timeout: float) -> T:
         body = self._connection.request("GET", path, timeout=timeout)

@@ -68,3 +68,9 @@ class Api(Cluster):
     ) -> None:
         self._note("patch", name, patch)
         self.patched(name, patch)
+
+    def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
+        self._note("event", event["metadata"]["name"], event)
+
+    def patch_event(self, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
+        self._note("event again", name, patch)

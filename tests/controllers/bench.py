@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
+from extender.controllers.recording import Recorder
 from extender.domain.snapshot import Limits
 from extender.kube.backoff import Backoff
 from extender.kube.writers import Writers
@@ -35,6 +36,7 @@ class Bench(World):
             backoff=lambda: Backoff(first=PAUSE, jitter=lambda: 0.0),
             clock=lambda: self.now,
         )
+        self.recorder = Recorder(self.api, self.writers, self.leads, clock=lambda: self.now)
         self.settle()
 
     def leads(self) -> bool:

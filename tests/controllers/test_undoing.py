@@ -26,7 +26,9 @@ class Undoing(Bench):
         self.bind("g-0", "a")
         self.bind("g-1", "b")
         self.settle()
-        self.undoer = Undoer(self.ledger, self.api, self.writers, self.leads, clock=lambda: self.now)
+        self.undoer = Undoer(
+            self.ledger, self.api, self.writers, self.leads, self.recorder, clock=lambda: self.now
+        )
 
     def fail_the_start(self) -> "Undoing":
         self.pass_time(self.ledger.limits.deadline(3) + 1)
