@@ -6,6 +6,8 @@ Nothing heavy is imported before a command needs it: `muster --help` answers at 
 import click
 
 from extender import __version__
+from extender.cli.check import check
+from extender.cli.completion import completion
 from extender.cli.podgroups import pg, podgroup
 from extender.cli.queues import q, queue
 from extender.cli.run import run
@@ -28,5 +30,5 @@ def version() -> None:
 main.add_command(run)
 main.add_command(serve)
 main.add_command(simulate)
-for command in (why, queue, q, podgroup, pg):
+for command in (why, queue, q, podgroup, pg, check, completion):
     main.add_command(command)

@@ -1,0 +1,46 @@
+"""`muster check`: whether an installation is in order, looked at from outside.
+
+It asks the API server and nobody else, with the rights of an administrator, so it works from wherever kubectl
+does. What Muster itself counts it reads through the API server's proxy to the pods, where they listen to more
+than loopback.
+"""
+
+import sys
+from typing import Any
+
+import click
+
+from extender.cli.access import Flags, access_flags, opened
+from extender.cli.output import echo, folded, output_flag, show_document
+
+_NAMESPACE = "kube-muster"
+_INDENT = " " * 9
+
+
+@click.command()
+@output_flag(("text", "json", "yaml"), "text")
+@access_flags
+def check(output: str, namespace: str | None, **flags: Any) -> None:
+    """Look whether Muster is installed and at work: a line for each thing, with what to do where it is not.
+
+    -n is the namespace that Muster runs in, kube-muster without it. Ends with 1 when something is wrong.
+    """
+    with opened(Flags(namespace=namespace or _NAMESPACE, **flags)) as place:
+        from extender.cli.check.findings import WRONG
+        from extender.cli.check.tour import tour
+
+        found = list(tour(place))
+    if output == "text":
+        for each in found:
+            echo(_line(*each))
+    else:
+        show_document([each._asdict() for each in found], output)
+    sys.exit(1 if any(each.state == WRONG for each in found) else 0)
+
+
+def _line(subject: str, state: str, said: str, todo: str) -> str:
+    """`ok       clocks: ...`, and below it what to do."""
+    colour = {"ok": "green", "wrong": "red"}.get(state, "yellow")
+    first = folded(f"{subject}: {said}", _INDENT).removeprefix(_INDENT)
+    lines = [click.style(f"{state:<{len(_INDENT)}}", fg=colour) + first]
+    return "\n".join([*lines, *([folded(todo, f"{_INDENT}-> ", hanging="   ")] if todo else [])])

@@ -1,0 +1,96 @@
+"""Admission: the policies inside the API server, and the webhooks with their certificates."""
+
+import base64
+from collections.abc import Iterator
+
+from extender.cli.check.certificates import expiries
+from extender.cli.check.findings import Finding, Site, at, fine, name_of, wrong
+from extender.cli.output import Json
+from extender.cli.seen import duration
+from extender.kube.resources import (
+    ENDPOINT_SLICES,
+    MUTATING_BINDINGS,
+    MUTATING_POLICIES,
+    MUTATING_WEBHOOKS,
+    SERVICES,
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+    VALIDATING_WEBHOOKS,
+)
+
+_GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy
+_SOON = 7 * 86400.0
+_APPLY = "kubectl apply -k manifests"
+
+
+# ---- policies
+
+
+def policies(site: Site) -> Iterator[Finding]:
+    if site.minor >= _GATES_FROM and not site.ours(MUTATING_POLICIES):
+        told = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
+        yield wrong("policies", told, _APPLY)
+    for kind, bindings in (
+        (MUTATING_POLICIES, MUTATING_BINDINGS),
+        (VALIDATING_POLICIES, VALIDATING_BINDINGS),
+    ):
+        bound = {at(each, "spec", "policyName") for each in site.ours(bindings)}
+        yield from (_policy(each, name_of(each) in bound) for each in site.ours(kind))
+
+
+def _policy(policy: Json, bound: bool) -> Finding:
+    name = name_of(policy)
+    if not bound:
+        return wrong("policies", f"{name} has no binding, so it does nothing", _APPLY)
+    if warnings := at(policy, "status", "typeChecking", "expressionWarnings"):
+        told = f"{name} does not fit this API server: {warnings[0].get('warning', '')}"
+        return wrong("policies", told, "Apply the manifests of this release.")
+    return fine("policies", f"{name} is there and bound")
+
+
+# ---- webhooks
+
+
+def webhooks(site: Site) -> Iterator[Finding]:
+    found = [*site.ours(MUTATING_WEBHOOKS), *site.ours(VALIDATING_WEBHOOKS)]
+    if not found:
+        told = "none is registered: what the CRDs and policies cannot say is judged by nobody"
+        yield wrong("webhooks", told, _APPLY)
+    for configuration in found:
+        for webhook in configuration.get("webhooks", ()):
+            yield _webhook(site, webhook)
+
+
+def _webhook(site: Site, webhook: Json) -> Finding:
+    name, service = webhook["name"], at(webhook, "clientConfig", "service")
+    if service and (fault := _unserved(site, service)):
+        return wrong(
+            "webhooks", f"{name}: {fault}", f"kubectl -n {service['namespace']} get pods,endpointslices"
+        )
+    if service and (fault := _certificate(site, webhook)):
+        return wrong("webhooks", f"{name}: {fault}", "Muster renews what it made itself: look at its log.")
+    return fine("webhooks", f"{name} is served")
+
+
+def _unserved(site: Site, service: Json) -> str:
+    namespace, name = service["namespace"], service["name"]
+    if site.get(SERVICES, namespace, name) is None:
+        return f"the service {namespace}/{name} does not exist"
+    slices = site.labelled(ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={name}")
+    ready = [end for each in slices for end in each.get("endpoints") or () if at(end, "conditions", "ready")]
+    return "" if ready else f"the service {namespace}/{name} has no endpoint that is ready"
+
+
+def _certificate(site: Site, webhook: Json) -> str:
+    """What is wrong with the authority that the API server trusts for it; empty when nothing is."""
+    bundle = at(webhook, "clientConfig", "caBundle")
+    if not bundle:
+        return "caBundle is empty, so the API server trusts no certificate of it"
+    try:
+        ends = expiries(base64.b64decode(bundle).decode())
+    except ValueError as fault:
+        return f"caBundle cannot be read: {fault}"
+    left = max(ends) - site.now
+    if left > _SOON:
+        return ""
+    return "its certificate has expired" if left <= 0 else f"its certificate expires in {duration(int(left))}"

@@ -1,0 +1,109 @@
+"""What a check finds, and what it looks at."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from extender.cli.access import Place
+from extender.cli.output import Json
+from extender.kube.errors import ApiError, NotFound
+from extender.kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, Resource
+
+OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
+
+OURS = "app.kubernetes.io/part-of=kube-muster"
+
+
+class Finding(NamedTuple):
+    subject: str
+    state: str
+    said: str
+    todo: str = ""
+
+
+def fine(subject: str, said: str) -> Finding:
+    return Finding(subject, OK, said)
+
+
+def wrong(subject: str, said: str, todo: str) -> Finding:
+    return Finding(subject, WRONG, said, todo)
+
+
+class Site:
+    """One installation: objects of the API server, each kind read once. `now` is the API server's clock."""
+
+    def __init__(self, place: Place, now: float) -> None:
+        self._place = place
+        self.now = now
+        self.namespace = place.namespace
+        self.minor = 0  # of Kubernetes 1.x
+
+    def ours(self, resource: Resource, namespace: str = "") -> list[Json]:
+        """All objects of a kind that the manifests made; none where the cluster does not know the kind."""
+        try:
+            return self._place.reader.list(resource, namespace, Json, labels=OURS)
+        except NotFound:
+            return []
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
+        try:
+            return self._place.reader.get(resource, namespace, name, Json)
+        except NotFound:
+            return None
+
+    def labelled(self, resource: Resource, namespace: str, labels: str) -> list[Json]:
+        return self._place.reader.list(resource, namespace, Json, labels=labels)
+
+    def ask(self, resource: Resource, question: Json) -> Json:
+        return self._place.editor.review(resource.path(), question)
+
+    def raw(self, path: str) -> str:
+        """What a path answers, as text."""
+        return self._place.connection.request("GET", path).decode("utf-8", "replace")
+
+    @cached_property
+    def workloads(self) -> list[Json]:
+        """What runs Muster: a Deployment, or a DaemonSet beside the cluster's own scheduler."""
+        return [each for kind in (DEPLOYMENTS, DAEMON_SETS) for each in self.ours(kind, self.namespace)]
+
+    @cached_property
+    def pods(self) -> list[Json]:
+        found = self.ours(PODS, self.namespace)
+        return [each for each in found if container_of(each["spec"])]
+
+
+def container_of(spec: Json) -> Json:
+    """The container that runs `muster serve`; empty where there is none."""
+    every = [*spec.get("initContainers", ()), *spec.get("containers", ())]
+    return next((each for each in every if each["name"] == "muster"), {})
+
+
+def flag(container: Json, name: str, default: str) -> str:
+    """The value of a flag as it was given, `--lease=ns/name`."""
+    given = [each.partition("=")[2] for each in container.get("args", ()) if each.startswith(f"{name}=")]
+    return given[0] if given else default
+
+
+Check = Callable[[Site], Iterator[Finding]]
+
+
+def looked(subject: str, check: Check, site: Site) -> Iterator[Finding]:
+    """What a check finds; where it cannot look, that."""
+    from extender.cli.faults import in_words
+
+    try:
+        yield from check(site)
+    except ApiError as fault:
+        todo = "Ask with the kubeconfig of somebody who may, usually an administrator of the cluster."
+        yield wrong(subject, f"could not be looked at: {in_words(fault)}", todo)
+
+
+def name_of(obj: Json) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def at(obj: Any, *steps: str) -> Any:
+    """The value at a path of an object, None where there is none."""
+    for step in steps:
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj

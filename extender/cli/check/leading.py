@@ -1,0 +1,145 @@
+"""Whether Muster runs, which replica leads, and whether the scheduler calls it."""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from extender import __version__
+from extender.api.configuration import Configuration
+from extender.api.objects import Lease
+from extender.cli.check.findings import UNKNOWN, Finding, Site, at, container_of, fine, flag, name_of, wrong
+from extender.cli.check.leases import age_of, lively
+from extender.cli.output import Json
+from extender.cli.seen import duration
+from extender.kube.errors import ApiError, Forbidden
+from extender.kube.resources import LEASES
+
+_SKEW = 5.0
+_APPLY = "kubectl apply -k manifests"
+
+
+# ---- workload
+
+
+def workload(site: Site) -> Iterator[Finding]:
+    running = [each for each in site.workloads if container_of(each["spec"]["template"]["spec"])]
+    if not running:
+        yield wrong(
+            "workload", f"nothing runs Muster in namespace {site.namespace}", f"{_APPLY}, or give -n."
+        )
+    for each in running:
+        yield _replicas(each)
+        yield _release(each)
+
+
+def _replicas(found: Json) -> Finding:
+    kind, name, status = found["kind"].lower(), name_of(found), found.get("status", {})
+    wanted = status.get("desiredNumberScheduled", at(found, "spec", "replicas") or 0)
+    ready = status.get("numberReady", status.get("readyReplicas", 0))
+    told = f"{kind}/{name} has {ready} of {wanted} replicas ready"
+    if ready and ready >= wanted:
+        return fine("workload", told)
+    where = f"kubectl -n {found['metadata']['namespace']}"
+    return wrong("workload", told, f"{where} describe {kind} {name}, and the logs of its pods, tell why.")
+
+
+def _release(found: Json) -> Finding:
+    image = container_of(found["spec"]["template"]["spec"])["image"]
+    tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+    if tag.removeprefix("v") == __version__:
+        return fine("version", f"{image}, as this muster is")
+    told = f"{image} runs, this muster is {__version__}"
+    return Finding("version", UNKNOWN, told, "What they say of each other may differ: use the same release.")
+
+
+# ---- leader
+
+
+def leader(site: Site) -> Iterator[Finding]:
+    for each in site.workloads:
+        container = container_of(each["spec"]["template"]["spec"])
+        if not container:
+            continue
+        if flag(container, "--leader-elect", "follow") == "off":
+            yield fine("leader", "every replica leads (--leader-elect=off)")
+        else:
+            yield _lease(site, flag(container, "--lease", str(Configuration().lease)))
+
+
+def _lease(site: Site, name: str) -> Finding:
+    found = site.get(LEASES, *name.split("/"))
+    if found is None:
+        told = f"nobody has made the lease {name}"
+        return wrong("leader", told, "The scheduler beside Muster makes it: look at its log, and at --lease.")
+    lease = msgspec.convert(found, Lease)
+    age = age_of(lease, site.now)
+    if age is None or not lively(lease, site.now):
+        since = f" for {duration(int(age))}" if age is not None else ""
+        return wrong("leader", f"nobody has renewed {name}{since}", "No scheduler leads: look at its log.")
+    if age < -_SKEW:
+        todo = "Let the node follow the same time server as the API server."
+        return wrong("leader", f"the clock of {lease.spec.holder_identity} is {-age:.0f} s ahead", todo)
+    return _holder(site, name, lease.spec.holder_identity or "")
+
+
+def _holder(site: Site, lease: str, holder: str) -> Finding:
+    """The holder is HOSTNAME_UUID: a pod's name, or its node's where it uses the network of the node."""
+    host = holder.rpartition("_")[0]
+    hosts = {name_of(pod) for pod in site.pods} | {at(pod, "spec", "nodeName") for pod in site.pods}
+    if host in hosts:
+        return fine("leader", f"{holder} holds {lease}")
+    told = f"{holder} holds {lease}, and no Muster runs there"
+    return wrong("leader", told, "Another scheduler uses the same lease: give each its own resourceName.")
+
+
+# ---- calls
+
+
+def calls(site: Site) -> Iterator[Finding]:
+    for pod in site.pods:
+        if at(pod, "status", "phase") == "Running":
+            yield from _pod(site, pod)
+
+
+def _pod(site: Site, pod: Json) -> Iterator[Finding]:
+    name = name_of(pod)
+    address = flag(container_of(pod["spec"]), "--health-listen", str(Configuration().health_listen))
+    host, _, port = address.rpartition(":")
+    if host in ("127.0.0.1", "localhost", "[::1]"):
+        yield _out_of_reach(name, f"it listens on {address} only", port)
+        return
+    try:
+        yield _called(name, site.raw(_proxied(site, name, port, "metrics")))
+    except Forbidden:
+        raise
+    except ApiError as fault:
+        yield _out_of_reach(name, str(fault), port)
+
+
+def _proxied(site: Site, pod: str, port: str, page: str) -> str:
+    return f"/api/v1/namespaces/{site.namespace}/pods/{pod}:{port}/proxy/{page}"
+
+
+def _out_of_reach(pod: str, why: str, port: str) -> Finding:
+    told = f"{pod} cannot be asked from here: {why}"
+    return Finding(
+        "calls", UNKNOWN, told, f"On its node: curl 127.0.0.1:{port}/metrics, muster_scheduler_never_called"
+    )
+
+
+def _called(pod: str, metrics: str) -> Finding:
+    leads = _value(metrics, "muster_leader")
+    if not leads:
+        return fine("calls", f"{pod} does not lead, so nobody calls it")
+    if _value(metrics, "muster_scheduler_never_called"):
+        todo = (
+            "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
+        )
+        return wrong("calls", f"{pod} leads, and the scheduler has never called it", todo)
+    return fine("calls", f"{pod} leads, and the scheduler calls it")
+
+
+def _value(metrics: str, name: str) -> float:
+    found = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
+    return float(found[1]) if found else 0.0

@@ -1,0 +1,76 @@
+"""Whether Muster's account may do what manifests/rbac.yaml grants it: each right is asked for by itself."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from extender.cli.check.findings import Finding, Site, container_of, fine, wrong
+from extender.cli.output import Json
+from extender.kube.resources import ACCESS_REVIEWS
+from extender.shipped import RIGHTS
+
+_ACCOUNT = "muster"
+_NAMED = 5
+
+
+class Right(NamedTuple):
+    verb: str
+    group: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        resource = "/".join(filter(None, (self.resource, self.subresource)))
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{where}"
+
+
+def rights(site: Site) -> Iterator[Finding]:
+    account = _account(site)
+    needed = list(granted(_documents()))
+    missing = [each for each in needed if not _allowed(site, account, each)]
+    if not missing:
+        yield fine("rights", f"the account {account} has all {len(needed)} that it needs")
+        return
+    named = ", ".join(map(str, missing[:_NAMED]))
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    told = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}{more}"
+    yield wrong("rights", told, "kubectl apply -f manifests/rbac.yaml")
+
+
+def _account(site: Site) -> str:
+    specs = [each["spec"]["template"]["spec"] for each in site.workloads]
+    return next((spec["serviceAccountName"] for spec in specs if container_of(spec)), _ACCOUNT)
+
+
+def _documents() -> list[Json]:
+    import yaml
+
+    return [each for each in yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8")) if each]
+
+
+def granted(documents: list[Json]) -> Iterator[Right]:
+    """What the roles grant that are bound to Muster's account."""
+    roles = {(each["kind"], each["metadata"]["name"]): each for each in documents}
+    for each in documents:
+        if any(subject["name"] == _ACCOUNT for subject in each.get("subjects", ())):
+            role = roles[each["roleRef"]["kind"], each["roleRef"]["name"]]
+            for rule in role["rules"]:
+                yield from _of_rule(rule, each["metadata"].get("namespace", ""))
+
+
+def _of_rule(rule: Json, namespace: str) -> Iterator[Right]:
+    for group in rule["apiGroups"]:
+        for resource in rule["resources"]:
+            plural, _, sub = resource.partition("/")
+            for name in rule.get("resourceNames", [""]):
+                yield from (Right(verb, group, plural, sub, namespace, name) for verb in rule["verbs"])
+
+
+def _allowed(site: Site, account: str, right: Right) -> bool:
+    user = f"system:serviceaccount:{site.namespace}:{account}"
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{site.namespace}", "system:authenticated"]
+    spec = {"user": user, "groups": groups, "resourceAttributes": right._asdict()}
+    review: Json = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    return bool(site.ask(ACCESS_REVIEWS, review)["status"].get("allowed"))

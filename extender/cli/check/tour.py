@@ -1,0 +1,59 @@
+"""All checks, in the order in which one would mend what they find."""
+
+import time
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from extender.cli.access import Place
+from extender.cli.check.admission import policies, webhooks
+from extender.cli.check.findings import Check, Finding, Site, fine, looked, wrong
+from extender.cli.check.kinds import kinds
+from extender.cli.check.leading import calls, leader, workload
+from extender.cli.check.rights import rights
+from extender.cli.check.rivals import volcano
+
+_SKEW = 5.0  # seconds that clocks may differ
+_OLDEST = 34
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("kinds", kinds),
+    ("rights", rights),
+    ("policies", policies),
+    ("webhooks", webhooks),
+    ("workload", workload),
+    ("leader", leader),
+    ("calls", calls),
+    ("Volcano", volcano),
+)
+
+
+def tour(place: Place) -> Iterator[Finding]:
+    with place.connection.stream("/version") as answer:
+        here, date = time.time(), answer.answer.headers.get("date", "")
+        told = msgspec.json.decode(answer.read(), type=dict[str, str])
+    there = parsedate_to_datetime(date).timestamp() if date else here
+    site = Site(place, there)
+    site.minor = int(told["minor"].rstrip("+"))
+    yield version(site, told["gitVersion"])
+    yield clocks(here - there)
+    for subject, check in CHECKS:
+        yield from looked(subject, check, site)
+
+
+def version(site: Site, git: str) -> Finding:
+    if site.minor < _OLDEST:
+        return wrong(
+            "Kubernetes", f"{git} is too old", f"Allowed is 1.{_OLDEST} and newer: update the cluster."
+        )
+    return fine("Kubernetes", git)
+
+
+def clocks(ahead: float) -> Finding:
+    """`ahead`: seconds that this machine's clock is ahead of the API server's."""
+    if abs(ahead) <= _SKEW:
+        return fine("clocks", "this machine and the API server agree")
+    side = "ahead of" if ahead > 0 else "behind"
+    told = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
+    return wrong("clocks", told, "Let both follow the same time server; ages are shown wrong until then.")

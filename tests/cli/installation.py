@@ -1,0 +1,182 @@
+"""An API server that holds one installation of Muster, made from the repository's own manifests.
+
+It answers what `muster check` asks, from a table of objects that a test may spoil. A real one is asked in
+tests/e2e/test_cli.py; here is what cannot be had there: pods that run, clocks that differ, other people's
+schedulers.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+
+from extender.kube import resources
+
+PLURALS = {each.plural for each in vars(resources).values() if isinstance(each, resources.Resource)}
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+NAMESPACE = "kube-muster"
+LABEL = "app.kubernetes.io/part-of"
+METRICS = "muster_leader 1.0\nmuster_scheduler_never_called 0.0\n"
+Json = dict[str, Any]
+
+
+class Installation:
+    """`objects`: by the path of their collection. `pages`: answers of paths that are no objects."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, list[Json]] = {}
+        self.pages: dict[str, tuple[int, str]] = {"/version": (200, _version("1.36"))}
+        self.denied: set[tuple[str, str]] = set()  # of Muster's account: verb, resource
+        self.forbidden: set[str] = set()  # plural names that whoever asks may not read
+        self.ahead = timedelta()  # of the API server's clock
+        self._http = _Http(self)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True)
+
+    def __enter__(self) -> "Installation":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    @property
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+    def of(self, plural: str) -> list[Json]:
+        """The objects of a kind, to be changed in place."""
+        paths = [path for path in self.objects if path.endswith(f"/{plural}")]
+        return self.objects[paths[0]] if paths else []
+
+    def install(self, variant: str = "sidecar") -> None:
+        for path in (*MANIFESTS.glob("crds/*.yaml"), *sorted((MANIFESTS / variant).glob("*.yaml"))):
+            for each in yaml.safe_load_all(path.read_text()):
+                if each and path.name != "kustomization.yaml":
+                    self.put(each)
+        for crd in self.of("customresourcedefinitions"):
+            crd["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
+
+    def put(self, obj: Json, plural: str = "") -> Json:
+        namespace = obj["metadata"].get("namespace")
+        root = f"/apis/{obj['apiVersion']}" if "/" in obj["apiVersion"] else f"/api/{obj['apiVersion']}"
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        self.objects.setdefault(f"{root}{scope}/{plural or _plural(obj['kind'])}", []).append(obj)
+        return obj
+
+    def run(self, name: str = "muster-1") -> None:
+        """One replica that is ready, leads, and is called."""
+        (workload,) = [*self.of("deployments"), *self.of("daemonsets")]
+        workload["spec"]["replicas"] = 1
+        workload["status"] = {"readyReplicas": 1, "desiredNumberScheduled": 1, "numberReady": 1}
+        if workload["kind"] == "Deployment":
+            del workload["status"]["desiredNumberScheduled"], workload["status"]["numberReady"]
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        meta = {"name": name, "namespace": workload["metadata"]["namespace"], "labels": labels}
+        spec = {**workload["spec"]["template"]["spec"], "nodeName": "n0"}
+        status = {"phase": "Running"}
+        self.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status})
+        proxy = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:8282/proxy/metrics"
+        self.pages[proxy] = (200, METRICS)
+
+    def lease(self, namespace: str, name: str, holder: str, age: float = 2) -> None:
+        renewed = (self.now - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+        meta = {"name": name, "namespace": namespace}
+        self.put({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec})
+
+    # ---- answers
+
+    def answer(self, method: str, target: str, body: Json) -> tuple[int, str]:
+        url = urlsplit(target)
+        if url.path in self.pages:
+            return self.pages[url.path]
+        if url.path.endswith("/subjectaccessreviews"):
+            asked = body["spec"]["resourceAttributes"]
+            allowed = (asked["verb"], asked["resource"]) not in self.denied
+            return 201, json.dumps({**body, "status": {"allowed": allowed}})
+        if any(re.search(rf"/{each}(/|$)", url.path) for each in self.forbidden):
+            return 403, json.dumps({"kind": "Status", "code": 403, "message": "you may not"})
+        return self._read(url.path, parse_qs(url.query).get("labelSelector", [""])[0])
+
+    def _read(self, path: str, selector: str) -> tuple[int, str]:
+        collection, _, name = path.rpartition("/")
+        if name in PLURALS:
+            return 200, json.dumps({"metadata": {}, "items": self._selected(path, selector)})
+        found = [each for each in self.objects.get(collection, ()) if each["metadata"]["name"] == name]
+        missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": f"no {name}"}
+        return (200, json.dumps(found[0])) if found else (404, json.dumps(missing))
+
+    def _selected(self, path: str, selector: str) -> list[Json]:
+        key, _, value = selector.partition("=")
+        return [
+            each
+            for each in self.objects.get(path, ())
+            if (each["metadata"].get("labels") or {}).get(key) == value
+        ]
+
+
+def _plural(kind: str) -> str:
+    lower = kind.lower()
+    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
+
+
+def _version(minor: str) -> str:
+    return json.dumps({"major": "1", "minor": minor.partition(".")[2], "gitVersion": f"v{minor}.3"})
+
+
+def older(minor: str) -> tuple[int, str]:
+    return 200, _version(minor)
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, installation: Installation) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.installation = installation
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: _Http
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silent."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return format_datetime(self.server.installation.now, usegmt=True)
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else {}
+        status, text = self.server.installation.answer(self.command, self.path, body)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_GET = do_POST = _serve
+
+
+def install(variant: str = "sidecar") -> Iterator[Installation]:
+    """One that is in order."""
+    with Installation() as made:
+        made.install(variant)
+        made.run()
+        made.lease("kube-system", "muster-scheduler", "muster-1_5ec7")
+        yield made

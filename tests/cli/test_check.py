@@ -1,0 +1,296 @@
+"""`muster check`: an installation that is in order, and each way in which one may not be."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from extender import __version__
+from extender.cli import main
+from extender.cli.check.certificates import expiries
+from extender.cli.check.rights import granted
+from tests.cli.installation import MANIFESTS, METRICS, NAMESPACE, Installation, install, older
+from tests.kube.conftest import write_kubeconfig
+
+AUTHORITY = (Path(__file__).parent / "data" / "authority.pem").read_text()
+PROXY = f"/api/v1/namespaces/{NAMESPACE}/pods/muster-1:8282/proxy/metrics"
+Findings = dict[str, list[tuple[str, str, str]]]  # by subject: state, what is said, what to do
+
+
+@pytest.fixture
+def site() -> Iterator[Installation]:
+    for made in install():
+        webhook(made)
+        yield made
+
+
+def webhook(site: Installation, bundle: str = AUTHORITY) -> None:
+    service = {"namespace": NAMESPACE, "name": "muster"}
+    client = {"service": service, "caBundle": base64.b64encode(bundle.encode()).decode()}
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    labels = {"app.kubernetes.io/part-of": "kube-muster"}
+    hooks = [{"name": "queues.kube-muster.io", "clientConfig": client}]
+    site.put({**head, "metadata": {"name": "kube-muster", "labels": labels}, "webhooks": hooks})
+    site.put({"apiVersion": "v1", "kind": "Service", "metadata": dict(service)})
+    meta = {"name": "x", "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": "muster"}}
+    ends = [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}]
+    slices = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": meta}
+    site.put({**slices, "endpoints": ends})
+
+
+@pytest.fixture
+def check(site: Installation, tmp_path: Path) -> Callable[..., Findings]:
+    """Runs the command and takes its JSON apart; the status must fit what it found."""
+    kubeconfig = str(write_kubeconfig(tmp_path, site.url))
+
+    def run(*flags: str) -> Findings:
+        done = CliRunner().invoke(main, ["check", "-o", "json", "--kubeconfig", kubeconfig, *flags])
+        assert done.stderr == ""
+        found = json.loads(done.stdout)
+        assert done.exit_code == int(any(each["state"] == "wrong" for each in found))
+        by_subject: Findings = {}
+        for each in found:
+            by_subject.setdefault(each["subject"], []).append((each["state"], each["said"], each["todo"]))
+        return by_subject
+
+    return run
+
+
+def faults(found: Findings) -> dict[str, str]:
+    """What is not ok, by subject."""
+    return {name: said for name, each in found.items() for state, said, _ in each if state != "ok"}
+
+
+def test_an_installation_that_is_in_order(site: Installation, tmp_path: Path) -> None:
+    kubeconfig = str(write_kubeconfig(tmp_path, site.url))
+    done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 0, done.output
+    assert all(line.startswith(("ok       ", "         ")) for line in lines)
+    assert "ok       Kubernetes: v1.36.3" in lines
+    assert "ok       workload: deployment/muster has 1 of 1 replicas ready" in lines
+    assert "ok       calls: muster-1 leads, and the scheduler calls it" in lines
+    assert "ok       Volcano: no scheduler of Volcano is at work" in lines
+
+
+def test_what_to_do_stands_below_what_is_wrong(site: Installation, tmp_path: Path) -> None:
+    site.of("customresourcedefinitions").clear()
+    kubeconfig = str(write_kubeconfig(tmp_path, site.url))
+    done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
+    assert done.exit_code == 1
+    assert (
+        "wrong    queues.scheduling.volcano.sh: is not installed\n"
+        "         -> kubectl apply -f manifests/crds\n"
+    ) in done.stdout
+
+
+def test_an_empty_cluster(tmp_path: Path) -> None:
+    with Installation() as site:
+        kubeconfig = str(write_kubeconfig(tmp_path, site.url))
+        done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig, "-o", "yaml"])
+        wrong = {each["subject"] for each in yaml.safe_load(done.stdout) if each["state"] == "wrong"}
+    assert done.exit_code == 1
+    assert {"queues.scheduling.volcano.sh", "policies", "webhooks", "workload"} <= wrong
+
+
+def test_muster_beside_the_clusters_scheduler_cannot_be_asked_for_its_calls(
+    tmp_path: Path,
+) -> None:
+    with Installation() as site:
+        site.install("default-scheduler")
+        site.run()
+        site.lease("kube-system", "kube-scheduler", "n0_5ec7")
+        webhook(site)
+        kubeconfig = str(write_kubeconfig(tmp_path, site.url))
+        done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
+    assert done.exit_code == 0, done.output
+    assert "ok       leader: n0_5ec7 holds kube-system/kube-scheduler" in done.stdout
+    assert "unknown  calls: muster-1 cannot be asked from here: it listens on 127.0.0.1:8282" in done.stdout
+
+
+# ---- one thing wrong at a time
+
+
+def no_established(site: Installation) -> None:
+    site.of("customresourcedefinitions")[0]["status"] = {}
+
+
+def volcanos_crd(site: Installation) -> None:
+    (crd,) = [each for each in site.of("customresourcedefinitions") if each["metadata"]["name"][0] == "q"]
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["spec"]["properties"]["state"]
+
+
+def another_version(site: Installation) -> None:
+    site.of("customresourcedefinitions")[0]["spec"]["versions"][0]["served"] = False
+
+
+def unbound(site: Installation) -> None:
+    site.of("mutatingadmissionpolicybindings").clear()
+
+
+def without_policies(site: Installation) -> None:
+    site.of("mutatingadmissionpolicies").clear()
+
+
+def ill_typed(site: Installation) -> None:
+    warnings = {"expressionWarnings": [{"warning": "undefined field 'x'"}]}
+    site.of("mutatingadmissionpolicies")[0]["status"] = {"typeChecking": warnings}
+
+
+def missing_right(site: Installation) -> None:
+    site.denied |= {("create", "pods"), ("patch", "podgroups")}
+
+
+def without_webhooks(site: Installation) -> None:
+    site.of("validatingwebhookconfigurations").clear()
+
+
+def no_service(site: Installation) -> None:
+    site.of("services").clear()
+
+
+def no_endpoint(site: Installation) -> None:
+    site.of("endpointslices")[0]["endpoints"][0]["conditions"]["ready"] = False
+
+
+def no_bundle(site: Installation) -> None:
+    del site.of("validatingwebhookconfigurations")[0]["webhooks"][0]["clientConfig"]["caBundle"]
+
+
+def broken_bundle(site: Installation) -> None:
+    client = site.of("validatingwebhookconfigurations")[0]["webhooks"][0]["clientConfig"]
+    client["caBundle"] = base64.b64encode(b"no certificate").decode()
+
+
+def half_ready(site: Installation) -> None:
+    site.of("deployments")[0]["spec"]["replicas"] = 2
+
+
+def nothing_runs(site: Installation) -> None:
+    site.of("deployments").clear()
+
+
+def no_lease(site: Installation) -> None:
+    site.of("leases").clear()
+
+
+def dead_leader(site: Installation) -> None:
+    site.of("leases").clear()
+    site.lease("kube-system", "muster-scheduler", "muster-1_5ec7", age=3700)
+
+
+def fast_clock(site: Installation) -> None:
+    site.of("leases").clear()
+    site.lease("kube-system", "muster-scheduler", "muster-1_5ec7", age=-40)
+
+
+def stranger(site: Installation) -> None:
+    site.of("leases").clear()
+    site.lease("kube-system", "muster-scheduler", "elsewhere_5ec7")
+
+
+def never_called(site: Installation) -> None:
+    site.pages[PROXY] = (200, METRICS.replace("called 0.0", "called 1.0"))
+
+
+def volcano_at_work(site: Installation) -> None:
+    site.lease("volcano-system", "volcano", "vc-0_1")
+
+
+def old_cluster(site: Installation) -> None:
+    site.pages["/version"] = older("1.33")
+
+
+def other_clock(site: Installation) -> None:
+    site.ahead = timedelta(seconds=-90)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "subject", "said"),
+    [
+        (no_established, "podgroups.scheduling.volcano.sh", "is not established"),
+        (another_version, "podgroups.scheduling.volcano.sh", "does not serve v1beta1"),
+        (volcanos_crd, "queues.scheduling.volcano.sh", "lacks spec.state: it is another project's"),
+        (unbound, "policies", "kube-muster-gate has no binding, so it does nothing"),
+        (without_policies, "policies", "no policy puts gates on pods"),
+        (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
+        (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),
+        (without_webhooks, "webhooks", "none is registered"),
+        (no_service, "webhooks", "queues.kube-muster.io: the service kube-muster/muster does not exist"),
+        (no_endpoint, "webhooks", "the service kube-muster/muster has no endpoint that is ready"),
+        (no_bundle, "webhooks", "queues.kube-muster.io: caBundle is empty"),
+        (broken_bundle, "webhooks", "queues.kube-muster.io: caBundle cannot be read: "),
+        (half_ready, "workload", "deployment/muster has 1 of 2 replicas ready"),
+        (nothing_runs, "workload", "nothing runs Muster in namespace kube-muster"),
+        (no_lease, "leader", "nobody has made the lease kube-system/muster-scheduler"),
+        (dead_leader, "leader", "nobody has renewed kube-system/muster-scheduler for 61m"),
+        (fast_clock, "leader", "the clock of muster-1_5ec7 is 4"),
+        (stranger, "leader", "elsewhere_5ec7 holds kube-system/muster-scheduler, and no Muster runs there"),
+        (never_called, "calls", "muster-1 leads, and the scheduler has never called it"),
+        (volcano_at_work, "Volcano", "its scheduler is at work (vc-0_1)"),
+        (old_cluster, "Kubernetes", "v1.33.3 is too old"),
+        (other_clock, "clocks", "s ahead of the API server's"),
+    ],
+)
+def test_what_is_wrong_is_found(
+    site: Installation,
+    check: Callable[..., Findings],
+    spoil: Callable[[Installation], None],
+    subject: str,
+    said: str,
+) -> None:
+    spoil(site)
+    found = check()
+    told = [each for each in found[subject] if each[0] == "wrong"]
+    assert any(said in each[1] for each in told), found
+    assert all(todo for _, _, todo in told)
+
+
+def test_a_certificate_that_ends_soon(site: Installation, check: Callable[..., Findings]) -> None:
+    (end,) = expiries(AUTHORITY)
+    site.ahead = datetime.fromtimestamp(end, UTC) - datetime.now(UTC) - timedelta(days=3, minutes=-1)
+    assert "queues.kube-muster.io: its certificate expires in 2d23h" in faults(check())["webhooks"]
+    site.ahead += timedelta(days=4)
+    assert "queues.kube-muster.io: its certificate has expired" in faults(check())["webhooks"]
+
+
+def test_what_may_not_be_read_is_told(site: Installation, check: Callable[..., Findings]) -> None:
+    site.forbidden |= {"leases", "customresourcedefinitions"}
+    found = faults(check())
+    assert found["kinds"] == found["leader"] == "could not be looked at: not allowed: you may not"
+
+
+def test_a_pod_that_the_api_server_cannot_reach(site: Installation, check: Callable[..., Findings]) -> None:
+    site.pages[PROXY] = (503, "no route to host")
+    ((state, said, todo),) = check()["calls"]
+    assert state == "unknown"
+    assert said.startswith("muster-1 cannot be asked from here: 503")
+    assert "curl 127.0.0.1:8282/metrics" in todo
+
+
+def test_another_release(site: Installation, check: Callable[..., Findings]) -> None:
+    (workload,) = site.of("deployments")
+    workload["spec"]["template"]["spec"]["initContainers"][0]["image"] = "registry.example/kube-muster:9.9"
+    ((state, said, _),) = check()["version"]
+    assert (state, said) == (
+        "unknown",
+        f"registry.example/kube-muster:9.9 runs, this muster is {__version__}",
+    )
+
+
+def test_another_namespace_is_looked_at_when_named(check: Callable[..., Findings]) -> None:
+    assert faults(check("-n", "elsewhere"))["workload"] == "nothing runs Muster in namespace elsewhere"
+
+
+def test_every_right_of_the_manifests_is_asked_for() -> None:
+    documents = [each for each in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()) if each]
+    asked = {str(each) for each in granted(documents)}
+    assert {"create pods/binding", "patch podgroups", "watch nodes"} <= asked
+    assert "get leases muster-scheduler in kube-system" in asked
+    assert not any("deletecollection" in each for each in asked)  # those of people are not Muster's

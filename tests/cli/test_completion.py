@@ -1,0 +1,72 @@
+"""Completion: scripts that shells take, and names that the cluster has."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from extender.cli import main
+from extender.cli.completion import offered
+from tests.cli.desk import Desk
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    desk.queue("research")
+    desk.queue("reports")
+    desk.group("sweep")
+    desk.group("far", namespace="other")
+    desk.pod("sweep-0", "sweep")
+    return desk
+
+
+def words(desk: Desk, *typed: str) -> list[str]:
+    *before, last = typed
+    flags = [*before, "--kubeconfig", str(desk.kubeconfig)]
+    return list(offered(main, [*flags, last]))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script(shell: str) -> None:
+    done = CliRunner().invoke(main, ["completion", shell])
+    assert done.exit_code == 0
+    assert "_MUSTER_COMPLETE" in done.stdout
+
+
+def test_bash_takes_its_script() -> None:
+    script = CliRunner().invoke(main, ["completion", "bash"]).stdout
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        (("queue", "describe", "re"), ["reports", "research", ":4"]),
+        (("queue", "close", "research", "rep"), ["reports", ":4"]),
+        (("podgroup", "describe", ""), ["sweep", ":4"]),
+        (("pg", "get", "-n", "other", ""), ["far", ":4"]),
+        (("why", ""), ["podgroup/", "queue/", "sweep-0", ":4"]),
+        (("why", "queue/res"), ["queue/research", ":4"]),
+        (("why", "pg/"), ["pg/sweep", ":4"]),
+    ],
+)
+def test_names_are_those_of_the_cluster(town: Desk, typed: tuple[str, ...], found: list[str]) -> None:
+    assert words(town, *typed) == found
+
+
+def test_commands_come_with_what_they_do() -> None:
+    assert "create\tCreate a queue." in next(offered(main, ["queue", "cr"]))
+
+
+def test_without_a_cluster_nothing_is_offered(tmp_path: Path) -> None:
+    typed = ["queue", "describe", "--kubeconfig", str(tmp_path / "none"), ""]
+    assert list(offered(main, typed)) == [":4"]
+
+
+def test_kubectl_asks_a_program(town: Desk) -> None:
+    program = "from extender.cli.completion import for_kubectl; for_kubectl()"
+    typed = ["queue", "describe", "--kubeconfig", str(town.kubeconfig), "re"]
+    done = subprocess.run([sys.executable, "-c", program, *typed], capture_output=True, text=True, check=True)
+    assert done.stdout == "reports\nresearch\n:4\n"
