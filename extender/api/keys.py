@@ -6,13 +6,13 @@ QUEUE = "scheduling.volcano.sh/queue-name"  # annotation or label of a pod, anno
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent shuts it
 ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
 
-QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: which queue took it in
 LAST_COMMAND = "kube-muster.io/last-command"  # annotation of a queue: the UID of the Command obeyed last
 GATE = "kube-muster.io/admission"
 NUDGE = "kube-muster.io/nudge"
 PLACE_MARK = "kube-muster.io/place"
 BIND_MARK = "kube-muster.io/bind"
 MARKS = frozenset({PLACE_MARK, BIND_MARK})
+QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: which queue took it in
 
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and why not
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup that once had all it needs running: never undone

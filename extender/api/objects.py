@@ -252,6 +252,9 @@ class PodGroupSpec(Wire, frozen=True):
 class PodGroupStatus(Wire, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
 
 
 class PodGroup(Wire, frozen=True):

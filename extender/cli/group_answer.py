@@ -20,12 +20,19 @@ from extender.cli.evidence import Evidence
 from extender.cli.holders import holders
 from extender.cli.remedies import remedy, sentence
 from extender.cli.seen import GroupSeen
+from extender.domain.reasons import NOT_WAITING
 
 NOT_LOOKED_AT = (
     "Wait a moment. If it stays so, Muster does not run, or does not lead: ask the administrator to look at"
     " its readiness (/readyz) and its log."
 )
-_VERDICTS = {"Pending": WAITING, "Inqueue": STARTING, "Running": RUNNING, "Completed": OVER}
+_VERDICTS = {
+    "Pending": WAITING,
+    "Inqueue": STARTING,
+    "Running": RUNNING,
+    "Unknown": RUNNING,
+    "Completed": OVER,
+}
 
 
 def answer_for_group(evidence: Evidence, group: GroupSeen) -> Answer:
@@ -75,7 +82,7 @@ def _verdict(group: GroupSeen, members: MembersPart | None) -> str:
 def _reason(group: GroupSeen) -> str:
     """Empty for a group that does not wait."""
     said = group.scheduled
-    return said.reason if said and said.reason not in (STARTING, RUNNING) else ""
+    return said.reason if said and said.reason not in NOT_WAITING else ""
 
 
 def _sentence(verdict: str, reason: str, members: MembersPart | None) -> str:

@@ -17,6 +17,7 @@ _WORDS = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
     Verdict.RUNNING: "a group runs",
+    Verdict.ENDED: "a group has ended",
 }
 
 

@@ -1,7 +1,8 @@
-"""Telling PodGroups what was decided: phase, conditions, and durably that they stood whole.
+"""Telling PodGroups what was decided: phase, conditions, how many members do what, and durably that they
+stood whole and which queue took them in.
 
-Written only on change. What changes a group's course is written at once; a detail whose numbers merely
-moved waits its turn. Conditions of others stay as they are; a write on an outdated copy is refused by the API
+Written only on change. What changes a group's course is written at once; numbers that merely moved wait their
+turn. Conditions of others stay as they are; a write on an outdated copy is refused by the API
 server and made again on the new one.
 """
 
@@ -12,29 +13,32 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.keys import SCHEDULED, STOOD_WHOLE
+from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.actor import Actor
 from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.reasons import Verdict
+from extender.domain.phases import Phase
+from extender.domain.reasons import Outcome
 from extender.domain.records import GroupKey
 from extender.kube.errors import ApiError
 
-_PHASES = {Verdict.WAITING: "Pending", Verdict.STARTING: "Inqueue", Verdict.RUNNING: "Running"}
-_DETAIL_PACE = 5.0
+_PACE = 5.0
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a PodGroup's status is to say."""
+    """What a PodGroup is to say. `numbers`: members that run, have succeeded, have failed."""
 
     phase: str
+    scheduled: bool
     reason: str
     detail: str
     stood_whole: bool
+    numbers: tuple[int, int, int]
+    queue_uid: str
 
     @property
-    def course(self) -> tuple[str, str, bool]:
-        return (self.phase, self.reason, self.stood_whole)
+    def course(self) -> tuple[str, str, bool, str]:
+        return (self.phase, self.reason, self.stood_whole, self.queue_uid)
 
 
 class Reporter(Actor):
@@ -44,8 +48,8 @@ class Reporter(Actor):
         self._lock = threading.Lock()
         self._groups: dict[GroupKey, PodGroup] = {}
         self._due: set[GroupKey] = set()
-        self._judged: dict[GroupKey, tuple[GroupDecision, bool]] = {}
-        self._detail_at: dict[GroupKey, float] = {}
+        self._judged: dict[GroupKey, tuple[GroupDecision, bool, str]] = {}
+        self._numbers_at: dict[GroupKey, float] = {}
 
     def see(self, group: PodGroup) -> None:
         with self._lock:
@@ -56,7 +60,7 @@ class Reporter(Actor):
         with self._lock:
             self._groups.pop(key, None)
             self._due.discard(key)
-            self._detail_at.pop(key, None)
+            self._numbers_at.pop(key, None)
 
     def look(self, decisions: Decisions) -> None:
         """Write what differs from what the API has. Groups of which nothing changed are passed over."""
@@ -66,7 +70,7 @@ class Reporter(Actor):
         with self._lock:
             due, self._due = self._due, set()
         for key, decision in decisions.groups.items():
-            judged = (decision, self._ledger.stood_whole(key))
+            judged = (decision, *self._ledger.history(key))
             if key in due or self._judged.get(key) != judged:
                 self._judged[key] = judged
                 self._report(key, decision)
@@ -77,33 +81,44 @@ class Reporter(Actor):
         group = self._groups.get(key)
         if group is None:
             return
-        wanted, written = self._wanted(key, decision), reported(group)
+        written = reported(group)
+        wanted = self._wanted(key, decision, written)
         if wanted == written:
             return
-        if wanted.course == written.course and not self._detail_is_due(key):
+        if wanted.course == written.course and not self._numbers_are_due(key):
             with self._lock:
                 self._due.add(key)
             return
         self._writers.submit(("report", key), lambda: self._write(key))
 
-    def _detail_is_due(self, key: GroupKey) -> bool:
+    def _numbers_are_due(self, key: GroupKey) -> bool:
         now = self._clock()
-        if now < self._detail_at.get(key, 0.0):
+        if now < self._numbers_at.get(key, 0.0):
             return False
-        self._detail_at[key] = now + _DETAIL_PACE
+        self._numbers_at[key] = now + _PACE
         return True
 
-    def _wanted(self, key: GroupKey, decision: GroupDecision) -> Report:
-        reason = str(decision.reason or decision.verdict)
-        return Report(_PHASES[decision.verdict], reason, decision.detail, self._ledger.stood_whole(key))
+    def _wanted(self, key: GroupKey, decision: GroupDecision, written: Report) -> Report:
+        """A queue that took the group in stays noted when it is gone: that is how its groups are known."""
+        life, (stood_whole, queue_uid) = decision.life, self._ledger.history(key)
+        return Report(
+            phase=life.phase,
+            scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
+            reason=str(decision.reason or life.outcome or decision.verdict),
+            detail=decision.detail,
+            stood_whole=stood_whole,
+            numbers=(life.running, life.succeeded, life.failed),
+            queue_uid=queue_uid or written.queue_uid,
+        )
 
     def _write(self, key: GroupKey) -> None:
         """Write the newest decision on the newest copy, whatever they were when this was asked for."""
         group, decision = self._groups.get(key), self._ledger.decisions.groups.get(key)
         if group is None or decision is None:
             return
-        wanted = self._wanted(key, decision)
-        if wanted != reported(group):
+        written = reported(group)
+        wanted = self._wanted(key, decision, written)
+        if wanted != written:
             self._patch(key, group, wanted)
 
     def _patch(self, key: GroupKey, group: PodGroup, wanted: Report) -> None:
@@ -124,26 +139,37 @@ def reported(group: PodGroup) -> Report:
     conditions = {each.type: each for each in group.status.conditions or ()}
     scheduled = conditions.get(SCHEDULED)
     whole = conditions.get(STOOD_WHOLE)
+    status = group.status
     return Report(
-        group.status.phase,
-        scheduled.reason if scheduled else "",
-        scheduled.message if scheduled else "",
-        whole is not None and whole.status == "True",
+        phase=status.phase,
+        scheduled=scheduled is not None and scheduled.status == "True",
+        reason=scheduled.reason if scheduled else "",
+        detail=scheduled.message if scheduled else "",
+        stood_whole=whole is not None and whole.status == "True",
+        numbers=(status.running, status.succeeded, status.failed),
+        queue_uid=(group.metadata.annotations or {}).get(QUEUE_UID, ""),
     )
 
 
 def patch(group: PodGroup, report: Report) -> dict[str, Any]:
     """The merge patch that makes `group` say `report`, good for this version of it only."""
-    runs = report.phase == _PHASES[Verdict.RUNNING]
-    ours = [Condition(SCHEDULED, "True" if runs else "False", report.reason, report.detail)]
+    ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
     if report.stood_whole:
         ours.append(Condition(STOOD_WHOLE, "True", "AllMembersStarted"))
     before = {each.type: each for each in group.status.conditions or ()}
     ours = [replace(each, last_transition_time=_since(each, before.get(each.type))) for each in ours]
     others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
+    noted = {"annotations": {QUEUE_UID: report.queue_uid}} if report.queue_uid else {}
+    running, succeeded, failed = report.numbers
     return {
-        "metadata": {"resourceVersion": group.metadata.resource_version},
-        "status": {"phase": report.phase, "conditions": msgspec.to_builtins([*others, *ours])},
+        "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
+        "status": {
+            "phase": report.phase,
+            "conditions": msgspec.to_builtins([*others, *ours]),
+            "running": running,
+            "succeeded": succeeded,
+            "failed": failed,
+        },
     }
 
 

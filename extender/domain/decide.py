@@ -9,22 +9,30 @@ A pure function of the snapshot; `previous` only saves work. The order of a roun
 5. members beyond minMember, one by one.
 """
 
+from msgspec.structs import replace
+
 from extender.domain import starting, surplus, waiting
 from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
+from extender.domain.phases import ending, life_of
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.round import Round
 from extender.domain.snapshot import GroupView, QueueView, Snapshot
+
+NOBODY_THERE = "the group needs one member to start, and none is there"
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     round_ = Round(snapshot)
     under_way, replacing, candidates, standing = [], [], [], []
     for group in snapshot.groups.values():
-        fault = None if group.placed else obstacle(round_, group)
-        if fault is not None:
+        if group.ended is not None:
+            round_.settle(_at_rest(group, Verdict.ENDED))
+        elif not group.placed and (fault := obstacle(round_, group)) is not None:
             round_.settle(fault)
+        elif group.is_empty:
+            round_.settle(_waits(group, Reason.NOT_ENOUGH_MEMBERS, NOBODY_THERE))
         elif group.rests or group.ends:
-            round_.settle(GroupDecision(group.key, group.queue, Verdict.RUNNING))
+            round_.settle(_at_rest(group, Verdict.RUNNING))
         elif group.stands:
             standing.append(group)
         elif group.stood_whole:
@@ -38,6 +46,11 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     waiting.admit(round_, candidates)
     surplus.grow(round_, growths)
     return _decisions(round_, previous)
+
+
+def _at_rest(group: GroupView, verdict: Verdict) -> GroupDecision:
+    life = group.life_at_rest
+    return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
 
 
 def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
@@ -62,11 +75,21 @@ def _waits(group: GroupView, reason: Reason, detail: str) -> GroupDecision:
 
 def _decisions(round_: Round, previous: Decisions | None) -> Decisions:
     """Decisions that say the same as before are the same objects, so that readers can skip them."""
-    before = previous.groups if previous else {}
-    groups = {key: _same(before.get(key), decision) for key, decision in round_.decided.items()}
+    before, views = previous.groups if previous else {}, round_.snapshot.groups
+    groups = {
+        key: _same(before.get(key), _with_life(views[key], decision))
+        for key, decision in round_.decided.items()
+    }
     queues = {name: _queue(round_, queue) for name, queue in round_.snapshot.queues.items()}
     wake_at = min(round_.wake_at, default=None)
     return Decisions(round_.snapshot.version, groups, queues, wake_at, round_.snapshot.orphans)
+
+
+def _with_life(group: GroupView, decision: GroupDecision) -> GroupDecision:
+    if decision.life is group.life_at_rest:
+        return decision
+    life = life_of(group, decision.verdict, decision.plan)
+    return decision if life == decision.life else replace(decision, life=life)
 
 
 def _same(before: GroupDecision | None, now: GroupDecision) -> GroupDecision:

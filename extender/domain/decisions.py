@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from extender.domain.phases import Life
 from extender.domain.queue_states import Mark
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import GroupKey, Uid
@@ -15,7 +16,8 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """`plan`: members' nodes. `undo`: bound members of a start that failed for good, to be evicted.
 
     `failed` says why a start ended without standing whole; the group may try again at `retry_at`.
-    `moved`: members whose planned node the scheduler refused, with that node.
+    `moved`: members whose planned node the scheduler refused, with that node. `life`: filled in
+    once all is decided.
     """
 
     key: GroupKey
@@ -28,6 +30,7 @@ class GroupDecision(msgspec.Struct, frozen=True):
     failed: str = ""
     retry_at: float = 0.0
     moved: Mapping[Uid, str] = {}
+    life: Life = Life()
 
 
 class QueueDecision(msgspec.Struct, frozen=True):

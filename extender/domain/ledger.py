@@ -69,6 +69,12 @@ class Ledger(Intake, Calls, Publishing):
         group = self._registry.groups.get(key)
         return group is not None and group.stood_whole
 
+    def history(self, key: GroupKey) -> tuple[bool, str]:
+        """What outlives a restart: whether a group stood whole, and the UID of the queue that takes it in."""
+        group = self._registry.groups.get(key)
+        view = group.view if group else None
+        return (group.stood_whole if group else False, view.accepted_by if view else "")
+
     def knows_node(self, name: str) -> bool:
         return self._claims.knows(name)
 

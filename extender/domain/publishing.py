@@ -81,6 +81,8 @@ class Publishing(Books):
                 return msgspec.structs.replace(start, admitted_at=self._clock())
             case Verdict.RUNNING if group.stood_whole:
                 return Start()
+            case Verdict.ENDED:
+                return Start()
             case Verdict.RUNNING | Verdict.WAITING:
                 return msgspec.structs.replace(start, admitted_at=None)
         return start

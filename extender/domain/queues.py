@@ -12,17 +12,22 @@ from extender.domain.snapshot import QueueView
 class Queues:
     def __init__(self) -> None:
         self._records: dict[str, QueueRecord] = {}
+        self.uids: set[str] = set()
 
     def put(self, record: QueueRecord) -> set[str]:
         """A queue is new or has changed. The answer names all queues that this may open or shut."""
-        if self._records.get(record.name) == record:
+        before = self._records.get(record.name)
+        if before == record:
             return set()
         self._records[record.name] = record
+        self.uids -= {before.uid} if before else set()
+        self.uids.add(record.uid)
         return self._family(record.name)
 
     def drop(self, name: str) -> set[str]:
         """A queue is gone. The answer names all queues that this may open."""
-        self._records.pop(name, None)
+        gone = self._records.pop(name, None)
+        self.uids -= {gone.uid} if gone else set()
         return self._family(name)
 
     def get(self, name: str) -> QueueRecord | None:
@@ -33,10 +38,6 @@ class Queues:
     def names(self) -> set[str]:
         """Those that the API has; `default` may be missing."""
         return set(self._records)
-
-    @property
-    def uids(self) -> set[str]:
-        return {record.uid for record in self._records.values()}
 
     def is_open(self, name: str) -> bool:
         record = self.get(name)

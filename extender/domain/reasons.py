@@ -7,6 +7,15 @@ class Verdict(StrEnum):
     WAITING = "Waiting"
     STARTING = "Starting"
     RUNNING = "Running"
+    ENDED = "Ended"
+
+
+class Outcome(StrEnum):
+    """How a group ended."""
+
+    COMPLETED = "Completed"  # enough members succeeded
+    FAILED = "Failed"  # it ended without that
+    ABORTED = "Aborted"  # its owner was suspended, or its queue deleted
 
 
 class Reason(StrEnum):
@@ -38,6 +47,9 @@ class Happening(StrEnum):
     UNDONE = "Undone"
     EVICTION_REFUSED = "EvictionRefused"
 
+
+# What a PodGroup's condition gives as its reason while the group does not wait.
+NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))
 
 REFUSAL_PREFIX = "muster: "
 

@@ -19,6 +19,7 @@ from extender.domain.shapes import Shape, requests_of
 from extender.domain.snapshot import GroupView, Orphan, QueueView, Refusal, Start
 
 # A group that was judged with any other reason had come while its queue was open.
+_NOT_JUDGED = ("", "Pending")
 _SAYS_NOTHING = ("", Reason.QUEUE_NOT_OPEN, Reason.QUEUE_NOT_FOUND, Reason.INVALID_SPEC, Reason.NOT_READY)
 
 
@@ -249,6 +250,11 @@ class Registry:
             refusals=dict(group.refusals),
             held_back=members.held_back,
             leaving=members.leaving,
+            running=members.running,
+            succeeded=members.succeeded,
+            failed=members.failed,
+            aborted=self._lost_its_queue(record),
+            accepted_by=self._accepts(group, queue),
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
         )
@@ -258,12 +264,23 @@ class Registry:
         left on a node stands no more: it starts anew, whole."""
         record = group.record
         came_before = record is not None and (
-            record.phase in ("Inqueue", "Running") or record.last_reason not in _SAYS_NOTHING
+            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING
         )
         group.entitled = group.entitled or came_before or bool(members.placed) or self._queues.is_open(queue)
         roles = Counter(pod.role for pod in members.placed if pod.started)
         stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
         group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
+
+    def _accepts(self, group: Group, queue: str) -> str:
+        """The UID of the queue that takes a group in. A queue made again under the name of one that is gone
+        does not: it never saw the group."""
+        there = self._queues.get(queue)
+        accepts = there is not None and group.entitled and not self._lost_its_queue(group.record)
+        return there.uid if there is not None and accepts else ""
+
+    def _lost_its_queue(self, record: GroupRecord | None) -> bool:
+        """Whether the queue that took a group in is gone."""
+        return record is not None and bool(record.queue_uid) and record.queue_uid not in self._queues.uids
 
     def _priority(self, group: Group) -> int:
         name = group.record.priority_class if group.record else ""
@@ -316,10 +333,14 @@ class Members:
         self.holding: Counter[Shape] = Counter()
         self.held_back = 0
         self.leaving = 0
+        self.running = 0
+        self.succeeded = 0
+        self.failed = 0
         for pod in group.pods.values():
             self._sort_in(pod, claims)
 
     def _sort_in(self, pod: PodRecord, claims: Claims) -> None:
+        self._note_phase(pod)
         claim = claims.get(pod.uid)
         pinned = claim is not None and claim.stage.pinned
         if pinned:
@@ -336,6 +357,11 @@ class Members:
                 self.planned[pod.uid] = claim.node
         elif pod.holds_room:
             self.leaving += 1
+
+    def _note_phase(self, pod: PodRecord) -> None:
+        self.running += pod.phase == "Running" and not pod.deleting
+        self.succeeded += pod.phase == "Succeeded"
+        self.failed += pod.phase == "Failed"
 
 
 def _namespace(group: Group) -> str:

@@ -10,9 +10,11 @@ import msgspec
 
 from extender.domain.holding import Holding, holding_of
 from extender.domain.nodes import Amounts, NodeTable
+from extender.domain.phases import Life, life_of, outcome_of
 from extender.domain.queue_records import QueueRecord
 from extender.domain.queue_states import Mark
 from extender.domain.quorum import Missing, missing_of
+from extender.domain.reasons import Outcome, Verdict
 from extender.domain.records import GroupKey, PodRecord, Uid
 from extender.domain.resources import Resources
 from extender.domain.shapes import HostPort, Shape, Term
@@ -61,7 +63,9 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A group with its members: those placed, those pinned (no plan may move their claim), and those that
     wait, with the nodes planned for them. `stands`: those placed make it whole. `entitled`: it came while
     its queue was open. `held_back`: members
-    that gates of others keep. `leaving`: members on a node that are being deleted."""
+    that gates of others keep. `leaving`: members on a node that are being deleted. `running`, `succeeded`,
+    `failed`: how many members do. `aborted`: its owner is suspended, or the queue that took it in is gone.
+    `accepted_by`: the UID of the queue that takes it in, empty while none does."""
 
     key: GroupKey
     queue: str
@@ -83,6 +87,11 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     refusals: Mapping[Uid, Refusal]
     held_back: int
     leaving: int
+    running: int
+    succeeded: int
+    failed: int
+    aborted: bool
+    accepted_by: str
     allocated: Resources
     pending: Resources
 
@@ -96,6 +105,26 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Whether a group that was whole is on its way out: members go, and nobody waits to replace them."""
         replaced = self.waiting or self.pinned or self.held_back
         return bool(self.leaving) and not replaced and len(self.placed) + self.leaving >= self.min_member
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a group that needs nobody has nobody: others without members wait for those."""
+        return not (self.min_member or self.placed or self.pinned or self.waiting or self.leaving)
+
+    @property
+    def lives(self) -> bool:
+        """Whether any member is on a node and has not finished."""
+        return self.leaving > 0 or len(self.placed) > self.succeeded
+
+    @cached_property
+    def ended(self) -> Outcome | None:
+        """How the group ended; None while it goes on, or has members left to start."""
+        return None if self.waiting or self.held_back else outcome_of(self)
+
+    @cached_property
+    def life_at_rest(self) -> Life:
+        """Where it is in its life while it rests, ends, or has ended."""
+        return life_of(self, Verdict.RUNNING)
 
     @cached_property
     def missing(self) -> Missing:

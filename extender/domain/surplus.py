@@ -84,6 +84,12 @@ def _headroom(round_: Round, group: GroupView, shape: Shape, limit: Mapping[str,
 def _decision(growth: Growth) -> GroupDecision:
     group = growth.group
     reason = growth.reason if growth.left() else None
-    return GroupDecision(
-        group.key, group.queue, Verdict.RUNNING, reason, plan=growth.plan, moved=growth.kept.moved
-    )
+    verdict = _verdict(growth)
+    return GroupDecision(group.key, group.queue, verdict, reason, plan=growth.plan, moved=growth.kept.moved)
+
+
+def _verdict(growth: Growth) -> Verdict:
+    """A group that needs nobody starts with its first member."""
+    if growth.group.placed:
+        return Verdict.RUNNING
+    return Verdict.STARTING if growth.plan or growth.group.pinned else Verdict.WAITING

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.keys import SCHEDULED, STOOD_WHOLE
+from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup, PodGroupStatus
 from extender.controllers.reporting import Reporter
 from extender.domain.reasons import Reason
@@ -63,8 +63,14 @@ class Desk(Bench):
         if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
             raise Conflict(409, "Conflict")
         version = int(copy.metadata.resource_version) + 1
+        noted = (copy.metadata.annotations or {}) | patch["metadata"].get("annotations", {})
         self.copies[name] = _versioned(
-            replace(copy, status=msgspec.convert(patch["status"], PodGroupStatus)), version
+            replace(
+                copy,
+                metadata=replace(copy.metadata, annotations=noted),
+                status=msgspec.convert(patch["status"], PodGroupStatus),
+            ),
+            version,
         )
 
 
@@ -86,6 +92,62 @@ def said(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
 
 
 # ---- what is said
+
+
+def counted(patch: dict[str, Any]) -> tuple[int, int, int]:
+    status = patch["status"]
+    return (status["running"], status["succeeded"], status["failed"])
+
+
+def test_members_are_counted_up_to_the_end() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.start("g")
+        (patch,) = bench.look()
+        assert counted(patch) == (2, 0, 0)
+        bench.finish("g-0").finish("g-1", phase="Failed").settle()
+        (patch,) = bench.look()
+        assert said(patch)[0] == "Completed"
+        assert said(patch)[1][SCHEDULED] == ("False", "Failed")
+        assert counted(patch) == (0, 1, 1)
+
+
+def test_a_group_whose_members_succeeded_says_so() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.start("g").finish("g-0", "g-1").settle()
+        (patch,) = bench.look()
+        assert said(patch) == (
+            "Completed",
+            {SCHEDULED: ("True", "Completed"), STOOD_WHOLE: ("True", "AllMembersStarted")},
+        )
+
+
+def test_counts_alone_wait_their_turn() -> None:
+    with desk(node("a", cpu="3"), gang("g", 3)) as bench:
+        bench.start("g")
+        bench.look()
+        bench.finish("g-0").settle()
+        assert len(bench.look()) == 1
+        bench.finish("g-1").settle()
+        assert bench.look() == []
+        bench.advance(PACE)
+        assert [counted(patch) for patch in bench.look()] == [(1, 2, 0)]
+
+
+def test_the_queue_that_takes_a_group_in_is_noted_and_stays_so_when_it_goes() -> None:
+    with desk(node("a"), queue("q"), gang("g", 2, queue="q")) as bench:
+        (patch,) = bench.look()
+        assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q"}
+        bench.ledger.drop_queue("q")
+        bench.settle()
+        (patch,) = bench.look()
+        assert said(patch)[1][SCHEDULED] == ("False", Reason.QUEUE_NOT_FOUND)
+        assert bench.copies["g"].metadata.annotations == {QUEUE_UID: "uid-q"}
+
+
+def test_a_queue_that_is_not_open_is_not_noted() -> None:
+    with desk(node("a"), queue("q", spec_state="Closed"), gang("g", 2, queue="q")) as bench:
+        (patch,) = bench.look()
+        assert "annotations" not in patch["metadata"]
 
 
 def test_a_group_that_waits_is_pending_and_says_why() -> None:

@@ -68,9 +68,10 @@ def _show_table(place: Place, found: list[Json], wide: bool) -> None:
 
 def _row(group: "GroupSeen", evidence: "Evidence", wide: bool) -> tuple[object, ...]:
     from extender.cli.seen import NOTHING, age
+    from extender.domain.reasons import NOT_WAITING
 
     said, told = group.scheduled, group.status
-    reason = said.reason if said and said.reason not in ("Starting", "Running") else ""
+    reason = said.reason if said and said.reason not in NOT_WAITING else ""
     message = said.message if said else ""
     more = (told.running, told.succeeded, told.failed, message or NOTHING) if wide else ()
     return (

@@ -11,6 +11,7 @@ import msgspec
 from extender.api.keys import DEFAULT_QUEUE, SCHEDULED
 from extender.api.objects import Node, Pod, PodGroup, Queue
 from extender.api.quantities import Quantity
+from extender.domain.reasons import NOT_WAITING
 from extender.domain.records import group_name
 from extender.domain.requests import pod_requests
 from extender.domain.resources import CPU, Resources, offered, total
@@ -19,7 +20,6 @@ from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.typed import typed
 
 _ENDED = ("Succeeded", "Failed")
-_VERDICTS = ("Starting", "Running")
 Written = dict[str, Quantity]
 
 
@@ -81,11 +81,11 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> bool:
-        return 0 < self.pods == self.ended
+        return self.part.phase == "Completed" or 0 < self.pods == self.ended
 
     @property
     def runs(self) -> bool:
-        return self.part.phase == "Running" and not self.done
+        return self.part.phase in ("Running", "Unknown") and not self.done
 
     @property
     def starts(self) -> bool:
@@ -141,7 +141,7 @@ def _gang(group: PodGroup, by_group: Mapping[str, list[Pod]]) -> Gang:
         name=meta.name,
         queue=group.spec.queue or DEFAULT_QUEUE,
         phase=group.status.phase or "Pending",
-        reason="" if reason in _VERDICTS else reason,
+        reason="" if reason in NOT_WAITING else reason,
         min_member=group.spec.min_member,
         bound=len(bound),
     )

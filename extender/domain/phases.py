@@ -1,0 +1,109 @@
+"""Where a group is in its life: its phase, how many of its members do what, and how it ended.
+
+The phases are Volcano's, worked out from what decide() says and where the members are. What misleads there is
+mended: a group of minMember 0 without members is not Completed; one whose failed members are being replaced
+has not ended; one that stood whole and lost members is Unknown only while the lost ones have no place, and
+never Pending again while others of it live.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from extender.domain.quorum import whole
+from extender.domain.reasons import Outcome, Verdict
+from extender.domain.records import Uid
+
+if TYPE_CHECKING:
+    from extender.domain.snapshot import GroupView
+
+
+class Phase(StrEnum):
+    PENDING = "Pending"  # it waits
+    INQUEUE = "Inqueue"  # it was admitted and starts
+    RUNNING = "Running"  # what it needs is on nodes, or has been
+    UNKNOWN = "Unknown"  # a part of it runs, and the rest has no place
+    COMPLETED = "Completed"  # it has ended, well or not
+
+
+class Life(msgspec.Struct, frozen=True):
+    """`outcome` is None while the group goes on."""
+
+    phase: Phase = Phase.PENDING
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    outcome: Outcome | None = None
+
+
+_PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
+_UNBORN = {verdict: Life(phase) for verdict, phase in _PHASES.items()}
+
+
+def life_of(group: "GroupView", verdict: Verdict, plan: Collection[Uid] = ()) -> Life:
+    """`verdict` and `plan` are what was decided for the group."""
+    if not (group.placed or group.leaving or group.failed or group.aborted) and verdict in _UNBORN:
+        return _UNBORN[verdict]
+    outcome = None if plan else outcome_of(group)
+    phase = _phase(group, verdict, plan, outcome)
+    return Life(phase, group.running, group.succeeded, group.failed, outcome)
+
+
+def outcome_of(group: "GroupView") -> Outcome | None:
+    """How a group ended of which nobody is left on a node or on the way to one; None while it goes on.
+
+    Enough members that succeeded are an end, also while members wait that it can do without.
+    """
+    if group.lives or group.pinned:
+        return None
+    if group.succeeded and _succeeded(group):
+        return Outcome.COMPLETED
+    if group.waiting or group.held_back:
+        return None
+    if group.aborted:
+        return Outcome.ABORTED
+    return Outcome.FAILED if group.failed else None
+
+
+def ending(life: Life) -> str:
+    """How a group ended, in words; empty while it goes on."""
+    if life.outcome is None:
+        return ""
+    return f"{life.succeeded} members succeeded, {life.failed} failed"
+
+
+def _succeeded(group: "GroupView") -> bool:
+    roles = Counter(pod.role for pod in group.placed)
+    return whole(group.min_member, group.min_task_member, roles, group.succeeded)
+
+
+def _phase(group: "GroupView", verdict: Verdict, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
+    if outcome is not None and (group.succeeded or group.failed):
+        return Phase.COMPLETED
+    if group.running and _lost(group, plan):
+        return Phase.UNKNOWN
+    if group.lives and _were_placed(group) >= group.min_member:
+        return Phase.RUNNING
+    if verdict in _PHASES:
+        return _PHASES[verdict]
+    coming = bool(plan or group.pinned)
+    if group.lives or (coming and group.placed):
+        return Phase.RUNNING
+    return Phase.INQUEUE if coming else Phase.PENDING
+
+
+def _were_placed(group: "GroupView") -> int:
+    return len(group.placed) + group.leaving + group.failed
+
+
+def _lost(group: "GroupView", plan: Collection[Uid]) -> bool:
+    """Whether what the group needs neither stands, nor is on its way, nor has had its run."""
+    if group.stands or group.ends:
+        return False
+    missing = group.missing
+    pinned = {pod.uid for pod, _ in group.pinned}
+    unplaced = any(pod.uid not in plan and pod.uid not in pinned for pod in missing.members)
+    return unplaced or _were_placed(group) + len(missing.members) < group.min_member

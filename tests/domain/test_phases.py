@@ -1,0 +1,189 @@
+"""The phases of a group's life, its counts, and how it ends."""
+
+from typing import Any
+
+import pytest
+
+from extender.api.objects import PodGroup
+from extender.domain.phases import Life, Phase
+from extender.domain.reasons import Outcome, Reason, Verdict
+from tests.domain.builders import group, node, pod, queue
+from tests.domain.world import World, gang, names
+
+
+def running(count: int, min_member: int | None = None, **more: Any) -> World:
+    """A gang that stood whole, on a node that has no room for anybody else."""
+    members = names("g", count)
+    world = World(node("n", cpu=str(count)), gang("g", count, min_member, **more)).start("g")
+    world.scheduler_takes(*world.plan("g"))
+    return world.run(*members).settle()
+
+
+def life(world: World) -> Life:
+    return world.decision("g").life
+
+
+def phase(world: World) -> Phase:
+    return world.settle().decision("g").life.phase
+
+
+def test_a_whole_life() -> None:
+    world = World(node("n", cpu="1"), gang("g", 2))
+    assert phase(world) is Phase.PENDING
+    world.add(node("n", cpu="2"))
+    assert phase(world) is Phase.INQUEUE
+    world.scheduler_takes("g-0", "g-1")
+    assert phase(world) is Phase.RUNNING
+    assert life(world.run("g-0").settle()) == Life(Phase.RUNNING, running=1)
+    assert life(world.run("g-1").settle()) == Life(Phase.RUNNING, running=2)
+    assert life(world.finish("g-0").settle()) == Life(Phase.RUNNING, running=1, succeeded=1)
+    assert life(world.finish("g-1").settle()) == Life(Phase.COMPLETED, 0, 2, 0, Outcome.COMPLETED)
+    assert world.verdict("g") is Verdict.ENDED
+    assert world.detail("g") == "2 members succeeded, 0 failed"
+
+
+# ---- ends
+
+
+@pytest.mark.parametrize(
+    ("needed", "succeed", "fail", "outcome"),
+    [
+        (2, 2, 0, Outcome.COMPLETED),
+        (2, 1, 1, Outcome.FAILED),
+        (2, 0, 2, Outcome.FAILED),
+        (1, 1, 1, Outcome.COMPLETED),
+        (1, 0, 2, Outcome.FAILED),
+        (0, 1, 1, Outcome.COMPLETED),
+        (0, 0, 2, Outcome.FAILED),
+    ],
+)
+def test_a_group_ends_well_when_enough_members_succeeded(
+    needed: int, succeed: int, fail: int, outcome: Outcome
+) -> None:
+    world = running(2, needed)
+    world.finish(*list(names("g", 2))[:succeed])
+    world.finish(*list(names("g", 2))[succeed:], phase="Failed").settle()
+    assert life(world) == Life(Phase.COMPLETED, 0, succeed, fail, outcome)
+    assert world.verdict("g") is Verdict.ENDED
+
+
+def test_enough_means_enough_of_each_role() -> None:
+    roles = {"head": 1}
+    members = [pod("g-0", "g", role="head"), pod("g-1", "g"), pod("g-2", "g")]
+    world = World(node("n"), group("g", 2, roles=roles), members).start("g")
+    world.scheduler_takes(*world.plan("g")).run("g-0", "g-1", "g-2").finish("g-1", "g-2")
+    world.finish("g-0", phase="Failed").settle()
+    assert life(world).outcome is Outcome.FAILED
+
+
+def test_a_group_whose_failed_members_are_replaced_goes_on() -> None:
+    world = running(2).finish("g-0", "g-1", phase="Failed")
+    world.add(pod("g-2", "g"), pod("g-3", "g"))
+    assert phase(world) is Phase.INQUEUE
+    assert life(world) == Life(Phase.INQUEUE, failed=2)
+
+
+def test_members_beyond_what_is_needed_do_not_keep_a_group_from_its_end() -> None:
+    world = running(2).add(node("n", cpu="0"))
+    world.finish("g-0", "g-1").add(pod("g-2", "g"))
+    assert phase(world) is Phase.COMPLETED
+    world.add(node("n", cpu="4"))
+    assert phase(world) is Phase.RUNNING
+    assert world.plan("g") == {"g-2": "n"}
+
+
+def test_an_ended_group_that_gets_new_members_starts_anew() -> None:
+    world = running(2).finish("g-0", "g-1", phase="Failed").settle()
+    assert world.verdict("g") is Verdict.ENDED
+    world.delete("g-0", "g-1").add(pod("g-2", "g"), pod("g-3", "g"))
+    assert phase(world) is Phase.INQUEUE
+
+
+# ---- losses
+
+
+def test_a_group_that_lost_a_member_is_unknown_while_nobody_takes_its_place() -> None:
+    world = running(2).delete("g-0")
+    assert phase(world) is Phase.UNKNOWN
+    world.add(pod("g-2", "g"))
+    assert phase(world) is Phase.RUNNING
+    assert world.plan("g") == {"g-2": "n"}
+
+
+def test_a_group_whose_replacement_finds_no_room_is_unknown() -> None:
+    world = running(2).delete("g-0").add(pod("g-2", "g", cpu="2"))
+    assert phase(world) is Phase.UNKNOWN
+    assert world.reason("g") is Reason.NO_ROOM
+
+
+def test_members_on_their_way_out_still_count() -> None:
+    world = running(2)
+    world.mark_deleted("g-0")
+    assert phase(world) is Phase.RUNNING
+    world.mark_deleted("g-1")
+    assert phase(world) is Phase.RUNNING
+
+
+def test_a_member_that_failed_and_is_not_replaced_has_had_its_run() -> None:
+    world = running(2).finish("g-0", phase="Failed")
+    assert phase(world) is Phase.RUNNING
+    assert life(world).failed == 1
+
+
+# ---- groups that need nobody
+
+
+def test_a_group_of_nobody_is_pending() -> None:
+    world = World(node("n"), group("g", 0))
+    assert phase(world) is Phase.PENDING
+    assert (world.verdict("g"), world.reason("g")) == (Verdict.WAITING, Reason.NOT_ENOUGH_MEMBERS)
+
+
+def test_a_group_that_needs_nobody_runs_with_its_first_member() -> None:
+    world = World(node("n", cpu="0"), gang("g", 2, min_member=0))
+    assert (phase(world), world.reason("g")) == (Phase.PENDING, Reason.NO_ROOM)
+    world.add(node("n", cpu="1"))
+    assert phase(world) is Phase.INQUEUE
+    world.scheduler_takes(*world.plan("g"))
+    assert phase(world) is Phase.RUNNING
+
+
+# ---- queues that go
+
+
+def noted(uid: str) -> PodGroup:
+    return group("g", 2, "q", phase="Running", stood_whole=True, queue_uid=uid)
+
+
+def accepted_by(world: World) -> str:
+    return world.ledger.snapshot().groups[world.decision("g").key].accepted_by
+
+
+def test_the_queue_that_takes_a_group_in_is_known_by_its_uid() -> None:
+    world = World(node("n"), queue("q"), gang("g", 2, queue="q")).settle()
+    assert accepted_by(world) == "uid-q"
+
+
+@pytest.mark.parametrize("uid", ["", "uid-of-another"])
+def test_a_queue_takes_in_what_no_other_took(uid: str) -> None:
+    others = queue("other", uid="uid-of-another")
+    world = World(node("n"), queue("q"), others, noted(uid)).settle()
+    assert accepted_by(world) == "uid-q"
+
+
+def test_a_group_of_a_queue_that_is_gone_is_aborted() -> None:
+    world = World(node("n"), queue("q"), noted("uid-of-one-that-is-gone")).settle()
+    assert life(world).outcome is Outcome.ABORTED
+    assert accepted_by(world) == ""
+
+
+def test_while_its_members_run_it_is_not() -> None:
+    members = [pod(f"g-{n}", "g", on="n") for n in range(2)]
+    world = World(node("n"), queue("q"), noted("uid-q"), members).settle()
+    world.ledger.drop_queue("q")
+    assert (phase(world), life(world).outcome) == (Phase.RUNNING, None)
+
+
+def test_a_closed_queue_takes_nobody_in() -> None:
+    world = World(node("n"), queue("q", spec_state="Closed"), gang("g", 2, queue="q")).settle()
+    assert accepted_by(world) == ""
