@@ -51,6 +51,24 @@ def folder(kubernetes: str = DEFAULT) -> Path:
     return target
 
 
+def tool(module: Path, package: str) -> Path:
+    """One further program that tests use, such as Helm, from the module in a folder of its own."""
+    name = package.rpartition("/")[2]
+    target = _cache().parent / "tools" / f"{name}-{_sources(module)}"
+    if not (target / name).is_file():
+        go = _go(module)
+        with _one_builder_at_a_time():
+            say(f"building {name} (a minute or two the first time)")
+            flags = ["-trimpath", "-mod=readonly", "-ldflags", "-s -w"]
+            _run([go, "build", *flags, "-o", f"{target}/", package], module)
+    return target / name
+
+
+def _sources(module: Path) -> str:
+    parts = [(module / name).read_bytes() for name in ("go.mod", "go.sum")]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
+
+
 def _module(kubernetes: str) -> Path:
     if kubernetes not in supported():
         raise BuildError(f"--kubernetes {kubernetes}: not supported, allowed: {', '.join(supported())}")

@@ -40,7 +40,11 @@ def service_accounts() -> list[User]:
 
 def apply(client: Client, *patterns: str) -> list[Json]:
     """Creates or replaces what the files say; new kinds are waited for. Returns the objects as written."""
-    written = list(documents(*patterns))
+    return install(client, list(documents(*patterns)))
+
+
+def install(client: Client, written: list[Json]) -> list[Json]:
+    """The same for objects from anywhere."""
     for document in written:
         apply_one(client, document)
     for document in written:

@@ -1,0 +1,61 @@
+"""What a user applies: the objects that kustomize builds of an overlay, and those that Helm renders."""
+
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e import build
+
+Json = dict[str, Any]
+Objects = list[Json]
+ROOT = Path(__file__).parents[3]
+INSTALL = ROOT / "install"
+HELM = "helm.sh/helm/v3/cmd/helm"
+
+
+def kustomized(kubectl: Path, folder: Path) -> Objects:
+    """The objects of an overlay."""
+    return _objects(_output([str(kubectl), "kustomize", str(folder)]))
+
+
+def rendered(
+    kubernetes: str, values: Mapping[str, str] | None = None, *, namespace: str = "kube-muster"
+) -> Objects:
+    """The objects of the chart, with values as `--set` takes them."""
+    given = [f"--set={key}={value}" for key, value in (values or {}).items()]
+    command = [str(helm()), "template", "muster", str(INSTALL / "chart"), f"--namespace={namespace}"]
+    return _objects(_output([*command, f"--kube-version={kubernetes}", *given]))
+
+
+def helm() -> Path:
+    return build.tool(ROOT / "tests" / "e2e" / "helm", HELM)
+
+
+def overlay(folder: Path, install: str, components: Iterable[str] = ()) -> Path:
+    """An overlay as a user writes it, with components of manifests/ on top of an install."""
+    target = folder / "overlay"
+    target.mkdir()
+    # kustomize takes no absolute paths.
+    up = "/".join([".."] * (len(target.resolve().parts) - 1))
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{up}{INSTALL}/{install}"],
+        "components": [f"{up}{ROOT}/manifests/{each}" for each in components],
+        "images": [{"name": "kube-muster", "newName": "registry.example/kube-muster"}],
+    }
+    (target / "kustomization.yaml").write_text(yaml.safe_dump(document))
+    return target
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, f"{' '.join(command[:2])}: {done.stderr}"
+    return done.stdout
+
+
+def _objects(text: str) -> Objects:
+    return [each for each in yaml.safe_load_all(text) if each]
