@@ -28,7 +28,7 @@ class QueueReporter(Actor):
 
     def look(self, decisions: Decisions) -> None:
         if not self._leads():
-            self._sure.clear()  # the fence may have dropped what was not written yet
+            self._sure.clear()  # whoever leads now writes them
             return
         counts = Counter((each.queue, each.verdict) for each in decisions.groups.values())
         existing = self._ledger.queue_names()
@@ -50,15 +50,13 @@ class QueueReporter(Actor):
         self._next[name] = self._clock() + _PACE
         self._written[name] = status
         self._sure.add(name)
-        self._writers.submit(("queue", name), partial(self._write, name, status))
+        write = partial(self._cluster.patch_queue_status, name, {"status": status})
+        self._writers.submit(("queue", name), write, partial(self._ended, name))
 
-    def _write(self, name: str, status: Status) -> None:
-        """A write that failed is due again."""
-        try:
-            self._cluster.patch_queue_status(name, {"status": status})
-        except ApiError:
+    def _ended(self, name: str, fault: ApiError | None) -> None:
+        """What was not written is due again."""
+        if fault is not None:
             self._sure.discard(name)
-            raise
 
 
 def status_of(queue: QueueDecision, counts: Mapping[tuple[str, Verdict], int]) -> Status:

@@ -24,15 +24,15 @@ class Releaser(Actor):
         self._due: set[GroupKey] = set()
         self._done: dict[GroupKey, dict[Uid, Act]] = {}
 
-    def look(self, decisions: Decisions) -> None:
+    def look(self, _: Decisions) -> None:
         """Act on every planned pod that the scheduler has not taken up, once. Groups of which nothing changed
         are passed over."""
         touched = self._ledger.take_touched()
-        if not self._leads():
-            self._due, self._done = set(decisions.groups), {}  # the fence may have dropped what was due
-            return
         with self._lock:
-            due, self._due = self._due | touched, set()
+            self._due |= touched
+            if not self._leads():
+                return
+            due, self._due = self._due, set()
         for key in due:
             self._look_at(key)
 
@@ -59,17 +59,17 @@ class Releaser(Actor):
             if done.get(pod.uid) == act:
                 return
             done[pod.uid] = act
-        self._writers.submit(("release", pod.uid), lambda: self._guarded(pod, write))
+        self._writers.submit(("release", pod.uid), write, lambda fault: self._ended(pod, act, fault))
 
-    def _guarded(self, pod: PodRecord, write: Callable[[], None]) -> None:
-        """A write that failed is due again with the next look."""
-        try:
-            write()
-        except ApiError:
-            with self._lock:
-                self._done.get(pod.group, {}).pop(pod.uid, None)
-                self._due.add(pod.group)
-            raise
+    def _ended(self, pod: PodRecord, act: Act, fault: ApiError | None) -> None:
+        """What was not written is due again with the next look."""
+        if fault is None:
+            return
+        with self._lock:
+            done = self._done.get(pod.group, {})
+            if done.get(pod.uid) == act:
+                del done[pod.uid]
+            self._due.add(pod.group)
 
     def _open(self, pod: PodRecord, node: str) -> None:
         if not self._ledger.waits_for_nobody(pod.group) and pod.nominated != node:

@@ -65,7 +65,6 @@ class Reporter(Actor):
     def look(self, decisions: Decisions) -> None:
         """Write what differs from what the API has. Groups of which nothing changed are passed over."""
         if not self._leads():
-            self._judged = {}  # the fence may have dropped what was not written yet
             return
         with self._lock:
             due, self._due = self._due, set()
@@ -89,7 +88,14 @@ class Reporter(Actor):
             with self._lock:
                 self._due.add(key)
             return
-        self._writers.submit(("report", key), lambda: self._write(key))
+        self._writers.submit(("report", key), lambda: self._write(key), lambda fault: self._ended(key, fault))
+
+    def _ended(self, key: GroupKey, fault: ApiError | None) -> None:
+        """What failed for a passing reason stays due, however often it was tried, and so does what the fence
+        dropped. After a conflict the watch brings the copy to write on."""
+        if fault is not None and fault.transient:
+            with self._lock:
+                self._due.add(key)
 
     def _numbers_are_due(self, key: GroupKey) -> bool:
         now = self._clock()
@@ -119,19 +125,8 @@ class Reporter(Actor):
         written = reported(group)
         wanted = self._wanted(key, decision, written)
         if wanted != written:
-            self._patch(key, group, wanted)
-
-    def _patch(self, key: GroupKey, group: PodGroup, wanted: Report) -> None:
-        """A write that failed for a passing reason stays due, however often it was tried. After a conflict
-        the watch brings the copy to write on."""
-        meta = group.metadata
-        try:
+            meta = group.metadata
             self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
-        except ApiError as fault:
-            if fault.transient:
-                with self._lock:
-                    self._due.add(key)
-            raise
 
 
 def reported(group: PodGroup) -> Report:

@@ -21,6 +21,7 @@ from extender.verbs.newcomers import Newcomers
 
 T = TypeVar("T")
 _PATIENCE = 0.02
+_FAREWELL = 1.0  # seconds that all watches together have to end
 _OLDEST = 180.0  # seconds without a word from a watch that sends bookmarks every minute
 
 
@@ -69,9 +70,13 @@ class Feed:
         last.start()
 
     def stop(self) -> None:
+        """All at the same time: with an API server out of reach each takes what patience there is."""
         self._stopping.set()
         for reflector in self.reflectors:
-            reflector.stop()
+            reflector.halt()
+        deadline = time.monotonic() + _FAREWELL
+        for reflector in self.reflectors:
+            reflector.stop(max(0.0, deadline - time.monotonic()))
 
     def synced(self) -> bool:
         return all(reflector.synced for reflector in self.reflectors)

@@ -2,6 +2,7 @@
 
   NoConfiguration              no cluster was named anywhere, or its description makes no sense
   ApiError
+   · Fenced                    it was not sent: this replica does not lead now
    · Unreachable               no request left: refused, no route, TLS or proxy failed
    · Ambiguous                 it left, and no answer came back: done or not, nobody knows
    · Refused                   the server answered with a Status
@@ -30,6 +31,13 @@ class ApiError(Exception):
 
     transient = False
     settled = True
+
+
+class Fenced(ApiError):
+    transient = True
+
+    def __init__(self) -> None:
+        super().__init__("not sent: this replica does not lead")
 
 
 class Unreachable(ApiError):

@@ -79,13 +79,17 @@ class Reflector(Generic[T]):
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread, also out of the middle of a silent watch."""
+    def halt(self) -> None:
+        """Have the thread end, also out of the middle of a silent watch, without waiting for it."""
         self._stopping.set()
         if stream := self._stream:
             stream.cut()
+
+    def stop(self, patience: float = 1.0) -> None:
+        """`halt`, and leave the thread so many seconds to end: one that dials a dead address takes longer."""
+        self.halt()
         if self._thread.is_alive():
-            self._thread.join(timeout=1)
+            self._thread.join(timeout=patience)
 
     @property
     def objects(self) -> int:

@@ -4,7 +4,8 @@ Writes are keyed by what they write to. A newer one replaces an older one that h
 changes faster than the API server answers is written once, with its last value; two writes of one key never
 run at the same time, so the last value also arrives last. A write that failed for a passing reason rests
 outside the threads and comes again. Before every try the fence is asked: whoever lost the leadership writes
-nothing more, and what was waiting is dropped, since the next leader works it out anew.
+nothing more, and what was waiting is dropped, since the next leader works it out anew. Who submits a write
+may have itself told how it ended, so that nobody has to guess what was written.
 """
 
 import heapq
@@ -18,23 +19,27 @@ from itertools import count
 import structlog
 
 from extender.kube.backoff import Backoff
-from extender.kube.errors import ApiError, Conflict, NotFound, Refused
+from extender.kube.errors import ApiError, Conflict, Fenced, NotFound, Refused
 
 log = structlog.get_logger(__name__)
 
 Job = Callable[[], object]
+Ended = Callable[[ApiError | None], object]  # told what went wrong in the end; None when it was written
 
 
 @dataclass(eq=False)
 class _Write:
     key: Hashable
     job: Job
+    ended: Ended
     backoff: Backoff
     failures: int = 0
 
 
 class Writers:
-    """`submit(key, job)`. A job makes one request and lets its ApiError pass."""
+    """`submit(key, job, ended)`. A job makes one request and lets its ApiError pass. `ended` is called once
+    for each write that was tried for the last time, before another of its key begins; not for one that a
+    newer one has replaced, and not when all stops."""
 
     def __init__(
         self,
@@ -73,14 +78,14 @@ class Writers:
         """Writes that have not begun, resting ones included."""
         return len(self._pending)
 
-    def submit(self, key: Hashable, job: Job) -> None:
+    def submit(self, key: Hashable, job: Job, ended: Ended = lambda fault: None) -> None:
         """Have `job` run soon, instead of an older job of this key that has not begun."""
         with self._changed:
             if waiting := self._pending.get(key):
-                waiting.job = job
+                waiting.job, waiting.ended = job, ended
                 self.outcomes["coalesced"] += 1
             elif not self._stopped:
-                self._pending[key] = write = _Write(key, job, self._backoff())
+                self._pending[key] = write = _Write(key, job, ended, self._backoff())
                 self._queue.append(write)
                 self._changed.notify()
 
@@ -127,33 +132,45 @@ class Writers:
         return max(0.0, self._resting[0][0] - self._clock()) if self._resting else None
 
     def _execute(self, write: _Write) -> None:
-        outcome, rest = self._attempt(write)
+        outcome, fault = self._attempt(write)
+        if outcome != "retried":
+            self._end(write, fault)
         with self._changed:
             self.outcomes[outcome] += 1
             self._running.discard(write.key)
-            if rest is not None and not self._stopped and write.key not in self._pending:
-                self._pending[write.key] = write
-                heapq.heappush(self._resting, (self._clock() + rest, next(self._serial), write))
+            if outcome == "retried" and not self._stopped and write.key not in self._pending:
+                self._rest(write, fault)
             self._changed.notify()
 
-    def _attempt(self, write: _Write) -> tuple[str, float | None]:
-        """Try once. What became of it, and after how many seconds to try again."""
+    def _attempt(self, write: _Write) -> tuple[str, ApiError | None]:
+        """Try once: what became of it, and what went wrong."""
         try:
             if not self._fence():
-                return "fenced", None
+                return "fenced", Fenced()
             write.job()
         except ApiError as fault:
-            return self._judge(write, fault)
-        except Exception:
+            return self._judge(write, fault), fault
+        except Exception as fault:
             log.exception("a write stumbled", key=write.key)
-            return "failed", None
+            return "failed", ApiError(str(fault))
         return "done", None
 
-    def _judge(self, write: _Write, fault: ApiError) -> tuple[str, float | None]:
+    def _judge(self, write: _Write, fault: ApiError) -> str:
         write.failures += 1
         if fault.transient and write.failures < self._attempts:
-            advice = fault.retry_after if isinstance(fault, Refused) else None
-            return "retried", max(write.backoff.delay(), advice or 0.0)
+            return "retried"
         tell = log.debug if isinstance(fault, Conflict | NotFound) else log.warning  # the watch knows better
         tell("a write failed", key=write.key, error=str(fault), attempts=write.failures)
-        return "failed", None
+        return "failed"
+
+    def _end(self, write: _Write, fault: ApiError | None) -> None:
+        try:
+            write.ended(fault)
+        except Exception:
+            log.exception("who submitted a write stumbled over its end", key=write.key)
+
+    def _rest(self, write: _Write, fault: ApiError | None) -> None:
+        advice = fault.retry_after if isinstance(fault, Refused) else None
+        due = self._clock() + max(write.backoff.delay(), advice or 0.0)
+        self._pending[write.key] = write
+        heapq.heappush(self._resting, (due, next(self._serial), write))

@@ -1,11 +1,11 @@
 """The phases that Muster writes to PodGroups, told by the reporter itself to an API server of a few lines."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from extender.api.objects import PodGroup
 from extender.controllers.reporting import Reporter
-from extender.kube.writers import Writers
+from extender.kube.writers import Ended, Job, Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
 
@@ -16,7 +16,7 @@ class _AtOnce(Writers):
     def __init__(self) -> None:
         pass
 
-    def submit(self, key: Hashable, job: Callable[[], object]) -> None:
+    def submit(self, key: Hashable, job: Job, ended: Ended = lambda fault: None) -> None:
         job()
 
 

@@ -1,5 +1,6 @@
 """The feed: what the API server has and says arrives in the ledger, pods last."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -135,3 +136,13 @@ def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: p
     assert {check() for check in checks.values()} == {None}
     monkeypatch.setattr("extender.host.feed._OLDEST", -1.0)
     assert checks["pods-synced"]() == "not heard of for 0 s"
+
+
+def test_an_api_server_that_hangs_delays_the_end_once_and_not_for_each_watch(station: Station) -> None:
+    station.api.open.clear()
+    station.feed.start()
+    station.api.wait_for(lambda: set(station.api.asked) == OTHERS)
+    started = time.monotonic()
+    station.feed.stop()
+    assert time.monotonic() - started < len(OTHERS) / 2
+    station.api.open.set()

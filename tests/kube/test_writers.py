@@ -229,6 +229,52 @@ def test_the_fence_is_asked_again_before_a_second_try(desk: Desk) -> None:
     assert pool.outcomes == {"retried": 1, "done": 1, "fenced": 2}
 
 
+def test_the_end_of_a_write_is_told_once(desk: Desk) -> None:
+    leading = iter([True, True, True, True, False, True])
+    with writers(attempts=2, fence=lambda: next(leading)) as pool, capture_logs():
+        pool.submit("a", desk.job("a"), lambda fault: desk.note(f"a: {fault}"))
+        desk.wait_for("a", "a: None")
+        pool.submit("b", desk.job("b", *[ServerFault(500)] * 2), lambda fault: desk.note(f"b: {fault}"))
+        desk.wait_for("a", "a: None", "b", "b", "b: 500")
+        desk.log.clear()
+        pool.submit("c", lambda: [][0], lambda fault: desk.note(f"c: {type(fault).__name__}"))
+        pool.submit("d", desk.job("d"), lambda fault: desk.note(f"d: {type(fault).__name__}"))
+        desk.wait_for("c: ApiError", "d: Fenced")
+
+
+def test_a_write_that_was_replaced_has_no_end(desk: Desk) -> None:
+    door = Door()
+    with writers() as pool:
+        pool.submit("door", door)
+        assert door.begun.wait(10)
+        pool.submit("a", desk.job("a1"), lambda fault: desk.note("the end of a1"))
+        pool.submit("a", desk.job("a2"), lambda fault: desk.note("the end of a2"))
+        door.open()
+        desk.wait_for("a2", "the end of a2")
+
+
+def test_the_end_is_told_before_another_write_of_the_key_begins(desk: Desk) -> None:
+    door, end = Door(), Door()
+    with writers(threads=2) as pool:
+        pool.submit("a", door, lambda fault: end())
+        assert door.begun.wait(10)
+        pool.submit("a", desk.job("a2"))
+        door.open()
+        assert end.begun.wait(10)
+        pool.submit("b", desk.job("b"))
+        desk.wait_for("b")
+        end.open()
+        desk.wait_for("b", "a2")
+
+
+def test_who_stumbles_over_an_end_takes_no_thread_with_it(desk: Desk) -> None:
+    with writers() as pool, capture_logs():
+        pool.submit("a", desk.job("a"), lambda fault: [][0])
+        desk.wait_for("a")
+        pool.submit("a", desk.job("again"))
+        desk.wait_for("a", "again")
+
+
 def test_stopping_begins_nothing_more_and_ends_the_threads(desk: Desk) -> None:
     door = Door()
     with writers() as pool:
