@@ -18,10 +18,10 @@ def readable(data: object) -> bytes:
 
 def show_faults_as_json(app: Flask) -> None:
     """Answer 404, 405 and their like as {"error": …} instead of as a page of HTML."""
-    app.register_error_handler(HTTPException, _fault)
+    app.register_error_handler(HTTPException, fault_as_json)
 
 
-def _fault(fault: HTTPException) -> Response:
+def fault_as_json(fault: HTTPException) -> Response:
     answer = fault.get_response()
     headers = [
         (name, value) for name, value in answer.headers if name not in ("Content-Type", "Content-Length")
