@@ -315,7 +315,13 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         ("pods/binding", "create"),
         ("pods/eviction", "create"),
         ("podgroups", "patch"),
+        ("podgroups", "delete"),
+        ("queues", "create"),
+        ("queues", "patch"),
         ("queues/status", "patch"),
+        ("commands", "list"),
+        ("commands", "watch"),
+        ("commands", "delete"),
     }
 
 

@@ -233,6 +233,17 @@ class QueueSpec(Wire, frozen=True):
 
 class QueueStatus(Wire, frozen=True):
     state: str = ""
+    allocated: Quantities | None = None
+    deserved: Quantities | None = None
+    share: float | None = None
+    pending: int | None = None
+    inqueue: int | None = None
+    running: int | None = None
+    unknown: int | None = None
+    completed: int | None = None
+    failed: int | None = None
+    aborted: int | None = None
+    conditions: list[Condition] | None = None
 
 
 class Queue(Wire, frozen=True):
@@ -261,6 +272,22 @@ class PodGroup(Wire, frozen=True):
     metadata: Meta
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
+
+
+class OwnerReference(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Command(Wire, frozen=True):
+    """What somebody wants of `target`, which is named by a reference of the form that owners have."""
+
+    metadata: Meta
+    action: str = ""
+    target: OwnerReference | None = None
 
 
 # ---- the rest

@@ -1,69 +1,160 @@
-"""Telling Queues what was decided: state, what they hold and deserve, and how many of their groups do what.
+"""Telling Queues what was decided: state, what they hold and deserve, how many of their groups do what.
 
-A queue is written when that changed, and at most once a second.
+A queue is written when that differs from what the API has, and at most once a second. The mark of a queue
+that its parent keeps shut is written before its state: without it, nobody could tell after a restart that
+the queue was open. Each write is good for the version that we saw only; one that was refused is made again
+on the next.
 """
 
-from collections import Counter
+import threading
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.keys import CLOSED_BY_PARENT
+from extender.api.objects import Condition, Queue, QueueStatus
 from extender.controllers.actor import Actor
 from extender.domain.decisions import Decisions, QueueDecision
-from extender.domain.reasons import Verdict
+from extender.domain.queue_conditions import Said, conditions_of
+from extender.domain.queue_states import Mark
 from extender.domain.resources import quantities
 from extender.kube.errors import ApiError
+from extender.telemetry.logs import logger
 
-_COUNTED = {"pending": Verdict.WAITING, "inqueue": Verdict.STARTING, "running": Verdict.RUNNING}
+log = logger(__name__)
+
 _PACE = 1.0
 
-Status = dict[str, Any]
+Json = dict[str, Any]
+
+
+class Copy(NamedTuple):
+    """A queue as the API server has it. `known_at`: the version of the ledger that knows all that it says."""
+
+    queue: Queue
+    known_at: int
 
 
 class QueueReporter(Actor):
+    """Also the sink's second ear for Queues: the newest copy of each is kept."""
+
     def prepare(self) -> None:
-        self._written: dict[str, Status] = {}
-        self._sure: set[str] = set()  # queues whose newest status is written, or on its way
+        self._lock = threading.Lock()
+        self._copies: dict[str, Copy] = {}
+        self._due: set[str] = set()
+        self._judged: Mapping[str, QueueDecision] = {}
         self._next: dict[str, float] = {}
 
+    def see(self, queue: Queue) -> None:
+        """After the ledger has seen it."""
+        with self._lock:
+            self._copies[queue.metadata.name] = Copy(queue, self._ledger.version)
+            self._due.add(queue.metadata.name)
+
+    def forget(self, name: str) -> None:
+        with self._lock:
+            self._copies.pop(name, None)
+            self._next.pop(name, None)
+
     def look(self, decisions: Decisions) -> None:
+        """Queues of which nothing changed are passed over."""
         if not self._leads():
-            self._sure.clear()  # whoever leads now writes them
             return
-        counts = Counter((each.queue, each.verdict) for each in decisions.groups.values())
-        existing = self._ledger.queue_names()
-        self._written = {name: status for name, status in self._written.items() if name in existing}
-        for name in existing & decisions.queues.keys():
-            self._report(name, self._status(decisions.queues[name], counts))
+        with self._lock:
+            due, self._due = self._due, set()
+        before, self._judged = self._judged, decisions.queues
+        for name, decision in decisions.queues.items():
+            if name in due or before.get(name) is not decision:
+                self._report(name, decision, decisions.version)
 
-    def _status(self, queue: QueueDecision, counts: Mapping[tuple[str, Verdict], int]) -> Status:
-        """Amounts are merged into what is there: one that is gone is written as zero."""
-        status, before = status_of(queue, counts), self._written.get(queue.name, {})
-        for field in ("allocated", "deserved"):
-            status[field] = dict.fromkeys(before.get(field, {}), "0") | status[field]
-        return status
-
-    def _report(self, name: str, status: Status) -> None:
-        told = name in self._sure and status == self._written.get(name)
-        if told or self._clock() < self._next.get(name, 0.0):
+    def _report(self, name: str, decision: QueueDecision, version: int) -> None:
+        """What was decided before the copy was known may be what the copy has put right: it waits."""
+        copy = self._copies.get(name)
+        if copy is None or not _differs(copy.queue, decision):
             return
-        self._next[name] = self._clock() + _PACE
-        self._written[name] = status
-        self._sure.add(name)
-        write = partial(self._cluster.patch_queue_status, name, {"status": status})
-        self._writers.submit(("queue", name), write, partial(self._ended, name))
+        now = self._clock()
+        if version < copy.known_at or now < self._next.get(name, 0.0):
+            self._again(name)
+            return
+        self._next[name] = now + _PACE
+        self._writers.submit(("queue", name), partial(self._write, name), partial(self._ended, name))
 
     def _ended(self, name: str, fault: ApiError | None) -> None:
         """What was not written is due again."""
         if fault is not None:
-            self._sure.discard(name)
+            self._again(name)
+
+    def _again(self, name: str) -> None:
+        with self._lock:
+            self._due.add(name)
+
+    def _write(self, name: str) -> None:
+        """Write the newest decision on the newest copy, whatever they were when this was asked for."""
+        copy, decisions = self._copies.get(name), self._ledger.decisions
+        decision = decisions.queues.get(name)
+        if copy is None or decision is None or not _differs(copy.queue, decision):
+            return
+        if decisions.version < copy.known_at:
+            self._again(name)
+            return
+        self._patch(copy.queue, decision)
+
+    def _patch(self, queue: Queue, decision: QueueDecision) -> None:
+        meta = queue.metadata
+        version = {"resourceVersion": meta.resource_version}
+        if decision.mark is not Mark.KEEP:
+            marks = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
+            marking = {"metadata": {**version, "annotations": marks}}
+            return self._cluster.patch_queue(meta.name, meta.uid, marking)
+        self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": news(queue, decision)})
+        before = queue.status.state
+        if before != decision.state:
+            log.info("a queue's state changed", queue=meta.name, before=before, now=decision.state)
 
 
-def status_of(queue: QueueDecision, counts: Mapping[tuple[str, Verdict], int]) -> Status:
+def _differs(queue: Queue, decision: QueueDecision) -> bool:
+    """Whether anything is to be written. One made on another queue of that name says nothing."""
+    if queue.metadata.uid != decision.uid:
+        return False
+    return decision.mark is not Mark.KEEP or bool(news(queue, decision))
+
+
+def news(queue: Queue, decision: QueueDecision) -> Json:
+    """What the status of `queue` does not say yet, as a merge patch."""
+    there = queue.status
     return {
-        "state": queue.state,
-        "allocated": quantities(queue.allocated),
-        "deserved": quantities(queue.deserved),
-        "share": round(queue.share, 3),
-        **{field: counts.get((queue.name, verdict), 0) for field, verdict in _COUNTED.items()},
+        name: msgspec.to_builtins(value)
+        for name, value in _status(there, decision).items()
+        if getattr(there, name) != value
     }
+
+
+def _status(there: QueueStatus, decision: QueueDecision) -> Json:
+    """Amounts are merged into what is there: one that is gone is written as zero."""
+    return {
+        "state": decision.state,
+        "allocated": dict.fromkeys(there.allocated or {}, "0") | quantities(decision.allocated),
+        "deserved": dict.fromkeys(there.deserved or {}, "0") | quantities(decision.deserved),
+        "share": round(decision.share, 3),
+        **decision.counts,
+        "conditions": _conditions(there, decision),
+    }
+
+
+def _conditions(there: QueueStatus, decision: QueueDecision) -> list[Condition]:
+    """Those of others stay as they are, and so do ours that say the same as before."""
+    before = {each.type: each for each in there.conditions or ()}
+    ours = {said.type: _condition(said, before.get(said.type)) for said in conditions_of(decision)}
+    return list((before | ours).values())
+
+
+def _condition(said: Said, before: Condition | None) -> Condition:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    made = Condition(said.type, str(said.holds), said.reason, said.message, now)
+    if before is None or before.status != made.status:
+        return made
+    return replace(made, last_transition_time=before.last_transition_time or now)

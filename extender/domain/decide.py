@@ -9,16 +9,24 @@ A pure function of the snapshot; `previous` only saves work. The order of a roun
 5. members beyond minMember, one by one.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
 from msgspec.structs import replace
 
 from extender.domain import starting, surplus, waiting
 from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
 from extender.domain.phases import ending, life_of
+from extender.domain.queue_counts import COLUMNS, column_of
+from extender.domain.queue_states import wish
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.round import Round
 from extender.domain.snapshot import GroupView, QueueView, Snapshot
 
 NOBODY_THERE = "the group needs one member to start, and none is there"
+
+T = TypeVar("T")
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
@@ -80,7 +88,7 @@ def _decisions(round_: Round, previous: Decisions | None) -> Decisions:
         key: _same(before.get(key), _with_life(views[key], decision))
         for key, decision in round_.decided.items()
     }
-    queues = {name: _queue(round_, queue) for name, queue in round_.snapshot.queues.items()}
+    queues = _queues(round_, groups.values(), previous.queues if previous else {})
     wake_at = min(round_.wake_at, default=None)
     return Decisions(round_.snapshot.version, groups, queues, wake_at, round_.snapshot.orphans)
 
@@ -92,11 +100,21 @@ def _with_life(group: GroupView, decision: GroupDecision) -> GroupDecision:
     return decision if life == decision.life else replace(decision, life=life)
 
 
-def _same(before: GroupDecision | None, now: GroupDecision) -> GroupDecision:
+def _same(before: T | None, now: T) -> T:
     return before if before is not None and before == now else now
 
 
-def _queue(round_: Round, queue: QueueView) -> QueueDecision:
+def _queues(
+    round_: Round, groups: Iterable[GroupDecision], before: Mapping[str, QueueDecision]
+) -> dict[str, QueueDecision]:
+    tally = Counter((each.queue, column_of(each)) for each in groups)
+    return {
+        name: _same(before.get(name), _queue(round_, queue, {each: tally[name, each] for each in COLUMNS}))
+        for name, queue in round_.snapshot.queues.items()
+    }
+
+
+def _queue(round_: Round, queue: QueueView, counts: Mapping[str, int]) -> QueueDecision:
     name, given = queue.record.name, round_.shares.get(queue.record.name)
     return QueueDecision(
         name=name,
@@ -107,7 +125,9 @@ def _queue(round_: Round, queue: QueueView) -> QueueDecision:
         deserved=given.deserved if given else {},
         ceiling=given.ceiling if given else {},
         share=round_.queue_share(name),
+        counts=counts,
         uid=queue.record.uid,
+        wish=wish(queue.record),
         shut_parent=queue.shut_parent,
         mark=queue.mark,
         fault=queue.record.fault,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from extender.domain.phases import Life
-from extender.domain.queue_states import Mark
+from extender.domain.queue_states import Mark, QueueState
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import GroupKey, Uid
 from extender.domain.resources import Resources
@@ -34,7 +34,8 @@ class GroupDecision(msgspec.Struct, frozen=True):
 
 
 class QueueDecision(msgspec.Struct, frozen=True):
-    """`uid` is empty while the API has no such queue. `shut_parent`: its parent, when that is shut. `mark`:
+    """`uid` is empty while the API has no such queue. `counts`: how many of its groups do what, as its status
+    names them. `wish`: what it is for its own sake. `shut_parent`: its parent, when that is shut. `mark`:
     what is to become of the annotation that says so. `fault`: what is wrong with its specification."""
 
     name: str
@@ -45,7 +46,9 @@ class QueueDecision(msgspec.Struct, frozen=True):
     deserved: Mapping[str, float]
     ceiling: Mapping[str, float]
     share: float
+    counts: Mapping[str, int] = {}
     uid: str = ""
+    wish: QueueState = QueueState.OPEN
     shut_parent: str = ""
     mark: Mark = Mark.KEEP
     fault: str = ""

@@ -1,9 +1,9 @@
 """The life of a queue: Open, Closing while groups are left, Closed.
 
-What its owner writes to spec.state decides. Where that is silent, what the status said last stays so. Closing
-a queue shuts those below it, without a word in their spec: each is marked, durably, before its status tells.
-The mark tells a queue that only its parent keeps shut from one that was closed for its own sake, whatever
-happens in between: when the parent opens, the one opens with it and the other does not.
+What its owner writes to spec.state decides. Where that is silent, what the status said last stays so.
+Closing a queue shuts those below it, without a word in their spec: each is marked, durably, before its
+status tells. The mark tells a queue that only its parent keeps shut from one that was closed for its own
+sake, whatever happens in between: when the parent opens, the one opens with it and the other does not.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""The queues that the API has, and what each is beside the others: open, shut, or kept shut by its parent."""
+"""The queues that the API has, and what each is beside the others: open, shut, or kept shut by its
+parent.
+"""
 
 from collections.abc import Iterator
 

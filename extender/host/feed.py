@@ -9,14 +9,24 @@ from functools import partial
 from threading import Event, Thread
 from typing import Any, Generic, TypeVar
 
-from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.api.objects import Command, Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.controllers.commanding import Commander
+from extender.controllers.queue_reporting import QueueReporter
 from extender.controllers.reporting import Reporter
 from extender.domain.ledger import Ledger
 from extender.domain.records import GroupKey, Uid
 from extender.kube.connection import Connection
 from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
-from extender.kube.resources import NAMESPACES, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES
+from extender.kube.resources import (
+    COMMANDS,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+)
 from extender.verbs.newcomers import Newcomers
 
 T = TypeVar("T")
@@ -32,15 +42,24 @@ class _Sink(Generic[T]):
 
 
 class Feed:
+    """`reflectors` are all watches. Those of kinds that a cluster may lack are waited for by nobody."""
+
     def __init__(
-        self, connection: Connection, ledger: Ledger, newcomers: Newcomers, reporter: Reporter
+        self,
+        connection: Connection,
+        ledger: Ledger,
+        newcomers: Newcomers,
+        reporter: Reporter,
+        queue_reporter: QueueReporter,
+        commander: Commander,
     ) -> None:
         self._ledger = ledger
         self._newcomers = newcomers
         self._reporter = reporter
+        self._queue_reporter = queue_reporter
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
-        self.reflectors: tuple[Reflector[Any], ...] = (
+        self._needed: tuple[Reflector[Any], ...] = (
             watch(
                 NAMESPACES,
                 Namespace,
@@ -51,15 +70,17 @@ class Feed:
                 PriorityClass,
                 _Sink(ledger.set_priority_class, lambda gone: ledger.drop_priority_class(gone.name)),
             ),
-            watch(QUEUES, Queue, _Sink(ledger.set_queue, lambda gone: ledger.drop_queue(gone.name))),
+            watch(QUEUES, Queue, _Sink(self._set_queue, self._drop_queue)),
             watch(NODES, Node, _Sink(ledger.set_node, lambda gone: ledger.drop_node(gone.name))),
             watch(POD_GROUPS, PodGroup, _Sink(self._set_group, self._drop_group)),
             watch(PODS, Pod, _Sink(self._set_pod, self._drop_pod)),
         )
+        self._optional: tuple[Reflector[Any], ...] = (watch(COMMANDS, Command, commander),)
+        self.reflectors = (*self._needed, *self._optional)
 
     def start(self) -> None:
-        *others, pods = self.reflectors
-        for reflector in others:
+        *others, pods = self._needed
+        for reflector in (*others, *self._optional):
             reflector.start()
         Thread(target=self._start_after, args=[pods, others], name="feed", daemon=True).start()
 
@@ -79,11 +100,19 @@ class Feed:
             reflector.stop(max(0.0, deadline - time.monotonic()))
 
     def synced(self) -> bool:
-        return all(reflector.synced for reflector in self.reflectors)
+        return all(reflector.synced for reflector in self._needed)
 
     def checks(self) -> dict[str, Callable[[], str | None]]:
         """For /readyz: what has not been read yet, or not been heard of for long."""
-        return {f"{each.resource.plural}-synced": partial(_state, each) for each in self.reflectors}
+        return {f"{each.resource.plural}-synced": partial(_state, each) for each in self._needed}
+
+    def _set_queue(self, queue: Queue) -> None:
+        self._ledger.set_queue(queue)
+        self._queue_reporter.see(queue)
+
+    def _drop_queue(self, gone: Removed) -> None:
+        self._queue_reporter.forget(gone.name)
+        self._ledger.drop_queue(gone.name)
 
     def _set_group(self, group: PodGroup) -> None:
         self._reporter.see(group)

@@ -12,7 +12,10 @@ from threading import RLock
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.announcing import Announcer
 from extender.controllers.chronicle import Chronicle
+from extender.controllers.clearing import Clearer
+from extender.controllers.commanding import Commander
 from extender.controllers.cycle import Cycle
+from extender.controllers.founding import Founder
 from extender.controllers.leadership import Leadership
 from extender.controllers.queue_reporting import QueueReporter
 from extender.controllers.recording import Recorder
@@ -98,7 +101,9 @@ class Host:
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, self._newcomers, cluster)
         self.recorder = Recorder(cluster, self._writers, self.leads)
         reporter = Reporter(self.ledger, cluster, self._writers, self.leads)
-        self._feed = Feed(connection, self.ledger, self._newcomers, reporter)
+        queue_reporter = QueueReporter(self.ledger, cluster, self._writers, self.leads)
+        commander = Commander(self.ledger, cluster, self._writers, self.leads)
+        self._feed = Feed(connection, self.ledger, self._newcomers, reporter, queue_reporter, commander)
         chronicle = Chronicle()
         self._views = Views(self.ledger, self._barrier, self._feed, chronicle, configuration)
         self._gauges = Gauges(self._feed, self._writers, self.ledger)
@@ -109,7 +114,10 @@ class Host:
                 Releaser(self.ledger, cluster, self._writers, self.leads).look,
                 Undoer(self.ledger, cluster, self._writers, self.leads, self.recorder).look,
                 reporter.look,
-                QueueReporter(self.ledger, cluster, self._writers, self.leads).look,
+                Founder(self.ledger, cluster, self._writers, self.leads).look,
+                queue_reporter.look,
+                commander.look,
+                Clearer(self.ledger, cluster, self._writers, self.leads).look,
                 Announcer(self.ledger, self.recorder, self.leads).look,
                 chronicle.look,
                 self._keep_house,

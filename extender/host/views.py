@@ -45,6 +45,7 @@ class Views:
             "pod": self.pod,
             "held": self.held,
             "decisions": self.decisions,
+            "watches": self.watches,
             "bad-objects": self.bad_objects,
             "config": lambda: as_document(self._configuration),
         }
@@ -115,6 +116,17 @@ class Views:
             {"time": entry.time, "podGroup": entry.decision.key, **_decision(entry.decision)}
             for entry in self._chronicle.latest(limit)
         ]
+
+    def watches(self) -> dict[str, dict[str, Any]]:
+        return {
+            reflector.resource.plural: {
+                "known": not reflector.absent,
+                "synced": reflector.synced,
+                "objects": reflector.objects,
+                "relists": reflector.relists,
+            }
+            for reflector in self._feed.reflectors
+        }
 
     def bad_objects(self) -> dict[str, dict[str, str]]:
         return {

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from extender.api.keys import GATE, NUDGE
-from extender.api.objects import Lease, Pod
+from extender.api.keys import GATE, LAST_COMMAND, NUDGE
+from extender.api.objects import Lease, Pod, Queue
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid
-from extender.kube.events import UNREADABLE
-from extender.kube.resources import EVENTS, LEASES, POD_GROUPS, PODS, QUEUES
+from extender.kube.events import UNREADABLE, Identity
+from extender.kube.resources import COMMANDS, EVENTS, LEASES, POD_GROUPS, PODS, QUEUES
 
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -22,8 +22,20 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 _encode = msgspec.json.Encoder().encode
 _POD = msgspec.json.Decoder(Pod)
 _LEASE = msgspec.json.Decoder(Lease)
+_QUEUE = msgspec.json.Decoder(Queue)
 
 T = TypeVar("T")
+
+
+class _Bare(msgspec.Struct, frozen=True):
+    metadata: Identity
+
+
+class _Bares(msgspec.Struct, frozen=True):
+    items: list[_Bare] | None = None
+
+
+_BARES = msgspec.json.Decoder(_Bares)
 
 
 class Cluster:
@@ -99,6 +111,39 @@ class Cluster:
     def patch_event(self, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
         """NotFound when it has expired, an hour after it was last written."""
         self._patch(EVENTS.path(namespace, name), patch, timeout)
+
+    def patch_queue(self, name: str, uid: str, patch: dict[str, Any], timeout: float = 10) -> None:
+        """Merge `patch` into a Queue, its status apart."""
+        guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+        self._patch(QUEUES.path(name=name), guarded, timeout)
+
+    def set_queue_state(self, name: str, uid: str, state: str, command: str, timeout: float = 10) -> None:
+        """Write spec.state, and with it the UID of the Command that asked for it."""
+        annotations = {"annotations": {LAST_COMMAND: command}}
+        self.patch_queue(name, uid, {"metadata": annotations, "spec": {"state": state}}, timeout)
+
+    def create_queue(self, name: str, spec: dict[str, Any], timeout: float = 10) -> None:
+        """Conflict when there is one of that name."""
+        queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+        self._post(QUEUES.path(), {**queue, "metadata": {"name": name}, "spec": spec}, timeout)
+
+    def queue_uid(self, name: str, timeout: float = 10) -> str:
+        """The UID of the queue that the API server has now."""
+        return self._get(QUEUES.path(name=name), _QUEUE, timeout).metadata.uid
+
+    def queue_uids(self, timeout: float = 30) -> set[str]:
+        """The UIDs of all queues that the API server has now."""
+        return {each.metadata.uid for each in self._get(QUEUES.path(), _BARES, timeout).items or ()}
+
+    def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        self._delete(POD_GROUPS.path(namespace, name), uid, timeout)
+
+    def delete_command(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        self._delete(COMMANDS.path(namespace, name), uid, timeout)
+
+    def _delete(self, path: str, uid: str, timeout: float) -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        self._connection.request("DELETE", path, body=_encode(options), timeout=timeout)
 
     def _get(self, path: str, decoder: msgspec.json.Decoder[T], timeout: float) -> T:
         body = self._connection.request("GET", path, timeout=timeout)

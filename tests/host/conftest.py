@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from extender.controllers.commanding import Commander
+from extender.controllers.queue_reporting import QueueReporter
 from extender.controllers.reporting import Reporter
 from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
@@ -32,7 +34,11 @@ class Station:
         self.writers = Writers(1, "test")
         cluster = Cluster(connection)
         self.reporter = Reporter(self.ledger, cluster, self.writers, lambda: True)
-        self.feed = Feed(connection, self.ledger, self.newcomers, self.reporter)
+        self.queue_reporter = QueueReporter(self.ledger, cluster, self.writers, lambda: True)
+        self.commander = Commander(self.ledger, cluster, self.writers, lambda: True)
+        self.feed = Feed(
+            connection, self.ledger, self.newcomers, self.reporter, self.queue_reporter, self.commander
+        )
 
     def _notice(self) -> None:
         with self.changed:

@@ -20,6 +20,7 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.objects: defaultdict[str, list[Any]] = defaultdict(list)
+        self.absent: set[str] = set()  # plurals that it does not know
         self.asked: list[str] = []  # plurals in the order of their lists
         self.open = threading.Event()  # lists are answered
         self.open.set()
@@ -96,8 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
         api = self.server.api
         api.note(plural)
         assert api.open.wait(PATIENCE)
-        body = api.page(plural)
-        self.send_response(200)
+        body = b"" if plural in api.absent else api.page(plural)
+        self.send_response(404 if plural in api.absent else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -10,9 +10,11 @@ from extender.domain.decide import decide
 from extender.domain.ledger import Ledger
 from extender.domain.records import Uid
 from extender.domain.snapshot import GroupView
+from tests.controllers.queue_desk import command
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import key
 from tests.host.conftest import Station
+from tests.host.server import PATIENCE
 
 OTHERS = {"namespaces", "priorityclasses", "queues", "nodes", "podgroups"}
 
@@ -58,7 +60,7 @@ def test_pods_are_read_when_everything_else_was(station: Station) -> None:
     fill(station)
     station.api.open.clear()
     station.feed.start()
-    station.api.wait_for(lambda: set(station.api.asked) == OTHERS)
+    station.api.wait_for(lambda: set(station.api.asked) == {*OTHERS, "commands"})
     assert not station.feed.synced()
     station.api.open.set()
     station.api.wait_for(lambda: station.api.asked[-1] == "pods")
@@ -123,6 +125,26 @@ def test_a_pod_that_filter_met_first_stays_once_the_watch_has_shown_it(station: 
     station.now += 1000
     station.newcomers.forget_ghosts()
     assert [knows(station, name) for name in ("g-0", "ghost", "last")] == [True, False, True]
+
+
+def test_a_cluster_without_commands_is_one_to_be_ready_for(station: Station) -> None:
+    station.api.absent = {"commands"}
+    fed(station)
+    assert station.feed.synced()
+    commands = station.feed.reflectors[-1]
+    station.api.wait_for(lambda: commands.absent)
+    assert {check() for check in station.feed.checks().values()} == {None}
+
+
+def test_commands_arrive(station: Station) -> None:
+    fed(station)
+    station.api.tell("commands", "ADDED", command("c", "CloseQueue", "q"))
+    commands = station.feed.reflectors[-1]
+    deadline = time.monotonic() + PATIENCE
+    while not commands.objects and time.monotonic() < deadline:
+        time.sleep(0.01)
+    station.commander.look(station.ledger.decisions)
+    assert station.writers.depth == 1
 
 
 def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:

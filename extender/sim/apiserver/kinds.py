@@ -48,8 +48,9 @@ PRIORITY_CLASSES = Kind(
 )
 QUEUES = Kind(_VOLCANO, "v1beta1", "Queue", "queues", False, short=("q",), status=True, custom=True)
 POD_GROUPS = Kind(_VOLCANO, "v1beta1", "PodGroup", "podgroups", short=("pg",), custom=True)
+COMMANDS = Kind("bus.volcano.sh", "v1alpha1", "Command", "commands", custom=True)
 
-KINDS = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, LEASES, EVENTS, POD_GROUPS, PODS)
+KINDS = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS, PODS)
 SUBRESOURCES = {PODS: ("binding", "eviction")}
 BY_PATH = {(kind.root, kind.plural): kind for kind in KINDS}
 BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}

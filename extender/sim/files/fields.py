@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from extender.api.quantities import BadQuantity, at_least
 from extender.sim.apiserver.kinds import (
+    COMMANDS,
     EVENTS,
     LEASES,
     NAMESPACES,
@@ -170,6 +171,7 @@ FIELDS: dict[Kind, dict[str, Any]] = {
     NAMESPACES: _object(spec=ANY, status=ANY),
     QUEUES: _object(spec=QUEUE_SPEC, status=ANY),
     POD_GROUPS: _object(spec=POD_GROUP_SPEC, status=ANY),
+    COMMANDS: _object(action=TEXT, target=ANY, reason=TEXT, message=TEXT),
     PRIORITY_CLASSES: _object(value=WHOLE, globalDefault=TRUTH, description=TEXT, preemptionPolicy=TEXT),
     LEASES: _object(spec=ANY),
     EVENTS: _object(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from extender.api.keys import DEFAULT_QUEUE, SCHEDULED
+from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE, SCHEDULED
 from extender.api.objects import Node, Pod, PodGroup, Queue
 from extender.api.quantities import Quantity
 from extender.domain.reasons import NOT_WAITING
@@ -167,13 +167,19 @@ def _scheduled(group: PodGroup) -> dict[str, str]:
 
 
 def _queues(queues: Iterable[Json], gangs: Iterable[Gang], shares: Iterable[Json] | None) -> list[QueuePart]:
-    """Those that exist, and the default one where it is used without being made."""
+    """Those that exist, and the default one where it is used without being made. Those that every cluster has
+    are left out where nobody uses them."""
     told = {share["name"]: share for share in shares or ()}
-    made = [_queue(queue, told.get(queue["metadata"]["name"], {})) for queue in queues]
-    names = {part.name for part in made}
-    if DEFAULT_QUEUE not in names and any(gang.part.queue == DEFAULT_QUEUE for gang in gangs):
+    used = {gang.part.queue for gang in gangs}
+    shown = [queue for queue in queues if queue["metadata"]["name"] in used or not _is_everywhere(queue)]
+    made = [_queue(queue, told.get(queue["metadata"]["name"], {})) for queue in shown]
+    if DEFAULT_QUEUE in used - {part.name for part in made}:
         made.append(_queue({"metadata": {"name": DEFAULT_QUEUE}}, told.get(DEFAULT_QUEUE, {})))
     return sorted(made, key=lambda part: part.name)
+
+
+def _is_everywhere(queue: Json) -> bool:
+    return queue["metadata"]["name"] in (DEFAULT_QUEUE, ROOT_QUEUE)
 
 
 def _queue(given: Json, told: Json) -> QueuePart:

@@ -1,0 +1,147 @@
+"""An API server that keeps queues, Commands and groups, and a watch that shows them when the test says so."""
+
+from typing import Any
+
+import msgspec
+
+from extender.api.objects import Command, Meta, OwnerReference, PodGroup, Queue
+from extender.kube.errors import Conflict, NotFound
+from extender.kube.inventory import Removed
+from tests.controllers.api import Api
+from tests.controllers.bench import Bench
+
+Json = dict[str, Any]
+
+
+class QueueApi(Api):
+    """`queues` are the server's. Each change makes a version of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues: dict[str, Json] = {}
+        self.commands: dict[str, Command] = {}
+        self.versions = 100
+
+    def put(self, queue: Queue) -> None:
+        self._store(msgspec.to_builtins(queue))
+
+    def _store(self, queue: Json) -> None:
+        self.versions += 1
+        queue["metadata"]["resourceVersion"] = str(self.versions)
+        self.queues[queue["metadata"]["name"]] = queue
+
+    def _change(self, name: str, patch: Json) -> None:
+        if name not in self.queues:
+            raise NotFound(404, "NotFound")
+        before = self.queues[name]
+        for field in ("uid", "resourceVersion"):
+            if patch.get("metadata", {}).get(field) not in (None, before["metadata"][field]):
+                raise Conflict(409, "Conflict")
+        self._store(_merged(before, patch))
+
+    def patch_queue(self, name: str, uid: str, patch: Json, timeout: float = 10) -> None:
+        self._note("patch_queue", name, patch)
+        self._change(name, {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}})
+
+    def patch_queue_status(self, name: str, patch: Json, timeout: float = 10) -> None:
+        self._note("status", name, patch["status"])
+        self._change(name, patch)
+
+    def create_queue(self, name: str, spec: Json, timeout: float = 10) -> None:
+        self._note("create", name, spec)
+        if name in self.queues:
+            raise Conflict(409, "AlreadyExists")
+        self._store({"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec})
+
+    def queue_uid(self, name: str, timeout: float = 10) -> str:
+        self._note("get", name)
+        if name not in self.queues:
+            raise NotFound(404, "NotFound")
+        return str(self.queues[name]["metadata"]["uid"])
+
+    def queue_uids(self, timeout: float = 30) -> set[str]:
+        self._note("list", "queues")
+        return {each["metadata"]["uid"] for each in self.queues.values()}
+
+    def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        self._note("delete_group", name, uid)
+
+    def delete_command(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        self._note("delete_command", name)
+        del self.commands[name]
+
+
+def _merged(before: Any, patch: Any) -> Any:
+    """A JSON merge patch."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(before) if isinstance(before, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(merged.get(name), value)
+    return merged
+
+
+class QueueDesk(Bench):
+    """Queues live at the API server, groups and pods in the world."""
+
+    def __init__(self, *objects: Any) -> None:
+        self.store = QueueApi()
+        super().__init__(*objects)
+        self.api = self.store
+        self.told: list[Queue] = []
+
+    def keep(self, *queues: Queue) -> None:
+        """The API server has these, and the watch shows them."""
+        for each in queues:
+            self.store.put(each)
+            self.show(each.metadata.name)
+
+    def copy(self, name: str) -> Queue:
+        return msgspec.convert(self.store.queues[name], Queue)
+
+    def show(self, name: str) -> None:
+        """The watch brings the API server's copy."""
+        self.ledger.set_queue(self.copy(name))
+        self.hear(self.copy(name))
+
+    def hear(self, queue: Queue) -> None:
+        """For who listens to the watch besides the ledger."""
+
+    def show_all(self) -> None:
+        for name in self.store.queues:
+            self.show(name)
+
+    def edit(self, name: str, **spec: Any) -> None:
+        """Somebody changes the spec of a queue, and the watch shows it."""
+        self.store._change(name, {"spec": spec})
+        self.show(name)
+
+
+def command(
+    name: str,
+    action: str,
+    queue: str,
+    uid: str | None = None,
+    kind: str = "Queue",
+    version: int = 1,
+    created: str = "2026-01-01T00:00:00Z",
+) -> Command:
+    return Command(
+        Meta(
+            name=name,
+            namespace="default",
+            uid=f"uid-{name}",
+            resource_version=str(version),
+            creation_timestamp=created,
+        ),
+        action,
+        OwnerReference("scheduling.volcano.sh/v1beta1", kind, queue, f"uid-{queue}" if uid is None else uid),
+    )
+
+
+def gone(thing: Command | PodGroup) -> Removed:
+    meta = thing.metadata
+    return Removed(meta.namespace, meta.name, meta.uid)
