@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from tests.e2e.harness.client import Client
-from tests.e2e.harness.resources import JOBS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, Resource
+from tests.e2e.harness.resources import COMMANDS, JOBS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, Resource
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
 NOT_FOUND = 404
-IN_NAMESPACE = (JOBS, POD_GROUPS, PODS)
+IN_NAMESPACE = (COMMANDS, JOBS, POD_GROUPS, PODS)
 IN_CLUSTER = (QUEUES, NODES)
 SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one waits for a dead leader
 
