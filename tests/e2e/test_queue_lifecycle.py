@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,7 +45,7 @@ def condition(stage: Stage, queue: str, kind: str = "Open") -> Json:
 
 
 def is_marked(stage: Stage, queue: str) -> bool:
-    return stage.api.get(QUEUES, queue)["metadata"].get("annotations", {}).get(MARK) == "true"
+    return bool(stage.api.get(QUEUES, queue)["metadata"].get("annotations", {}).get(MARK) == "true")
 
 
 def command(stage: Stage, action: str, queue: Json) -> str:
@@ -215,7 +215,7 @@ def test_the_groups_of_a_queue_that_is_deleted_go_and_their_pods_stay(
     running = stage.gang("a", 2, queue="q", gated=True)
     stage.wait_phase(running)
     stage.wait_phase(stage.gang("b", 1, queue="r", gated=True))
-    _note(stage, "a", uid)
+    wait_for(lambda: _noted(stage, "a") == uid, what="the queue's UID noted on its group")
     early = stage.gang("early", 1, queue="later", gated=True)
     stage.wait_reason("early", "QueueNotFound")
     muster.kill()
@@ -230,8 +230,41 @@ def test_the_groups_of_a_queue_that_is_deleted_go_and_their_pods_stay(
     stage.wait_phase(early)
 
 
-def _note(stage: Stage, group: str, uid: str) -> None:
-    stage.api.patch(POD_GROUPS, group, {"metadata": {"annotations": {NOTE: uid}}}, stage.namespace)
+def _noted(stage: Stage, group: str) -> str:
+    return str(stage.pod_group(group)["metadata"].get("annotations", {}).get(NOTE, ""))
+
+
+def test_a_queue_counts_its_groups_by_how_they_fare(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(1, cpu="4")
+    stage.queue("q")
+    well, badly, running = (stage.gang(name, 1, queue="q", gated=True) for name in ("well", "badly", "runs"))
+    stage.wait_phase([*well, *badly, *running])
+    stage.gang("waits", 2, cpu="3", queue="q", gated=True)
+    stage.finish(well)
+    stage.kubelet.finish(stage.namespace, badly, "Failed")
+    ended = {"completed": 1, "failed": 1, "unknown": 0, "aborted": 0}
+    wanted = {**ended, "running": 1, "pending": 1, "inqueue": 0}
+    wait_for(lambda: _counts(stage, "q", wanted) == wanted, what=f"counts {wanted}")
+    wish(stage, "q", "Closed")
+    wait_state(stage, "Closing", "q")
+    _delete_groups(stage, "runs", "waits")
+    wanted |= {"running": 0, "pending": 0}
+    wait_for(lambda: _counts(stage, "q", wanted) == wanted, what="those that ended are left")
+    assert state(stage, "q") == "Closing"
+    _delete_groups(stage, "well", "badly")
+    wait_state(stage, "Closed", "q")
+
+
+def _delete_groups(stage: Stage, *names: str) -> None:
+    for name in names:
+        stage.api.delete(POD_GROUPS, name, stage.namespace)
+
+
+def _counts(stage: Stage, queue: str, names: Iterable[str]) -> dict[str, int]:
+    status = stage.api.get(QUEUES, queue)["status"]
+    return {name: status.get(name, -1) for name in names}
 
 
 def test_writes_are_few(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
