@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from extender.api.objects import LeaseSpec
 from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
@@ -19,6 +21,30 @@ log = logger(__name__)
 
 _PERIOD = 2.0
 _RENEW_DEADLINE = 10.0  # of kube-scheduler, by default
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What is known of the leadership, for people. `renewed`: seconds since the Lease was seen to change."""
+
+    leads: bool
+    lease: str
+    holder: str = ""
+    renewed: float | None = None
+    fault: str = ""
+
+    def words(self) -> str:
+        """In one line."""
+        if self.leads and not self.lease:
+            return "leads, by --leader-elect=off"
+        if self.fault and self.renewed is None:
+            return f"follows nobody; {self.lease}: {self.fault}"
+        if not self.holder:
+            return f"follows nobody; nobody holds {self.lease}"
+        who = f"leads; {self.lease} is held by {self.holder}" if self.leads else f"follows {self.holder}"
+        return f"{who}, renewed {self.renewed or 0:.0f} s ago" + (f" ({self.fault})" if self.fault else "")
+
+
+ALONE = Standing(leads=True, lease="")
 
 
 class Leadership:
@@ -38,12 +64,23 @@ class Leadership:
         self._prefix = f"{host}_"
         self._clock = clock
         self._seen: LeaseSpec | None = None
+        self._renewed_at: float | None = None
+        self._fault = ""
         self._until = clock()
         self._led = False
         self._stopping = threading.Event()
 
     def leads(self) -> bool:
         return self._clock() < self._until and not self._stopping.is_set()
+
+    def standing(self) -> Standing:
+        return Standing(
+            leads=self.leads(),
+            lease=f"{self._namespace}/{self._name}",
+            holder=(self._seen.holder_identity or "") if self._seen else "",
+            renewed=None if self._renewed_at is None else self._clock() - self._renewed_at,
+            fault=self._fault,
+        )
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="leadership", daemon=True).start()
@@ -58,12 +95,13 @@ class Leadership:
 
     def look(self) -> None:
         """Read the Lease once and say so when the leadership changed."""
-        asked = self._clock()
+        asked, self._fault = self._clock(), ""
         try:
             self._judge(self._cluster.lease(self._namespace, self._name, timeout=_PERIOD).spec, asked)
         except NotFound:
-            self._until = asked
+            self._until, self._seen, self._renewed_at = asked, None, None
         except ApiError as fault:
+            self._fault = f"the Lease could not be read: {fault}"
             log.warning("the Lease could not be read", lease=self._name, error=str(fault))
         except Exception:
             log.exception("looking at the Lease stumbled", lease=self._name)
@@ -74,11 +112,15 @@ class Leadership:
             self._until = asked
         elif lease != self._seen:
             self._until = asked + _RENEW_DEADLINE
+        if lease != self._seen:
+            self._renewed_at = asked
         self._seen = lease
 
     def _tell(self) -> None:
-        leads = self.leads()
-        metrics.leader.set(leads)
-        if leads is not self._led:
-            self._led = leads
-            log.info("leading" if leads else "not leading", lease=f"{self._namespace}/{self._name}")
+        standing = self.standing()
+        metrics.leader.set(standing.leads)
+        metrics.lease_age.set(standing.renewed or 0.0)
+        if standing.leads is not self._led:
+            self._led = standing.leads
+            metrics.leader_turns.inc()
+            log.info("leading" if self._led else "not leading", lease=standing.lease, holder=standing.holder)

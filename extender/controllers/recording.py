@@ -24,7 +24,7 @@ from extender.kube.errors import Conflict, NotFound
 from extender.kube.writers import Writers
 from extender.telemetry import metrics
 
-COMPONENT = "muster"
+COMPONENT = "kube-muster"  # the scheduler's own events come from its profile, which is called muster
 NORMAL, WARNING = "Normal", "Warning"
 
 _LONGEST = 1024  # characters of a message

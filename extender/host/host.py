@@ -16,7 +16,7 @@ from extender.controllers.clearing import Clearer
 from extender.controllers.commanding import Commander
 from extender.controllers.cycle import Cycle
 from extender.controllers.founding import Founder
-from extender.controllers.leadership import Leadership
+from extender.controllers.leadership import ALONE, Leadership, Standing
 from extender.controllers.queue_reporting import QueueReporter
 from extender.controllers.recording import Recorder
 from extender.controllers.releasing import Releaser
@@ -128,6 +128,9 @@ class Host:
     def leads(self) -> bool:
         return self._configuration.leader_elect == "off" or self._leadership.leads()
 
+    def standing(self) -> Standing:
+        return ALONE if self._configuration.leader_elect == "off" else self._leadership.standing()
+
     def start(self, health: socket.socket, debug: socket.socket) -> None:
         """Begin to watch and decide."""
         self._writers.start()
@@ -138,8 +141,9 @@ class Host:
             metrics.leader.set(1)
         self._feed.start()
         self._cycle.start()
-        SideServer("health", health, create_health_app(self._live(), self._feed.checks()))
-        SideServer("debug", debug, create_debug_app(self._views.table()))
+        notes = {"leadership": lambda: self.standing().words()}
+        SideServer("health", health, create_health_app(self._live(), self._feed.checks(), notes=notes))
+        SideServer("debug", debug, create_debug_app({**self._views.table(), "leadership": self.standing}))
 
     def stop(self) -> None:
         """Answer what is held, then stop. Called once, as soon as the end is near."""

@@ -71,6 +71,8 @@ events = Counter(
     "muster_events_total", "Kubernetes events, by outcome (created, repeated, dropped).", ["outcome"]
 )
 leader = Gauge("muster_leader", "1 while this replica leads.")
+leader_turns = Counter("muster_leader_transitions_total", "Times that this replica began or ceased to lead.")
+lease_age = Gauge("muster_lease_age_seconds", "Time since the scheduler's Lease was last seen to be renewed.")
 
 
 # ---- how they are fed

@@ -15,20 +15,25 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 Check = Callable[[], str | None]  # why it fails, or None when all is well
+Note = Callable[[], str]  # what people want to know who ask verbosely; no reason to fail
 
 
 def create_health_app(
-    live: Mapping[str, Check], ready: Mapping[str, Check], registry: CollectorRegistry = REGISTRY
+    live: Mapping[str, Check],
+    ready: Mapping[str, Check],
+    registry: CollectorRegistry = REGISTRY,
+    notes: Mapping[str, Note] | None = None,
 ) -> Flask:
-    """The application of the health port. What `ready` checks is asked only by /readyz."""
+    """The application of the health port. What `ready` checks is asked only by /readyz, and noted there."""
     app = Flask(__name__, static_folder=None)
-    for name, checks in {"livez": live, "healthz": live, "readyz": {**live, **ready}}.items():
-        app.add_url_rule(f"/{name}", name, _probe(name, checks))
+    for name in ("livez", "healthz"):
+        app.add_url_rule(f"/{name}", name, _probe(name, live, {}))
+    app.add_url_rule("/readyz", "readyz", _probe("readyz", {**live, **ready}, notes or {}))
     app.add_url_rule("/metrics", "metrics", lambda: _metrics(registry))
     return app
 
 
-def _probe(name: str, checks: Mapping[str, Check]) -> Callable[[], Response]:
+def _probe(name: str, checks: Mapping[str, Check], notes: Mapping[str, Note]) -> Callable[[], Response]:
     def probe() -> Response:
         excluded = set(request.args.getlist("exclude"))
         failures = {each: _ask(each, check) for each, check in checks.items() if each not in excluded}
@@ -36,7 +41,8 @@ def _probe(name: str, checks: Mapping[str, Check]) -> Callable[[], Response]:
         if healthy and "verbose" not in request.args:
             return Response("ok", mimetype="text/plain")
         verdict = f"{name} check {'passed' if healthy else 'failed'}"
-        lines = [*_lines(checks, failures), *_unknown(excluded - checks.keys()), verdict, ""]
+        noted = [f"[+]{each} ok: {note()}" for each, note in notes.items()]
+        lines = [*_lines(checks, failures), *noted, *_unknown(excluded - checks.keys()), verdict, ""]
         return Response("\n".join(lines), 200 if healthy else 500, mimetype="text/plain")
 
     return probe

@@ -153,6 +153,44 @@ def test_turns_are_told_and_shown_once() -> None:
     assert [line["event"] for line in logs] == ["leading", "not leading"]
 
 
+def test_it_says_where_it_stands() -> None:
+    office = Office()
+    office.look()
+    assert office.leadership.standing().words() == "follows nobody; nobody holds kube-system/muster-scheduler"
+    office.renew("node-2_1").look()
+    assert office.after(3).leadership.standing().words() == "follows node-2_1, renewed 3 s ago"
+    office.renew().look()
+    words = "leads; kube-system/muster-scheduler is held by node-1_b1946ac9, renewed 1 s ago"
+    assert office.after(1).leadership.standing().words() == words
+
+
+def test_a_lease_that_cannot_be_read_is_said() -> None:
+    office = Office()
+    office.api.fail("lease", Forbidden(403, "Forbidden"))
+    office.look()
+    assert "could not be read: 403 Forbidden" in office.leadership.standing().words()
+    office.renew().look()
+    office.api.fail("lease", Unreachable("down"))
+    office.look()
+    assert office.leadership.standing().words().endswith("(the Lease could not be read: down)")
+
+
+def test_without_a_lease_it_leads_because_it_was_told_to() -> None:
+    assert module.ALONE.words() == "leads, by --leader-elect=off"
+
+
+def test_turns_are_counted_and_the_age_of_the_lease_is_shown() -> None:
+    def turns() -> float:
+        return REGISTRY.get_sample_value("muster_leader_transitions_total") or 0.0
+
+    office, before = Office(), turns()
+    office.renew().look()
+    office.after(4).look()
+    assert REGISTRY.get_sample_value("muster_lease_age_seconds") == 4
+    office.renew("other_1").look()
+    assert turns() - before == 2
+
+
 def test_it_looks_by_itself_as_soon_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PERIOD", 1000.0)
     looked = Event()

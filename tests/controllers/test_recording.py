@@ -49,7 +49,7 @@ def test_an_event_says_of_whom_what_and_why() -> None:
         "no room",
         1,
     )
-    assert event["source"] == {"component": "muster"}
+    assert event["source"] == {"component": "kube-muster"}
     assert event["firstTimestamp"] == event["lastTimestamp"]
     assert event["metadata"]["namespace"] == "team"
     assert event["metadata"]["name"].startswith("p.")

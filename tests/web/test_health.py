@@ -43,6 +43,12 @@ def test_a_check_that_raises_has_failed() -> None:
     assert "[-]broken failed: the check itself failed with LookupError" in answer.text
 
 
+def test_notes_are_shown_to_who_asks_for_all_and_fail_nothing() -> None:
+    app = create_health_app({}, {}, notes={"leadership": lambda: "follows somebody"}).test_client()
+    assert app.get("/readyz?verbose").text == "[+]leadership ok: follows somebody\nreadyz check passed\n"
+    assert app.get("/readyz").text == "ok"
+
+
 def test_metrics_are_those_of_the_registry() -> None:
     registry = CollectorRegistry()
     Gauge("muster_example", "An example.", registry=registry).set(7)
