@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from extender.controllers.recording import Recorder
 from extender.domain.ledger import Ledger
 from extender.kube.calls import Cluster
 from extender.kube.writers import Writers
@@ -28,3 +29,19 @@ class Actor:
 
     def prepare(self) -> None:
         """Set up what an actor remembers of its own."""
+
+
+class Teller(Actor):
+    """An actor that tells by events what it does."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        writers: Writers,
+        leads: Callable[[], bool],
+        recorder: Recorder,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(ledger, cluster, writers, leads, clock)
+        self._recorder = recorder

@@ -7,7 +7,9 @@ import threading
 from functools import partial
 
 from extender.api.objects import Command
-from extender.controllers.actor import Actor
+from extender.controllers.actor import Teller
+from extender.controllers.recording import WARNING
+from extender.controllers.references import of_queue
 from extender.domain.commands import (
     CommandRecord,
     Fate,
@@ -17,6 +19,7 @@ from extender.domain.commands import (
     lost_target,
 )
 from extender.domain.decisions import Decisions
+from extender.domain.reasons import Happening
 from extender.kube.errors import NotFound
 from extender.kube.inventory import Removed
 from extender.telemetry import metrics
@@ -29,7 +32,7 @@ _AGAIN = 3.0  # seconds after which a step is tried again of which nothing was h
 Key = tuple[str, str]
 
 
-class Commander(Actor):
+class Commander(Teller):
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[Key, CommandRecord] = {}
@@ -80,12 +83,12 @@ class Commander(Actor):
     def _refuse(self, command: CommandRecord, why: str) -> None:
         self._remove(command)
         metrics.queue_commands.labels("refused").inc()
-        log.warning(
-            "a Command was refused and removed",
-            command=f"{command.namespace}/{command.name}",
-            queue=command.queue,
-            why=why,
-        )
+        name = f"{command.namespace}/{command.name}"
+        log.warning("a Command was refused and removed", command=name, queue=command.queue, why=why)
+        queue = self._ledger.queue(command.queue)
+        if queue is not None:
+            about = of_queue(queue.name, queue.uid)
+            self._recorder.tell(about, WARNING, Happening.COMMAND_REFUSED, f"Command {name}: {why}")
 
     def _look_for_queue(self, command: CommandRecord) -> None:
         """Our picture of the queues may be older than the Command, so the API server is asked."""

@@ -17,10 +17,13 @@ from msgspec.structs import replace
 
 from extender.api.keys import CLOSED_BY_PARENT
 from extender.api.objects import Condition, Queue, QueueStatus
-from extender.controllers.actor import Actor
+from extender.controllers.actor import Teller
+from extender.controllers.recording import NORMAL, WARNING
+from extender.controllers.references import of_queue
 from extender.domain.decisions import Decisions, QueueDecision
 from extender.domain.queue_conditions import Said, conditions_of
-from extender.domain.queue_states import Mark
+from extender.domain.queue_states import Mark, QueueState
+from extender.domain.reasons import Happening
 from extender.domain.resources import quantities
 from extender.kube.errors import ApiError
 from extender.telemetry.logs import logger
@@ -28,6 +31,12 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _PACE = 1.0
+_HAPPENED = {
+    QueueState.OPEN: (NORMAL, Happening.QUEUE_OPENED),
+    QueueState.CLOSING: (NORMAL, Happening.QUEUE_CLOSING),
+    QueueState.CLOSED: (NORMAL, Happening.QUEUE_CLOSED),
+    QueueState.UNKNOWN: (WARNING, Happening.QUEUE_UNKNOWN),
+}
 
 Json = dict[str, Any]
 
@@ -39,7 +48,7 @@ class Copy(NamedTuple):
     known_at: int
 
 
-class QueueReporter(Actor):
+class QueueReporter(Teller):
     """Also the sink's second ear for Queues: the newest copy of each is kept."""
 
     def prepare(self) -> None:
@@ -111,9 +120,17 @@ class QueueReporter(Actor):
             marking = {"metadata": {**version, "annotations": marks}}
             return self._cluster.patch_queue(meta.name, meta.uid, marking)
         self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": news(queue, decision)})
-        before = queue.status.state
-        if before != decision.state:
-            log.info("a queue's state changed", queue=meta.name, before=before, now=decision.state)
+        if queue.status.state != decision.state:
+            self._tell(queue, decision)
+
+    def _tell(self, queue: Queue, decision: QueueDecision) -> None:
+        """That a new queue is open is no news."""
+        meta, before = queue.metadata, queue.status.state
+        log.info("a queue's state changed", queue=meta.name, before=before, now=decision.state)
+        if before or decision.state != QueueState.OPEN:
+            kind, happened = _HAPPENED[QueueState(decision.state)]
+            said = next(conditions_of(decision)).message
+            self._recorder.tell(of_queue(meta.name, meta.uid), kind, happened, said)
 
 
 def _differs(queue: Queue, decision: QueueDecision) -> bool:

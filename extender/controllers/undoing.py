@@ -3,20 +3,15 @@
 An eviction that a disruption budget refuses is asked for again, and told, for as long as the decision stands.
 """
 
-import time
-from collections.abc import Callable
 from functools import partial
 
-from extender.controllers.actor import Actor
-from extender.controllers.recording import WARNING, Recorder
+from extender.controllers.actor import Teller
+from extender.controllers.recording import WARNING
 from extender.controllers.references import of_group, of_pod
 from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.ledger import Ledger
 from extender.domain.reasons import Happening
 from extender.domain.records import PodRecord, Uid
-from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
-from extender.kube.writers import Writers
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -25,19 +20,7 @@ log = logger(__name__)
 _AGAIN = 3.0
 
 
-class Undoer(Actor):
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        writers: Writers,
-        leads: Callable[[], bool],
-        recorder: Recorder,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(ledger, cluster, writers, leads, clock)
-        self._recorder = recorder
-
+class Undoer(Teller):
     def prepare(self) -> None:
         self._asked: dict[Uid, float] = {}
 

@@ -46,6 +46,11 @@ class Happening(StrEnum):
 
     UNDONE = "Undone"
     EVICTION_REFUSED = "EvictionRefused"
+    QUEUE_OPENED = "QueueOpened"
+    QUEUE_CLOSING = "QueueClosing"
+    QUEUE_CLOSED = "QueueClosed"
+    QUEUE_UNKNOWN = "QueueStateUnknown"
+    COMMAND_REFUSED = "CommandRefused"
 
 
 # What a PodGroup's condition gives as its reason while the group does not wait.

@@ -90,8 +90,13 @@ class QueueDesk(Bench):
     def __init__(self, *objects: Any) -> None:
         self.store = QueueApi()
         super().__init__(*objects)
+        self.mail = self.api  # where events go
         self.api = self.store
-        self.told: list[Queue] = []
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """What was told of which queue: its name, the reason, the message."""
+        told = [event for _, event in self.mail.done("event")]
+        return [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in told]
 
     def keep(self, *queues: Queue) -> None:
         """The API server has these, and the watch shows them."""

@@ -22,7 +22,9 @@ class Desk(QueueDesk):
 
     def begin(self) -> None:
         """A new process, which reads what there is."""
-        self.commander = Commander(self.ledger, self.store, self.writers, self.leads, lambda: self.now)
+        self.commander = Commander(
+            self.ledger, self.store, self.writers, self.leads, self.recorder, lambda: self.now
+        )
         for each in self.store.commands.values():
             self.commander.upsert(each)
 
@@ -113,6 +115,8 @@ def test_nonsense_is_refused_and_removed(desk: Desk, bad: Command, why: str) -> 
     assert (desk.store.commands, desk.store.done("patch_queue")) == ({}, [])
     (said,) = [each for each in logs if "refused" in each["event"]]
     assert why in said["why"]
+    told = [(name, reason) for name, reason, message in desk.events() if why in message]
+    assert told == [(bad.target.name, "CommandRefused")][: bad.target.name != "none"]  # type: ignore[union-attr]
 
 
 def test_a_queue_that_the_watch_has_not_shown_yet_is_waited_for(desk: Desk) -> None:

@@ -19,7 +19,7 @@ class Desk(QueueDesk):
     def __init__(self, *objects: Any) -> None:
         super().__init__(node("a", cpu="4"), *objects)
         self.reporter = QueueReporter(
-            self.ledger, self.store, self.writers, self.leads, clock=lambda: self.now
+            self.ledger, self.store, self.writers, self.leads, self.recorder, clock=lambda: self.now
         )
 
     def hear(self, queue: Queue) -> None:
@@ -109,11 +109,24 @@ def test_a_closing_queue_is_closed_when_its_last_group_goes(desk: Desk) -> None:
     assert desk.status().state == "Closed"
 
 
-def test_a_change_of_state_is_logged(desk: Desk) -> None:
+def test_a_change_of_state_is_logged_and_told(desk: Desk) -> None:
     with capture_logs() as logs:
-        desk.look()
-        desk.look()
-    assert [each["now"] for each in logs if "before" in each] == ["Open"]
+        desk.rest()
+        desk.edit("q", state="Closed")
+        desk.rest()
+    assert [each["now"] for each in logs if "before" in each] == ["Open", "Closing"]
+    ((name, reason, said),) = desk.events()
+    assert (name, reason) == ("q", "QueueClosing")
+    assert "no new groups" in said
+
+
+def test_a_queue_that_its_parent_shuts_says_which(desk: Desk) -> None:
+    desk.keep(queue("team", spec_state="Closed"), queue("child", parent="team"))
+    desk.rest()
+    assert sorted(desk.events()) == [
+        ("child", "QueueClosed", "queue team above it is closed; it opens with that one"),
+        ("team", "QueueClosed", "it takes no new groups; those that came before go on"),
+    ]
 
 
 @pytest.mark.parametrize("fault", [Unreachable("down"), Forbidden(403, "Forbidden")])

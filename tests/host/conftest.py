@@ -9,6 +9,7 @@ import pytest
 
 from extender.controllers.commanding import Commander
 from extender.controllers.queue_reporting import QueueReporter
+from extender.controllers.recording import Recorder
 from extender.controllers.reporting import Reporter
 from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
@@ -34,8 +35,14 @@ class Station:
         self.writers = Writers(1, "test")
         cluster = Cluster(connection)
         self.reporter = Reporter(self.ledger, cluster, self.writers, lambda: True)
-        self.queue_reporter = QueueReporter(self.ledger, cluster, self.writers, lambda: True)
-        self.commander = Commander(self.ledger, cluster, self.writers, lambda: True)
+        telling = (
+            self.ledger,
+            cluster,
+            self.writers,
+            lambda: True,
+            Recorder(cluster, self.writers, lambda: True),
+        )
+        self.queue_reporter, self.commander = QueueReporter(*telling), Commander(*telling)
         self.feed = Feed(
             connection, self.ledger, self.newcomers, self.reporter, self.queue_reporter, self.commander
         )

@@ -163,7 +163,7 @@ def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: p
 def test_an_api_server_that_hangs_delays_the_end_once_and_not_for_each_watch(station: Station) -> None:
     station.api.open.clear()
     station.feed.start()
-    station.api.wait_for(lambda: set(station.api.asked) == OTHERS)
+    station.api.wait_for(lambda: set(station.api.asked) == {*OTHERS, "commands"})
     started = time.monotonic()
     station.feed.stop()
     assert time.monotonic() - started < len(OTHERS) / 2
