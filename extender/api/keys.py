@@ -4,7 +4,11 @@ GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"  # scheduler-plugins
 QUEUE = "scheduling.volcano.sh/queue-name"  # annotation or label of a pod, annotation of a namespace
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent shuts it
+HIERARCHY = "volcano.sh/hierarchy"  # annotation of a queue: its path, for hierarchical fair shares
+HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # one weight for each part of that path
 ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
+MIN_AVAILABLE = "volcano.sh/jdb-min-available"  # annotations of a pod: how many of its Job's pods
+MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"  # may be disturbed; one of them, not both
 
 LAST_COMMAND = "kube-muster.io/last-command"  # annotation of a queue: the UID of the Command obeyed last
 GATE = "kube-muster.io/admission"

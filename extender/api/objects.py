@@ -226,6 +226,7 @@ class QueueSpec(Wire, frozen=True):
     guarantee: Guarantee | None = None
     reclaimable: bool | None = None
     parent: str = ""
+    restricted: bool = False
     priority: int = 0
     dequeue_strategy: str = ""
     state: str = ""

@@ -10,6 +10,7 @@ watches rebuild all of it.
 
 from collections.abc import Iterable
 
+from extender.domain.admission.picture import Picture
 from extender.domain.calls import Calls, Confirmation
 from extender.domain.claims import Claim, Stage
 from extender.domain.intake import Intake
@@ -17,6 +18,7 @@ from extender.domain.publishing import Publishing
 from extender.domain.queue_records import QueueRecord
 from extender.domain.records import GroupKey, GroupRecord, PodRecord
 from extender.domain.resources import Resources
+from extender.domain.snapshot import QueueView
 
 __all__ = ["Confirmation", "Ledger"]
 
@@ -86,6 +88,26 @@ class Ledger(Intake, Calls, Publishing):
     def queue(self, name: str) -> QueueRecord | None:
         with self._lock:
             return self._registry.queue(name)
+
+    def queue_view(self, name: str) -> QueueView | None:
+        """None when there is no such queue; `default` is there even before somebody creates it."""
+        with self._lock:
+            view = self._registry.queue_view(name)
+        return view if view.exists else None
+
+    def picture(self) -> Picture:
+        """All queues, for rules about several of them."""
+        with self._lock:
+            return Picture({name: self._registry.queue_view(name) for name in self._registry.known_queues})
+
+    def namespace_queue(self, namespace: str) -> str:
+        return self._registry.namespace_queues.get(namespace, "")
+
+    def group_queue(self, namespace: str, name: str) -> str | None:
+        """The queue of a PodGroup; None when there is none of this name."""
+        with self._lock:
+            group = self._registry.groups.get(GroupKey(f"{namespace}/{name}"))
+            return self._registry.queue_of(group) if group is not None and group.record else None
 
     def find_pod(self, namespace: str, name: str) -> PodRecord | None:
         """By name: for people. Everything else goes by UID."""

@@ -25,6 +25,8 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     spec_state: str = ""
     status_state: str = ""
     parent: str = ""
+    hierarchy: str = ""
+    restricted: bool = False
     created: str = ""
     uid: str = ""
     marked: bool = False
@@ -69,6 +71,8 @@ def _queue_record(
         spec_state=spec.state,
         status_state=queue.status.state,
         parent=spec.parent,
+        hierarchy=annotations.get(keys.HIERARCHY, ""),
+        restricted=spec.restricted,
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",

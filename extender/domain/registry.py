@@ -211,7 +211,7 @@ class Registry:
         for key in self._dirty:
             self._rebuild(key, claims)
         self._dirty = set()
-        return self._views, {name: self._queue_view(name) for name in sorted(self._queue_names())}
+        return self._views, {name: self.queue_view(name) for name in sorted(self._queue_names())}
 
     def _rebuild(self, key: GroupKey, claims: Claims) -> None:
         group, before = self.groups.get(key), self._views.pop(key, None)
@@ -306,7 +306,7 @@ class Registry:
     def _queue_names(self) -> set[str]:
         return {keys.DEFAULT_QUEUE, *self._queues.names, *self._members}
 
-    def _queue_view(self, name: str) -> QueueView:
+    def queue_view(self, name: str) -> QueueView:
         allocated, requested = self._allocated.get(name, {}), self._requested.get(name, {})
         return self._queues.view(name, self._members[name], dict(allocated), dict(requested))
 

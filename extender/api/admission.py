@@ -1,0 +1,102 @@
+"""AdmissionReview v1: what the API server asks of a webhook, and what it reads of the answer.
+
+The objects under review stay raw until the rules of their kind are known.
+"""
+
+from typing import Any
+
+import msgspec
+
+from extender.api.objects import Wire
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
+
+
+class UserInfo(Wire, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class GroupKind(Wire, frozen=True):
+    group: str = ""
+    kind: str = ""
+
+
+class ReviewRequest(Wire, frozen=True):
+    """`name` is empty on a create with generateName; on a delete `object` is null."""
+
+    uid: str
+    operation: str
+    kind: GroupKind = GroupKind()
+    name: str = ""
+    namespace: str = ""
+    user_info: UserInfo = UserInfo()
+    object: msgspec.Raw = msgspec.Raw(b"null")
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Review(Wire, frozen=True):
+    api_version: str
+    kind: str
+    request: ReviewRequest
+
+
+class Cause(Wire, frozen=True):
+    """One fault: its code for programs, the field, and the sentence for people."""
+
+    reason: str
+    field: str
+    message: str
+
+
+class Details(Wire, frozen=True):
+    causes: list[Cause] = []
+    retry_after_seconds: int = 0
+
+
+class Status(Wire, frozen=True):
+    """The Status that the user gets instead of the object."""
+
+    code: int
+    reason: str
+    message: str
+    details: Details = Details()
+
+
+class ReviewResponse(Wire, frozen=True, omit_defaults=True):
+    """`patch` is a JSON patch as bytes; the encoder writes them in base64, as the API wants them."""
+
+    uid: str
+    allowed: bool
+    status: Status | None = None
+    patch: bytes | None = None
+    patch_type: str | None = None
+    warnings: list[str] | None = None
+
+
+class ReviewAnswer(Wire, frozen=True, omit_defaults=False):
+    response: ReviewResponse
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+
+_REVIEW = msgspec.json.Decoder(Review)
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_review(body: bytes) -> Review:
+    """Raises msgspec.DecodeError, with the path of what is wrong, and UnicodeDecodeError."""
+    return _REVIEW.decode(body)
+
+
+def encode_answer(response: ReviewResponse) -> bytes:
+    return _encode(ReviewAnswer(response))
+
+
+def json_patch(operations: list[dict[str, Any]]) -> bytes:
+    return _encode(operations)

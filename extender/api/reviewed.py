@@ -1,0 +1,86 @@
+"""Objects under review, with fields that matter when they are written and never again.
+
+The watches keep a hundred thousand objects; what only admission asks for is not kept with them.
+"""
+
+from extender.api.objects import Meta, Pod, PodGroup, PodGroupSpec, PodSpec, Wire
+
+
+class Owner(Wire, frozen=True):
+    kind: str
+    uid: str
+    controller: bool = False
+
+
+class OwnedMeta(Meta, frozen=True):
+    owner_references: list[Owner] | None = None
+
+
+class NewPodSpec(PodSpec, frozen=True):
+    service_account_name: str = ""
+
+
+class NewPod(Pod, frozen=True):
+    metadata: OwnedMeta
+    spec: NewPodSpec = NewPodSpec()
+
+    @property
+    def controller(self) -> Owner | None:
+        return next((each for each in self.metadata.owner_references or () if each.controller), None)
+
+
+class Topology(Wire, frozen=True):
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroup(Wire, frozen=True):
+    network_topology: Topology | None = None
+
+
+class NewPodGroupSpec(PodGroupSpec, frozen=True):
+    network_topology: Topology | None = None
+    sub_group_policy: list[SubGroup] | None = None
+
+
+class NewPodGroup(PodGroup, frozen=True):
+    spec: NewPodGroupSpec = NewPodGroupSpec()
+
+
+class PodTemplate(Wire, frozen=True):
+    metadata: OwnedMeta = OwnedMeta()
+    spec: NewPodSpec = NewPodSpec()
+
+
+class JobSpec(Wire, frozen=True):
+    template: PodTemplate = PodTemplate()
+
+
+class Job(Wire, frozen=True):
+    """batch/v1."""
+
+    metadata: Meta
+    spec: JobSpec = JobSpec()
+
+    @property
+    def pod(self) -> NewPod:
+        """What each of its pods will be, as far as queues go."""
+        template = self.spec.template
+        meta = OwnedMeta(
+            namespace=self.metadata.namespace,
+            labels=template.metadata.labels,
+            annotations=template.metadata.annotations,
+        )
+        return NewPod(meta, template.spec)
+
+
+class VolcanoJobSpec(Wire, frozen=True):
+    queue: str = ""
+    scheduler_name: str = ""
+
+
+class VolcanoJob(Wire, frozen=True):
+    """batch.volcano.sh/v1alpha1."""
+
+    metadata: Meta
+    spec: VolcanoJobSpec = VolcanoJobSpec()

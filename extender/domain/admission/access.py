@@ -1,0 +1,62 @@
+"""Who may use a restricted queue: whom RBAC grants the verb `use` on it.
+
+A user is asked about, or else the account that the pods will run as: Deployments and CronJobs have their pods
+and Jobs made by controllers that act for everybody. What such a controller makes of an object that was itself
+judged (a Job, a pod of a group) is not judged again.
+"""
+
+import msgspec
+
+from extender.api.admission import UserInfo
+from extender.api.reviewed import NewPod
+from extender.domain.admission.faults import Code, Fault
+from extender.domain.admission.submission import Destination
+
+_CONTROLLERS = "system:serviceaccounts:kube-system"
+_CONTROLLER_MANAGER = "system:kube-controller-manager"
+
+
+class Subject(msgspec.Struct, frozen=True):
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def subject(user: UserInfo) -> Subject:
+    extra = {key: tuple(values) for key, values in sorted((user.extra or {}).items())}
+    return Subject(user.username, user.uid, tuple(sorted(user.groups or ())), tuple(extra.items()))
+
+
+def service_account(namespace: str, name: str) -> Subject:
+    groups = ("system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    return Subject(f"system:serviceaccount:{namespace}:{name or 'default'}", groups=groups)
+
+
+def account_of(pod: NewPod) -> Subject:
+    return service_account(pod.metadata.namespace, pod.spec.service_account_name)
+
+
+def was_judged(pod: NewPod, to: Destination, user: UserInfo) -> bool:
+    """Whether the cluster's own controllers make a pod of a Job or a group that was judged when it came.
+    Only their word for who owns it counts: anybody may write owner references."""
+    if _CONTROLLERS not in (user.groups or ()) and user.username != _CONTROLLER_MANAGER:
+        return False
+    owner = pod.controller
+    return to.joined or (owner is not None and owner.kind == "Job")
+
+
+def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
+    names = " nor ".join(repr(each.user) for each in subjects)
+    words = (
+        f"queue {to.queue!r} is restricted and neither {names} may use it"
+        if len(subjects) > 1
+        else f"queue {to.queue!r} is restricted and {names} may not use it"
+    )
+    remedy = f"grant the verb use on queues.scheduling.volcano.sh {to.queue!r} by RBAC, or name another queue"
+    return Fault(Code.USE_NOT_GRANTED, to.field, f"{words}: {remedy}")
+
+
+def not_known(to: Destination, why: str) -> Fault:
+    words = f"queue {to.queue!r} is restricted, and who may use it could not be asked ({why}): try again"
+    return Fault(Code.NOT_NOW, to.field, words)

@@ -1,0 +1,83 @@
+"""What is filled in, as JSON patches: an empty list changes nothing."""
+
+from typing import Any
+
+from extender.api import keys
+from extender.api.objects import PodGroup, Queue
+from extender.domain.admission.submission import Cluster
+
+Operation = dict[str, Any]
+_ESCAPES = str.maketrans({"~": "~0", "/": "~1"})
+
+
+def pointer(*parts: str) -> str:
+    """The JSON pointer to a field: keys of annotations and resources hold slashes."""
+    return "".join(f"/{part.translate(_ESCAPES)}" for part in parts)
+
+
+def _add(value: object, *path: str) -> Operation:
+    return {"op": "add", "path": pointer(*path), "value": value}
+
+
+def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
+    """For a new queue: reclaimable, of weight 1, its path beginning with root. `has_weight`: it names one."""
+    patch = []
+    if queue.spec.reclaimable is None:
+        patch.append(_add(True, "spec", "reclaimable"))
+    if not has_weight or queue.spec.weight == 0:
+        patch.append(_add(1, "spec", "weight"))
+    return patch + _path_defaults(queue)
+
+
+def _path_defaults(queue: Queue) -> list[Operation]:
+    annotations = queue.metadata.annotations or {}
+    path, weights = annotations.get(keys.HIERARCHY, ""), annotations.get(keys.HIERARCHY_WEIGHTS, "")
+    if not path or not weights or path.partition("/")[0] == keys.ROOT_QUEUE:
+        return []
+    return [
+        _add(f"{keys.ROOT_QUEUE}/{path}", "metadata", "annotations", keys.HIERARCHY),
+        _add(f"1/{weights}", "metadata", "annotations", keys.HIERARCHY_WEIGHTS),
+    ]
+
+
+def group_defaults(group: PodGroup, namespace: str, cluster: Cluster) -> list[Operation]:
+    """`default` is what schemas fill in: the namespace's own queue comes before it."""
+    queue = cluster.namespace_queue(namespace)
+    if not queue or group.spec.queue != keys.DEFAULT_QUEUE:
+        return []
+    return [_add(queue, "spec", "queue")]
+
+
+def pod_defaults(pod: dict[str, Any], marked: bool) -> list[Operation]:
+    """Our gate on a new pod of ours and, where it is `marked`, what makes the scheduler send it to Muster.
+
+    As the admission policies do it, for API servers that have none; `pod` is the object as it came. A pod
+    with a node passes the scheduler by, and those of a DaemonSet have nothing to wait for together.
+    """
+    spec = pod.get("spec") or {}
+    if spec.get("nodeName") or _of_daemonset(pod):
+        return []
+    return _gate(spec) + (_marks(spec) if marked else [])
+
+
+def _of_daemonset(pod: dict[str, Any]) -> bool:
+    owners = pod.get("metadata", {}).get("ownerReferences") or []
+    return any(each.get("kind") == "DaemonSet" and each.get("controller") for each in owners)
+
+
+def _gate(spec: dict[str, Any]) -> list[Operation]:
+    gate, gates = {"name": keys.GATE}, spec.get("schedulingGates")
+    if not gates:
+        return [_add([gate], "spec", "schedulingGates")]
+    return [] if gate in gates else [_add(gate, "spec", "schedulingGates", "-")]
+
+
+def _marks(spec: dict[str, Any]) -> list[Operation]:
+    """On the first container, beside all that it asks for already."""
+    containers = spec.get("containers")
+    if not containers:
+        return []
+    marks = dict.fromkeys(sorted(keys.MARKS), "1")
+    resources = containers[0].get("resources") or {}
+    asked = {part: {**(resources.get(part) or {}), **marks} for part in ("requests", "limits")}
+    return [_add({**resources, **asked}, "spec", "containers", "0", "resources")]

@@ -1,0 +1,78 @@
+"""What is wrong with an object, in words for people and in a code for programs.
+
+Every sentence names the field, the value, and what is allowed or what to do.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+
+class Code(StrEnum):
+    """The closed list of faults. The first ones are about values, those after VALUES about what is around."""
+
+    INVALID_STATE = "InvalidState"
+    WEIGHT_BELOW_MIN = "WeightBelowMin"
+    NOT_A_QUANTITY = "NotAQuantity"
+    NEGATIVE_QUANTITY = "NegativeQuantity"
+    DESERVED_BELOW_GUARANTEE = "DeservedBelowGuarantee"
+    DESERVED_ABOVE_CAPABILITY = "DeservedAboveCapability"
+    HIERARCHY_LENGTH_MISMATCH = "HierarchyLengthMismatch"
+    HIERARCHY_WEIGHT_NOT_NUMBER = "HierarchyWeightNotNumber"
+    HIERARCHY_WEIGHT_NOT_POSITIVE = "HierarchyWeightNotPositive"
+    SELF_PARENT = "SelfParent"
+    TOPOLOGY_BOTH_TIERS = "TopologyBothTiers"
+    BUDGET_NOT_VALID = "BudgetNotValid"
+    BUDGET_TWICE = "BudgetTwice"
+    NOT_READABLE = "NotReadable"
+    INVALID_OPERATION = "InvalidOperation"
+
+    HIERARCHY_SUBPATH = "HierarchySubpath"
+    PARENT_NOT_FOUND = "ParentNotFound"
+    PARENT_HAS_PODS = "ParentHasPods"
+    DEPTH_EXCEEDED = "DepthExceeded"
+    CAPABILITY_ABOVE_ANCESTOR = "CapabilityAboveAncestor"
+    CAPABILITY_BELOW_DESCENDANT = "CapabilityBelowDescendant"
+    CHILDREN_GUARANTEE_SUM = "ChildrenGuaranteeSum"
+    CHILDREN_DESERVED_SUM = "ChildrenDeservedSum"
+    ROOT_IMMUTABLE = "RootImmutable"
+    PROTECTED_QUEUE = "ProtectedQueue"
+    HAS_CHILDREN = "HasChildren"
+    HAS_ALLOCATED_PODS = "HasAllocatedPods"
+    NOT_CLOSED = "NotClosed"
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    QUEUE_NOT_OPEN = "QueueNotOpen"
+    QUEUE_IS_ROOT = "QueueIsRoot"
+    QUEUE_NOT_LEAF = "QueueNotLeaf"
+    USE_NOT_GRANTED = "UseNotGranted"
+
+    NOT_NOW = "NotNow"
+
+    @property
+    def about_value(self) -> bool:
+        """Whether the object alone is wrong, whatever else is in the cluster."""
+        return _ORDER[self] <= _ORDER[Code.INVALID_OPERATION]
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may pass a moment later."""
+        return self is Code.NOT_NOW
+
+
+_ORDER = {code: number for number, code in enumerate(Code)}
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """`field` is a path such as spec.deserved[cpu]; `message` has the value and the remedy, not the field."""
+
+    code: Code
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+def in_words(faults: Iterable[Fault]) -> str:
+    return "; ".join(map(str, faults))

@@ -1,0 +1,185 @@
+"""A queue that is created, changed or deleted, judged by itself.
+
+What it must be beside the queues around it is in queue_tree.py.
+"""
+
+import re
+from collections.abc import Iterator
+
+from extender.api.keys import DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
+from extender.api.objects import Quantities, Queue
+from extender.api.quantities import BadQuantity, Quantity, at_most
+from extender.domain.admission.faults import Code, Fault
+from extender.domain.admission.picture import Picture
+from extender.domain.admission.queue_tree import judge_place, judge_resources
+from extender.domain.resources import PODS
+
+PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
+_SETTLED = ("", "Open", "Closed")
+_NOT_CLOSED = (
+    "is {state} and holds {groups} groups; allowed is to delete one that is Closed: "
+    "set its spec.state to Closed, and delete its groups"
+)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def judge_queue(queue: Queue, before: Queue | None, picture: Picture, max_depth: int) -> list[Fault]:
+    """A queue that is created, or changed from what it was `before`. A fault of its own hides those that it
+    has beside others, and one of its place those of its resources."""
+    faults = [*_own_faults(queue, before), *_judge_hierarchy(queue, picture)]
+    faults = faults or list(_judge_root(queue, before))
+    faults = faults or list(judge_place(queue, before, picture, max_depth))
+    return faults or list(judge_resources(queue, before, picture))
+
+
+def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
+    spec, state = queue.spec, queue.status.state
+    if state not in _SETTLED and (before is None or state != before.status.state):
+        yield Fault(Code.INVALID_STATE, "status.state", f"got {state!r}; allowed is Open or Closed")
+    if spec.state not in _SETTLED:
+        yield Fault(Code.INVALID_STATE, "spec.state", f"got {spec.state!r}; allowed is Open or Closed")
+    if spec.weight < 1:
+        yield Fault(Code.WEIGHT_BELOW_MIN, "spec.weight", f"got {spec.weight}; allowed is 1 or more")
+    yield from _judge_amounts(queue)
+
+
+# ---- amounts
+
+
+def _judge_amounts(queue: Queue) -> Iterator[Fault]:
+    lists = _lists(queue)
+    wrong = [fault for field, amounts in lists.items() for fault in _not_amounts(field, amounts)]
+    yield from wrong or _judge_relations(*lists.values())
+
+
+def _lists(queue: Queue) -> dict[str, Quantities]:
+    """Capability, deserved and guarantee, by their fields."""
+    spec = queue.spec
+    return {
+        "spec.capability": spec.capability or {},
+        "spec.deserved": spec.deserved or {},
+        "spec.guarantee.resource": (spec.guarantee.resource if spec.guarantee else None) or {},
+    }
+
+
+def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
+    for name, quantity in amounts.items():
+        at = f"{field}[{name}]"
+        try:
+            if _exact(quantity) < 0:
+                yield Fault(Code.NEGATIVE_QUANTITY, at, f"got {quantity}; allowed is 0 or more")
+        except BadQuantity as fault:
+            yield Fault(Code.NOT_A_QUANTITY, at, f"got {fault}")
+
+
+def _judge_relations(capability: Quantities, deserved: Quantities, guarantee: Quantities) -> Iterator[Fault]:
+    for name, kept in guarantee.items():
+        if name not in deserved:
+            yield Fault(
+                Code.DESERVED_BELOW_GUARANTEE,
+                f"spec.deserved[{name}]",
+                f"absent, but the guarantee is {kept}; set it to {kept} or more, or remove the guarantee",
+            )
+        elif _exact(deserved[name]) < _exact(kept):
+            yield Fault(
+                Code.DESERVED_BELOW_GUARANTEE,
+                f"spec.deserved[{name}]",
+                f"got {deserved[name]}; allowed is the guarantee, {kept}, or more",
+            )
+    for name, amount in deserved.items():
+        if name in capability and _exact(amount) > _exact(capability[name]):
+            yield Fault(
+                Code.DESERVED_ABOVE_CAPABILITY,
+                f"spec.deserved[{name}]",
+                f"got {amount}; allowed is the capability, {capability[name]}, or less",
+            )
+
+
+def _exact(quantity: Quantity) -> int:
+    """Fine enough to compare what people write. Raises BadQuantity."""
+    return at_most(quantity, 1000)
+
+
+# ---- the annotations of hierarchical fair shares
+
+
+def _judge_hierarchy(queue: Queue, picture: Picture) -> Iterator[Fault]:
+    """The first fault only: each rests on the ones before it."""
+    annotations = queue.metadata.annotations or {}
+    path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
+    if not path and not weights:
+        return
+    fault = _judge_weights(path, weights) or _judge_path(queue.metadata.name, path, picture)
+    if fault is not None:
+        yield fault
+
+
+def _judge_weights(path: str, weights: str) -> Fault | None:
+    at, parts = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/")
+    wanted = len(path.split("/"))
+    if len(parts) != wanted:
+        words = f"got {weights!r}, {len(parts)} parts; allowed is {wanted}, one for each part of {path!r}"
+        return Fault(Code.HIERARCHY_LENGTH_MISMATCH, at, words)
+    for part in parts:
+        if _NUMBER.fullmatch(part) is None:
+            words = f"got {part!r} in {weights!r}; allowed are numbers above 0, such as 1/2/3"
+            return Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, at, words)
+        if float(part) <= 0:
+            words = f"got {part} in {weights!r}; allowed are numbers above 0"
+            return Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, at, words)
+    return None
+
+
+def _judge_path(name: str, path: str, picture: Picture) -> Fault | None:
+    for other, view in picture.queues.items():
+        if other != name and view.record.hierarchy.startswith(f"{path}/"):
+            words = (
+                f"got {path!r}, which lies above {view.record.hierarchy!r} of queue {other!r}; "
+                "allowed is a path that no other queue's path goes through"
+            )
+            return Fault(Code.HIERARCHY_SUBPATH, f"metadata.annotations[{HIERARCHY}]", words)
+    return None
+
+
+# ---- root, and what may be deleted
+
+
+def _judge_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
+    if queue.metadata.name != ROOT_QUEUE or before is None:
+        return
+    then = _lists(before)
+    for field, amounts in _lists(queue).items():
+        if not _alike(amounts, then[field]):
+            words = "root is the whole cluster, its amounts do not change; limit the queues below it instead"
+            yield Fault(Code.ROOT_IMMUTABLE, field, words)
+
+
+def _alike(left: Quantities, right: Quantities) -> bool:
+    return left.keys() == right.keys() and all(_exact(left[name]) == _exact(right[name]) for name in left)
+
+
+def judge_deletion(name: str, picture: Picture) -> list[Fault]:
+    """Why a queue of this name may not be deleted: the first reason, since curing it may cure the others."""
+    faults = (
+        Fault(code, "metadata.name", f"queue {name!r} {words}")
+        for code, words in _deletion_faults(name, picture)
+    )
+    return [*faults][:1]
+
+
+def _deletion_faults(name: str, picture: Picture) -> Iterator[tuple[Code, str]]:
+    view = picture.get(name)
+    if name in PROTECTED:
+        yield (
+            Code.PROTECTED_QUEUE,
+            "is never deleted: work that names no queue is in default, and all are below root",
+        )
+    elif view is None:
+        yield Code.QUEUE_NOT_FOUND, "does not exist"
+    else:
+        if below := ", ".join(sorted(picture.children(name))):
+            yield Code.HAS_CHILDREN, f"is the parent of {below}: delete those, or give them another parent"
+        if pods := view.allocated.get(PODS, 0):
+            yield Code.HAS_ALLOCATED_PODS, f"has {pods} pods on nodes: close it, and wait until they are gone"
+        if view.state != "Closed":
+            yield Code.NOT_CLOSED, _NOT_CLOSED.format(state=view.state or "Open", groups=view.groups)

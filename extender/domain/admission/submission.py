@@ -1,0 +1,105 @@
+"""Which queue a new pod, Job or group goes to, and whether that queue takes it.
+
+A pod whose group is there already goes where the group is, whatever the queue's state: it came in time. A pod
+that names a group which is not there yet, and no queue, is not judged: its group will be.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from extender.api import keys
+from extender.api.objects import Pod
+from extender.api.reviewed import NewPod
+from extender.domain.admission.faults import Code, Fault
+from extender.domain.admission.picture import Picture
+from extender.domain.records import group_name
+from extender.domain.snapshot import QueueView
+
+AUTO_GROUP = "podgroup-{}"  # the group made for the pods of one owner, by the owner's UID
+_BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE}"
+
+
+class Cluster(Protocol):
+    """What is asked of the ledger."""
+
+    def queue_view(self, name: str) -> QueueView | None:
+        """None when there is no such queue."""
+
+    def namespace_queue(self, namespace: str) -> str:
+        """What the namespace's annotation names, else empty."""
+
+    def group_queue(self, namespace: str, name: str) -> str | None:
+        """The queue of a PodGroup; None when there is none of this name."""
+
+
+class Destination(msgspec.Struct, frozen=True):
+    """A queue, the field that names it, and whether that goes by a group which is there already."""
+
+    queue: str
+    field: str
+    joined: bool = False
+
+
+def destination_of_pod(pod: NewPod, cluster: Cluster, path: str = "") -> Destination | None:
+    """`path` is put before the fields: a Job's pod is its template. None: not to be judged."""
+    meta = pod.metadata
+    if named := group_name(pod):
+        queue = cluster.group_queue(meta.namespace, named)
+        if queue is not None:
+            return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
+        return _own_queue(pod, path)
+    owner = pod.controller
+    queue = cluster.group_queue(meta.namespace, AUTO_GROUP.format(owner.uid)) if owner else None
+    if queue is not None:
+        return Destination(queue, "metadata.ownerReferences", joined=True)
+    return _own_queue(pod, path) or by_namespace(meta.namespace, cluster)
+
+
+def _own_queue(pod: Pod, path: str) -> Destination | None:
+    for place in ("annotations", "labels"):
+        if queue := (getattr(pod.metadata, place) or {}).get(keys.QUEUE):
+            return Destination(queue, f"{path}metadata.{place}[{keys.QUEUE}]")
+    return None
+
+
+def by_namespace(namespace: str, cluster: Cluster) -> Destination:
+    queue = cluster.namespace_queue(namespace)
+    return Destination(queue, _BY_NAMESPACE) if queue else Destination(keys.DEFAULT_QUEUE, "spec.queue")
+
+
+def destination_of_group(namespace: str, queue: str, cluster: Cluster) -> Destination:
+    """Of a PodGroup or a Volcano Job. `default` is what schemas fill in: the namespace may say otherwise."""
+    if queue and queue != keys.DEFAULT_QUEUE:
+        return Destination(queue, "spec.queue")
+    return by_namespace(namespace, cluster)
+
+
+def judge_entry(to: Destination, cluster: Cluster) -> list[Fault]:
+    """Whether the queue is there and takes something new."""
+    view = cluster.queue_view(to.queue)
+    if view is None:
+        words = f"there is no queue {to.queue!r}: create it, or name one that is there"
+        return [Fault(Code.QUEUE_NOT_FOUND, to.field, words)]
+    if to.joined or view.state == "Open":
+        return []
+    words = (
+        f"queue {to.queue!r} is {view.state} and takes nothing new: "
+        "name another queue, or set spec.state of this one to Open"
+    )
+    return [Fault(Code.QUEUE_NOT_OPEN, to.field, words)]
+
+
+def judge_job_entry(to: Destination, cluster: Cluster, picture: Callable[[], Picture]) -> list[Fault]:
+    """As `judge_entry`; and work goes to queues at the end of a branch, not to those that hold queues."""
+    faults = judge_entry(to, cluster)
+    if faults or to.joined:
+        return faults
+    if to.queue == keys.ROOT_QUEUE:
+        words = f"queue {to.queue!r} only holds other queues: name one of those"
+        return [Fault(Code.QUEUE_IS_ROOT, to.field, words)]
+    if below := ", ".join(sorted(picture().children(to.queue))):
+        words = f"queue {to.queue!r} holds other queues and no work: name one of {below}"
+        return [Fault(Code.QUEUE_NOT_LEAF, to.field, words)]
+    return []

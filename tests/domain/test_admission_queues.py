@@ -1,0 +1,176 @@
+"""Queues that are created, changed, deleted: what is refused, and in which words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.api.objects import Queue
+from extender.domain.admission.faults import Code, in_words
+from extender.domain.admission.picture import Picture
+from extender.domain.admission.queues import judge_deletion, judge_queue
+from extender.domain.ledger import Ledger
+from extender.domain.records import Ownership
+from tests.domain.builders import SCHEDULER, group, pod
+
+Spec = Mapping[str, Any]
+TREE: dict[str, Spec] = {
+    "root": {},
+    "a": {"capability": {"cpu": "10"}, "guarantee": {"resource": {"cpu": "6"}}, "deserved": {"cpu": "8"}},
+    "b": {"parent": "a"},
+    "c": {"parent": "b", "capability": {"cpu": "4"}, "deserved": {"cpu": "2"}},
+    "shut": {"state": "Closed"},
+    "closing": {"state": "Closed"},
+}
+
+
+def queue(name: str, spec: Spec, annotations: Mapping[str, str] = {}, state: str = "") -> Queue:
+    plain = {"metadata": {"name": name, "annotations": annotations}, "spec": spec, "status": {"state": state}}
+    return msgspec.convert(plain, Queue)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    made = Ledger(Ownership(frozenset({SCHEDULER})))
+    for name, spec in TREE.items():
+        made.set_queue(queue(name, spec))
+    made.set_group(group("g", 1, queue="closing"))
+    made.set_pod(pod("p", queue="shut", on="n"))
+    made.snapshot()
+    return made
+
+
+@pytest.fixture
+def picture(ledger: Ledger) -> Picture:
+    return ledger.picture()
+
+
+def codes(new: Queue, picture: Picture, before: Queue | None = None, depth: int = 5) -> list[Code]:
+    return [fault.code for fault in judge_queue(new, before, picture, depth)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, []),
+        ({"weight": 0}, [Code.WEIGHT_BELOW_MIN]),
+        ({"state": "Closing"}, [Code.INVALID_STATE]),
+        ({"capability": {"cpu": "1"}, "deserved": {"cpu": "1"}}, []),
+        (
+            {"deserved": {"cpu": "1"}, "guarantee": {"resource": {"cpu": "1001m"}}},
+            [Code.DESERVED_BELOW_GUARANTEE],
+        ),
+        ({"guarantee": {"resource": {"x.io/gpu": "1"}}}, [Code.DESERVED_BELOW_GUARANTEE]),
+        ({"capability": {"cpu": "1"}, "deserved": {"cpu": "2"}}, [Code.DESERVED_ABOVE_CAPABILITY]),
+        ({"capability": {"cpu": "1"}, "deserved": {"memory": "2"}}, []),
+        ({"deserved": {"cpu": "-1"}, "guarantee": {"resource": {"memory": "1"}}}, [Code.NEGATIVE_QUANTITY]),
+        ({"deserved": {"cpu": "two"}}, [Code.NOT_A_QUANTITY]),
+        ({"weight": 0, "deserved": {"cpu": "-1"}}, [Code.WEIGHT_BELOW_MIN, Code.NEGATIVE_QUANTITY]),
+        ({"parent": "new"}, [Code.SELF_PARENT]),
+        ({"parent": "nowhere"}, [Code.PARENT_NOT_FOUND]),
+        ({"parent": "shut"}, [Code.PARENT_HAS_PODS]),
+        ({"parent": "root", "capability": {"cpu": "1000"}}, []),
+        ({"parent": "b", "capability": {"cpu": "11"}}, [Code.CAPABILITY_ABOVE_ANCESTOR]),
+        ({"parent": "a", "capability": {"memory": "1Ti"}}, []),
+        ({"parent": "a", "deserved": {"cpu": "8"}, "guarantee": {"resource": {"cpu": "6"}}}, []),
+        (
+            {"parent": "a", "deserved": {"cpu": "9"}, "guarantee": {"resource": {"cpu": "7"}}},
+            [Code.CHILDREN_GUARANTEE_SUM],
+        ),
+        ({"parent": "a", "deserved": {"cpu": "9"}}, [Code.CHILDREN_DESERVED_SUM]),
+    ],
+    ids=str,
+)
+def test_a_new_queue(spec: Spec, expected: list[Code], picture: Picture) -> None:
+    assert codes(queue("new", spec), picture) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "weights", "expected"),
+    [
+        ("root/a", "1/2", []),
+        ("root/a", "1", [Code.HIERARCHY_LENGTH_MISMATCH]),
+        ("root/a", "1/x", [Code.HIERARCHY_WEIGHT_NOT_NUMBER]),
+        ("root/a", "1/nan", [Code.HIERARCHY_WEIGHT_NOT_NUMBER]),
+        ("root/a", "1/0", [Code.HIERARCHY_WEIGHT_NOT_POSITIVE]),
+        ("root/sci", "1/1", [Code.HIERARCHY_SUBPATH]),
+        ("root/sc", "1/1", []),
+    ],
+)
+def test_paths(path: str, weights: str, expected: list[Code], ledger: Ledger) -> None:
+    annotated = {"volcano.sh/hierarchy": "root/sci/dev", "volcano.sh/hierarchy-weights": "1/1/1"}
+    ledger.set_queue(queue("sci", {}, annotated))
+    given = {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": weights}
+    assert codes(queue("new", {}, given), ledger.picture()) == expected
+
+
+def test_a_queue_does_not_go_below_itself_nor_too_deep(picture: Picture) -> None:
+    before = queue("a", TREE["a"])
+    assert codes(queue("a", {**TREE["a"], "parent": "c"}), picture, before) == [Code.SELF_PARENT]
+    assert codes(queue("new", {"parent": "c"}), picture, depth=4) == []
+    assert codes(queue("new", {"parent": "c"}), picture, depth=3) == [Code.DEPTH_EXCEEDED]
+    moved = queue("b", {"parent": "shut"})
+    assert codes(moved, picture, queue("b", TREE["b"]), depth=2) == [Code.DEPTH_EXCEEDED]
+
+
+def test_a_queue_is_not_made_smaller_than_those_below(picture: Picture) -> None:
+    before = queue("b", TREE["b"])
+    lower = queue("b", {"parent": "a", "capability": {"cpu": "3"}})
+    assert codes(lower, picture, before) == [Code.CAPABILITY_BELOW_DESCENDANT]
+    enough = queue("b", {"parent": "a", "capability": {"cpu": "4"}, "deserved": {"cpu": "2"}})
+    assert codes(enough, picture, before) == []
+
+
+def test_what_does_not_change_is_not_judged_beside_others(picture: Picture) -> None:
+    """The queues were written before the webhooks, perhaps: closing one must not fail for what it is."""
+    assert codes(queue("b", {"parent": "a"}), picture) == [Code.CHILDREN_DESERVED_SUM]
+    before = queue("b", {"parent": "a"})
+    assert codes(queue("b", {"parent": "a", "state": "Closed"}), picture, before) == []
+
+
+def test_roots_amounts_do_not_change(picture: Picture) -> None:
+    before = queue("root", {"capability": {"cpu": "1000m"}})
+    assert codes(queue("root", {"capability": {"cpu": "1"}, "weight": 3}), picture, before) == []
+    assert codes(queue("root", {"capability": {"cpu": "2"}}), picture, before) == [Code.ROOT_IMMUTABLE]
+
+
+def test_a_state_that_is_there_may_stay(picture: Picture) -> None:
+    assert codes(queue("q", {"weight": 2}, state="Closing"), picture, queue("q", {}, state="Closing")) == []
+    assert codes(queue("q", {}, state="Closing"), picture) == [Code.INVALID_STATE]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("default", [Code.PROTECTED_QUEUE]),
+        ("root", [Code.PROTECTED_QUEUE]),
+        ("nowhere", [Code.QUEUE_NOT_FOUND]),
+        ("a", [Code.HAS_CHILDREN]),
+        ("shut", [Code.HAS_ALLOCATED_PODS]),
+        ("closing", [Code.NOT_CLOSED]),
+        ("c", [Code.NOT_CLOSED]),
+    ],
+)
+def test_what_may_not_be_deleted(name: str, expected: list[Code], picture: Picture) -> None:
+    assert [fault.code for fault in judge_deletion(name, picture)] == expected
+
+
+def test_a_closed_queue_may_be_deleted(ledger: Ledger) -> None:
+    ledger.set_queue(queue("gone", {"state": "Closed"}))
+    assert judge_deletion("gone", ledger.picture()) == []
+
+
+def test_refusals_name_field_value_and_remedy(picture: Picture) -> None:
+    spec = {"parent": "a", "capability": {"cpu": "12"}}
+    assert in_words(judge_queue(queue("new", spec), None, picture, 5)) == (
+        "spec.capability[cpu]: got 12; allowed is that of queue 'a' above it, 10, or less"
+    )
+
+
+def test_a_circle_of_parents_ends(ledger: Ledger) -> None:
+    ledger.set_queue(queue("x", {"parent": "y"}))
+    ledger.set_queue(queue("y", {"parent": "x"}))
+    limits = {"capability": {"cpu": "1"}}
+    assert codes(queue("x", {"parent": "y", **limits}), ledger.picture(), queue("x", {"parent": "y"})) == []
+    assert codes(queue("z", {"parent": "x"}), ledger.picture()) == []
