@@ -10,7 +10,7 @@ from functools import partial
 
 from extender.controllers.actor import Actor
 from extender.domain.decisions import Decisions
-from extender.domain.snapshot import Orphan
+from extender.domain.orphans import Orphan
 from extender.kube.errors import NotFound
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from extender.domain import starting, surplus, waiting
 from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
-from extender.domain.phases import ending, life_of
+from extender.domain.phases import life_of
 from extender.domain.queue_counts import COLUMNS, column_of
 from extender.domain.queue_states import wish
 from extender.domain.reasons import Reason, Verdict
@@ -33,14 +33,12 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     round_ = Round(snapshot)
     under_way, replacing, candidates, standing = [], [], [], []
     for group in snapshot.groups.values():
-        if group.ended is not None:
-            round_.settle(_at_rest(group, Verdict.ENDED))
+        if group.at_rest is not None:
+            round_.settle(group.at_rest)
         elif not group.placed and (fault := obstacle(round_, group)) is not None:
             round_.settle(fault)
         elif group.is_empty:
             round_.settle(_waits(group, Reason.NOT_ENOUGH_MEMBERS, NOBODY_THERE))
-        elif group.rests or group.ends:
-            round_.settle(_at_rest(group, Verdict.RUNNING))
         elif group.stands:
             standing.append(group)
         elif group.stood_whole:
@@ -54,11 +52,6 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     waiting.admit(round_, candidates)
     surplus.grow(round_, growths)
     return _decisions(round_, previous)
-
-
-def _at_rest(group: GroupView, verdict: Verdict) -> GroupDecision:
-    life = group.life_at_rest
-    return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
 
 
 def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
@@ -101,7 +94,7 @@ def _with_life(group: GroupView, decision: GroupDecision) -> GroupDecision:
 
 
 def _same(before: T | None, now: T) -> T:
-    return before if before is not None and before == now else now
+    return before if before is not None and (before is now or before == now) else now
 
 
 def _queues(

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from extender.domain.orphans import Orphan
 from extender.domain.phases import Life
 from extender.domain.queue_states import Mark, QueueState
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import GroupKey, Uid
 from extender.domain.resources import Resources
-from extender.domain.snapshot import Orphan
 
 
 class GroupDecision(msgspec.Struct, frozen=True):

@@ -7,8 +7,19 @@ They are known by its UID, noted on them. A group that merely came before its qu
 from collections import defaultdict
 from collections.abc import Set
 
+import msgspec
+
 from extender.domain.records import GroupKey, GroupRecord
-from extender.domain.snapshot import Orphan
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """A PodGroup that a queue had taken in which is no more."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    queue_uid: str
 
 
 class Wards:

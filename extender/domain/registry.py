@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from extender.api import keys
 from extender.domain.claims import Claims
-from extender.domain.orphans import Wards
+from extender.domain.orphans import Orphan, Wards
 from extender.domain.queue_records import QueueRecord
 from extender.domain.queues import Queues
 from extender.domain.quorum import whole
@@ -16,7 +16,7 @@ from extender.domain.reasons import Reason
 from extender.domain.records import GroupKey, GroupRecord, PodRecord, Uid, is_single
 from extender.domain.resources import add
 from extender.domain.shapes import Shape, requests_of
-from extender.domain.snapshot import GroupView, Orphan, QueueView, Refusal, Start
+from extender.domain.snapshot import GroupView, QueueView, Refusal, Start
 
 # A group that was judged with any other reason had come while its queue was open.
 _NOT_JUDGED = ("", "Pending")

@@ -8,9 +8,11 @@ from functools import cached_property
 
 import msgspec
 
+from extender.domain.decisions import GroupDecision
 from extender.domain.holding import Holding, holding_of
 from extender.domain.nodes import Amounts, NodeTable
-from extender.domain.phases import Life, life_of, outcome_of
+from extender.domain.orphans import Orphan
+from extender.domain.phases import Life, ending, life_of, outcome_of
 from extender.domain.queue_records import QueueRecord
 from extender.domain.queue_states import Mark
 from extender.domain.quorum import Missing, missing_of
@@ -122,6 +124,16 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         return None if self.waiting or self.held_back else outcome_of(self)
 
     @cached_property
+    def at_rest(self) -> GroupDecision | None:
+        """What is decided on a group that has ended, rests or is on its way out: nothing around it changes
+        that. None: it has to be judged."""
+        if self.ended is None and not self.ends and (self.is_empty or not self.rests):
+            return None
+        verdict = Verdict.RUNNING if self.ended is None else Verdict.ENDED
+        life = self.life_at_rest
+        return GroupDecision(self.key, self.queue, verdict, detail=ending(life), life=life)
+
+    @cached_property
     def life_at_rest(self) -> Life:
         """Where it is in its life while it rests, ends, or has ended."""
         return life_of(self, Verdict.RUNNING)
@@ -151,16 +163,6 @@ class QueueView(msgspec.Struct, frozen=True, eq=False):
     requested: Resources
     shut_parent: str = ""
     mark: Mark = Mark.KEEP
-
-
-class Orphan(msgspec.Struct, frozen=True):
-    """A PodGroup that a queue had taken in which is no more."""
-
-    namespace: str
-    name: str
-    uid: str
-    queue: str
-    queue_uid: str
 
 
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
