@@ -196,6 +196,42 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         count(1, 256),
         "The threads that post bindings.",
     ] = 16
+    webhook_certificates: Annotated[
+        str,
+        one_of("off", "files", "self-signed"),
+        "Whose certificate the webhooks show: that of two files, or one that Muster makes and renews itself. "
+        "off: there are no webhooks.",
+    ] = "off"
+    webhook_listen: Annotated[
+        Address,
+        ADDRESS,
+        "Where the API server's admission reviews are answered, over TLS.",
+    ] = Address("", 8443)
+    webhook_folder: Annotated[
+        str,
+        TEXT,
+        "files: the folder with tls.crt and tls.key, which are read again when they change.",
+    ] = "/etc/kube-muster/webhook"
+    webhook_secret: Annotated[
+        ObjectName,
+        OBJECT,
+        "self-signed: the Secret in which the certificate is kept, for all replicas.",
+    ] = ObjectName("kube-muster", "muster-webhook-certificate")
+    webhook_names: Annotated[
+        tuple[str, ...],
+        NAME,
+        "self-signed: the host names or IP addresses by which the API server calls.",
+    ] = ("muster-webhook.kube-muster.svc",)
+    webhook_lifetime: Annotated[
+        float,
+        duration("10s", "87600h"),
+        "self-signed: how long a certificate is good. The next one is made when a third of it is left.",
+    ] = 90 * 24 * 3600.0
+    max_queue_depth: Annotated[
+        int,
+        count(1, 100),
+        "How many levels of queues there may be below root. The webhooks see to it.",
+    ] = 5
     log_format: Annotated[
         str,
         one_of("text", "json"),
@@ -257,11 +293,17 @@ def as_document(configuration: Configuration) -> dict[str, Any]:
 
 def contradictions(configuration: Configuration) -> Iterator[str]:
     """What is wrong about values that are each allowed, but not together."""
-    listening = (configuration.listen, configuration.health_listen, configuration.debug_listen)
-    ports = [address.port for address in listening if address.port]
+    listening = {
+        "--listen": configuration.listen,
+        "--health-listen": configuration.health_listen,
+        "--debug-listen": configuration.debug_listen,
+    }
+    if configuration.webhook_certificates != "off":
+        listening["--webhook-listen"] = configuration.webhook_listen
+    ports = [address.port for address in listening.values() if address.port]
     if len(set(ports)) < len(ports):
-        given = ", ".join(map(str, listening))
-        yield f"--listen, --health-listen, --debug-listen: got {given}; allowed are three different ports"
+        given = ", ".join(map(str, listening.values()))
+        yield f"{', '.join(listening)}: got {given}; allowed are different ports"
     first, longest = map(as_duration, (configuration.start_backoff, configuration.start_backoff_max))
     if configuration.start_backoff > configuration.start_backoff_max:
         yield f"--start-backoff: got {first!r}; allowed is at most --start-backoff-max, which is {longest}"

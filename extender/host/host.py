@@ -29,6 +29,7 @@ from extender.domain.snapshot import Limits
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
 from extender.host.views import Views
+from extender.host.webhooks import Webhooks
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.kube.errors import NoConfiguration
@@ -60,6 +61,8 @@ def serve(configuration: Configuration) -> None:
         listen("--health-listen", configuration.health_listen),
         listen("--debug-listen", configuration.debug_listen),
     ]
+    if configuration.webhook_certificates != "off":
+        listeners.append(listen("--webhook-listen", configuration.webhook_listen))
     host = Host(configuration, _connect(configuration))
     serve_verbs(
         listeners[0],
@@ -106,6 +109,7 @@ class Host:
         self._feed = Feed(connection, self.ledger, self._newcomers, reporter, queue_reporter, commander)
         chronicle = Chronicle()
         self._views = Views(self.ledger, self._barrier, self._feed, chronicle, configuration)
+        self._webhooks = Webhooks(configuration, connection, self.ledger, self._feed.synced)
         self._gauges = Gauges(self._feed, self._writers, self.ledger)
         self._cycle = Cycle(
             self.ledger,
@@ -131,7 +135,9 @@ class Host:
     def standing(self) -> Standing:
         return ALONE if self._configuration.leader_elect == "off" else self._leadership.standing()
 
-    def start(self, health: socket.socket, debug: socket.socket) -> None:
+    def start(
+        self, health: socket.socket, debug: socket.socket, webhooks: socket.socket | None = None
+    ) -> None:
         """Begin to watch and decide."""
         self._writers.start()
         self._binder.start()
@@ -141,13 +147,17 @@ class Host:
             metrics.leader.set(1)
         self._feed.start()
         self._cycle.start()
-        notes = {"leadership": lambda: self.standing().words()}
-        SideServer("health", health, create_health_app(self._live(), self._feed.checks(), notes=notes))
+        ready, notes = self._feed.checks(), {"leadership": lambda: self.standing().words()}
+        if webhooks:
+            self._webhooks.start(webhooks)
+            ready |= self._webhooks.checks()
+        SideServer("health", health, create_health_app(self._live(), ready, notes=notes))
         SideServer("debug", debug, create_debug_app({**self._views.table(), "leadership": self.standing}))
 
     def stop(self) -> None:
         """Answer what is held, then stop. Called once, as soon as the end is near."""
         self._barrier.stop()
+        self._webhooks.stop()
         self._leadership.stop()
         self._cycle.stop()
         self._writers.stop()

@@ -73,6 +73,8 @@ events = Counter(
 leader = Gauge("muster_leader", "1 while this replica leads.")
 leader_turns = Counter("muster_leader_transitions_total", "Times that this replica began or ceased to lead.")
 lease_age = Gauge("muster_lease_age_seconds", "Time since the scheduler's Lease was last seen to be renewed.")
+review_seconds = Histogram("muster_review_seconds", "Time to answer an admission review.", ["path"])
+reviews = Counter("muster_reviews_total", "Admission reviews, by outcome.", ["path", "outcome"])
 
 
 # ---- how they are fed
@@ -103,6 +105,17 @@ def counted(verb: str) -> Iterator[Call]:
         _call.reset(token)
         verb_seconds.labels(verb).observe(perf_counter() - started)
         verb_calls.labels(verb, call.outcome, call.reason).inc()
+
+
+@contextmanager
+def counted_review(path: str) -> Iterator[Call]:
+    """Time and count one admission review."""
+    call, started = Call(), perf_counter()
+    try:
+        yield call
+    finally:
+        review_seconds.labels(path).observe(perf_counter() - started)
+        reviews.labels(path, call.outcome).inc()
 
 
 def refused() -> None:

@@ -5,6 +5,7 @@ A case that is skipped is run all the same: when it passes, the skip claims too 
 
 from collections.abc import Callable, Iterator
 
+from tests.conformance import admission
 from tests.conformance.algebra import check_operator
 from tests.conformance.cases import Case
 from tests.conformance.commands import check_command
@@ -28,6 +29,12 @@ CHECKS: dict[str, Check] = {
     "overcommit": check_overcommit,
     "session": check_session,
     "session.multi": check_cycles,
+    "admission.queue": admission.check_queue,
+    "admission.queue.mutate": admission.check_queue_defaults,
+    "admission.podgroup": admission.check_group,
+    "admission.podgroup.mutate": admission.check_group_defaults,
+    "admission.job": admission.check_job,
+    "admission.pod": admission.check_pod,
 }
 
 

@@ -1,0 +1,61 @@
+"""The webhooks put together: rules over the ledger, a certificate from files or of our own, and the port."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from extender.api.configuration import Configuration
+from extender.api.keys import DEFAULT_SCHEDULER
+from extender.domain.ledger import Ledger
+from extender.kube.admission import AdmissionApi
+from extender.kube.connection import Connection
+from extender.web.health import Check
+from extender.web.identity import Identity
+from extender.web.webhooks import WebhookServer
+from extender.webhooks.access import AccessReviews
+from extender.webhooks.files import CertificateFiles
+from extender.webhooks.keeper import Keeper
+from extender.webhooks.reviews import Reviewer
+from extender.webhooks.rules import QueueRules, paths
+from extender.webhooks.work import WorkRules
+
+
+class Webhooks:
+    def __init__(
+        self,
+        configuration: Configuration,
+        connection: Connection,
+        ledger: Ledger,
+        synced: Callable[[], bool],
+    ) -> None:
+        self._api = AdmissionApi(connection)
+        self._identity = Identity()
+        self._certificate = self._source(configuration)
+        schedulers = frozenset(configuration.scheduler_names)
+        work = WorkRules(ledger, AccessReviews(self._api), schedulers, marked=DEFAULT_SCHEDULER in schedulers)
+        self._reviewer = Reviewer(paths(QueueRules(ledger, configuration.max_queue_depth), work), synced)
+        self._server: WebhookServer | None = None
+
+    def start(self, listener: socket.socket) -> None:
+        self._certificate.start()
+        self._server = WebhookServer(listener, self._reviewer, self._identity)
+
+    def stop(self) -> None:
+        self._certificate.stop()
+        if self._server:
+            self._server.stop()
+
+    def checks(self) -> dict[str, Check]:
+        """For /readyz."""
+        return {"webhook-certificate": self._identity.missing}
+
+    def _source(self, configuration: Configuration) -> CertificateFiles | Keeper:
+        if configuration.webhook_certificates == "files":
+            return CertificateFiles(Path(configuration.webhook_folder), self._identity.use)
+        return Keeper(
+            self._api,
+            configuration.webhook_secret,
+            frozenset(configuration.webhook_names),
+            configuration.webhook_lifetime,
+            self._identity.use,
+        )

@@ -1,0 +1,141 @@
+"""Certificates that Muster makes for itself.
+
+Each serving certificate has a CA of its own, whose key is thrown away when it has signed: what is stored can
+serve, and can vouch for nobody else.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes, PrivateKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from extender.api.objects import Wire
+
+_SKEW = timedelta(minutes=5)  # clocks differ
+
+
+class Pair(Wire, frozen=True):
+    """A serving certificate with its key and the CA that vouches for it, all PEM."""
+
+    certificate: bytes
+    key: bytes
+    authority: bytes
+
+
+class Unreadable(ValueError):
+    """No certificate, or no key."""
+
+
+def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
+    """Good for `lifetime` seconds from `now`, seconds since the epoch. Names may be IP addresses."""
+    begin, end = _moment(now) - _SKEW, _moment(now + lifetime)
+    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    issuer = _name(f"kube-muster webhook CA {x509.random_serial_number():x}"[:60])
+    authority = _builder(issuer, issuer, authority_key.public_key(), begin, end)
+    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    authority = authority.add_extension(_usage(signs=True), critical=True)
+    serving = _builder(_name("kube-muster webhook"), issuer, key.public_key(), begin, end)
+    serving = serving.add_extension(x509.SubjectAlternativeName(map(_alternative, names)), critical=False)
+    serving = serving.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    serving = serving.add_extension(_usage(signs=False), critical=True)
+    return Pair(
+        certificate=_pem(serving.sign(authority_key, hashes.SHA256())),
+        key=key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+        authority=_pem(authority.sign(authority_key, hashes.SHA256())),
+    )
+
+
+def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
+    """Whether the key is the certificate's, and the CA signed it. Raises Unreadable."""
+    signed, secret = _read(certificate), _read_key(key)
+    try:
+        signed.verify_directly_issued_by(_read(authority))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return secret.public_key() == signed.public_key()
+
+
+def split(bundle: bytes) -> tuple[bytes, ...]:
+    """The certificates of a bundle, each as PEM. Raises Unreadable."""
+    try:
+        return tuple(map(_pem, x509.load_pem_x509_certificates(bundle)))
+    except ValueError as fault:
+        raise Unreadable(str(fault)) from fault
+
+
+def expiry(certificate: bytes) -> float:
+    """Seconds since the epoch. Raises Unreadable."""
+    return _read(certificate).not_valid_after_utc.timestamp()
+
+
+def names(certificate: bytes) -> frozenset[str]:
+    """Whom it is for. Raises Unreadable."""
+    extensions = _read(certificate).extensions
+    found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return frozenset(str(each.value) for each in found)
+
+
+def _read(certificate: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(certificate)
+    except ValueError as fault:
+        raise Unreadable(str(fault)) from fault
+
+
+def _read_key(key: bytes) -> PrivateKeyTypes:
+    try:
+        return serialization.load_pem_private_key(key, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
+        raise Unreadable(str(fault)) from fault
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: CertificatePublicKeyTypes,
+    begin: datetime,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    return x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), begin, end)
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    """Of a CA that signs certificates, or of a server."""
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

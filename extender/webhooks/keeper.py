@@ -1,0 +1,131 @@
+"""Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server trusts.
+
+Every replica does this, leading or not: the API server calls any of them, also before there is a leader. They
+agree by the Secret: who creates it first, or changes it first, wins, and the others read what became of it. A
+step is taken from what was read, so a second one taken by the other replica is refused as a conflict.
+"""
+
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+
+from extender.api.configuration import ObjectName
+from extender.domain.admission.rotation import Step, next_step, settle
+from extender.kube.admission import AdmissionApi, Secret
+from extender.kube.errors import ApiError, Conflict, NotFound
+from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from extender.telemetry.logs import logger
+from extender.webhooks.stored import Stored, advanced, read_stored
+
+CONFIGURATION = "kube-muster"
+CONFIGURATIONS = (
+    (VALIDATING_WEBHOOKS, CONFIGURATION),
+    (MUTATING_WEBHOOKS, CONFIGURATION),
+    (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # where the API server has no policy for it
+)
+_LONGEST_PERIOD = 10.0
+_LOOKS = 4  # within the time that a change has to settle
+
+Serve = Callable[[bytes, bytes], None]
+
+log = logger(__name__)
+
+
+class Keeper:
+    """`serve` gets the certificate and the key, whenever they are others than before."""
+
+    def __init__(
+        self,
+        api: AdmissionApi,
+        secret: ObjectName,
+        names: frozenset[str],
+        lifetime: float,
+        serve: Serve,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._secret = secret
+        self._names = names
+        self._lifetime = lifetime
+        self._serve = serve
+        self._clock = clock
+        self._seen: Stored | None = None
+        self._since = clock()
+        self._stopping = Event()
+
+    def start(self) -> None:
+        Thread(target=self._run, name="certificate", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        period = min(_LONGEST_PERIOD, settle(self._lifetime) / _LOOKS)
+        while not self._stopping.is_set():
+            try:
+                again = self.look()
+            except ApiError as fault:
+                again = False
+                log.warning("the webhooks' certificate could not be looked after", error=str(fault))
+            except Exception:
+                again = False
+                log.exception("looking after the webhooks' certificate stumbled")
+            self._stopping.wait(0.05 if again else period)
+
+    def look(self) -> bool:
+        """Look once, and take the step that is due. True when there is something new to look at. Raises
+        ApiError."""
+        secret = self._read()
+        stored = read_stored(secret.data) if secret else None
+        if stored is not None:
+            self._use(stored)
+        trusted = stored is not None and self._tell(stored.bundle)
+        now = self._clock()
+        settled = trusted and now - self._since >= settle(self._lifetime)
+        step = next_step(stored.kept if stored else None, self._names, self._lifetime, now, settled)
+        return step is not Step.KEEP and self._take(step, secret, stored)
+
+    def _read(self) -> Secret | None:
+        try:
+            return self._api.secret(*self._secret)
+        except NotFound:
+            return None
+
+    def _use(self, stored: Stored) -> None:
+        if self._seen is None or stored.serving != self._seen.serving:
+            self._serve(stored.serving.certificate, stored.serving.key)
+        if stored != self._seen:
+            self._seen, self._since = stored, self._clock()
+
+    def _take(self, step: Step, secret: Secret | None, stored: Stored | None) -> bool:
+        due = advanced(step, stored, self._names, self._lifetime, self._clock())
+        try:
+            if secret is None:
+                self._api.create_secret(*self._secret, due.data)
+            else:
+                self._api.replace_secret(secret, due.data)
+        except Conflict:
+            return True  # the other replica was faster
+        log.info("the webhooks' certificate moves on", step=step.value, secret=str(self._secret))
+        return True
+
+    # ---- whom the API server trusts
+
+    def _tell(self, bundle: bytes) -> bool:
+        """Whether the API server has been told all of it. What changes now has yet to settle."""
+        told = [self._tell_one(resource, name, bundle) for resource, name in CONFIGURATIONS]
+        return all(told)
+
+    def _tell_one(self, resource: Resource, name: str, bundle: bytes) -> bool:
+        try:
+            found = self._api.webhook_configuration(resource, name)
+        except NotFound:
+            return True  # whoever does not install it does not want it
+        if all(each.client_config.ca_bundle == bundle for each in found.webhooks):
+            return True
+        self._since = self._clock()
+        try:
+            self._api.trust(resource, found, bundle)
+        except Conflict:
+            return False
+        return True

@@ -1,0 +1,152 @@
+"""Reviews in, answers out: the paths of the webhook port, and which rules each puts an object to.
+
+    body ──► Review ──► rules of its path (domain/admission) ──► faults or a patch ──► answer
+
+A body that is no review is the caller's mistake and raises Malformed. A refusal is an answer like any other.
+
+Until the cluster has been read, nothing can be said about queues: what is only written through these paths
+(queues, groups) is asked to come again, what would be written without us as well (Jobs, pods) passes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from extender.api.admission import (
+    API_VERSION,
+    KIND,
+    Cause,
+    Details,
+    Review,
+    ReviewRequest,
+    ReviewResponse,
+    Status,
+    decode_review,
+    encode_answer,
+    json_patch,
+)
+from extender.domain.admission.faults import Code, Fault, in_words
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+T = TypeVar("T")
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_NOT_SYNCED = Fault(Code.NOT_NOW, "", "Muster has not read the cluster yet: try again in a moment")
+_NOT_CHECKED = "Muster has not read the cluster yet, so the queue was not checked"
+_RETRY_AFTER = 1  # seconds
+
+
+class Malformed(ValueError):
+    """The body is no AdmissionReview; the message has the path of the fault."""
+
+
+class Outcome(NamedTuple):
+    """What the rules say: faults refuse, operations patch, warnings are shown to the user."""
+
+    faults: list[Fault] = []
+    patch: list[dict[str, object]] = []
+    warnings: list[str] = []
+
+
+Rule = Callable[[ReviewRequest], Outcome]
+
+
+class Path(NamedTuple):
+    """`operations`: what the rule is for. `optional`: passes while the cluster has not been read."""
+
+    rule: Rule
+    operations: tuple[str, ...]
+    needs_picture: bool = True
+    optional: bool = False
+
+
+class BadObject(ValueError):
+    """An object under review that does not have the fields of its kind."""
+
+
+class Reviewer:
+    """`answer(path, body)`, from any thread."""
+
+    def __init__(self, paths: Mapping[str, Path], synced: Callable[[], bool]) -> None:
+        self._paths = paths
+        self._synced = synced
+
+    @property
+    def paths(self) -> frozenset[str]:
+        return frozenset(self._paths)
+
+    def answer(self, path: str, body: bytes) -> bytes:
+        """The AdmissionReview that answers `body`. Raises Malformed, and KeyError for an unknown path."""
+        with metrics.counted_review(path) as call:
+            try:
+                review = decode_review(body)
+            except _UNREADABLE as fault:
+                call.outcome = "malformed"
+                raise Malformed(str(fault)) from fault
+            call.outcome = "failed"
+            response = self._respond(self._paths[path], review)
+            call.outcome = "allowed" if response.allowed else "refused"
+            return encode_answer(response)
+
+    def _respond(self, path: Path, review: Review) -> ReviewResponse:
+        wrong = _wrong_version(review)
+        outcome = Outcome(wrong) if wrong else self._judge(path, review.request)
+        return _response(review.request.uid, outcome)
+
+    def _judge(self, path: Path, request: ReviewRequest) -> Outcome:
+        if request.operation not in path.operations:
+            allowed = ", ".join(path.operations)
+            words = f"got {request.operation!r}; allowed is {allowed}"
+            return Outcome([Fault(Code.INVALID_OPERATION, "request.operation", words)])
+        if path.needs_picture and not self._synced():
+            return Outcome(warnings=[_NOT_CHECKED]) if path.optional else Outcome([_NOT_SYNCED])
+        try:
+            return path.rule(request)
+        except BadObject as fault:
+            return Outcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])
+
+
+def _wrong_version(review: Review) -> list[Fault]:
+    return [
+        Fault(Code.NOT_READABLE, field, f"got {got!r}; allowed is {allowed}")
+        for field, got, allowed in (
+            ("apiVersion", review.api_version, API_VERSION),
+            ("kind", review.kind, KIND),
+        )
+        if got != allowed
+    ]
+
+
+def _response(uid: str, outcome: Outcome) -> ReviewResponse:
+    return ReviewResponse(
+        uid=uid,
+        allowed=not outcome.faults,
+        status=_status(outcome.faults) if outcome.faults else None,
+        patch=json_patch(outcome.patch) if outcome.patch else None,
+        patch_type="JSONPatch" if outcome.patch else None,
+        warnings=outcome.warnings or None,
+    )
+
+
+def _status(faults: list[Fault]) -> Status:
+    """Causes for programs, one message for people."""
+    causes = [Cause(str(fault.code), fault.field, fault.message) for fault in faults]
+    if any(fault.code.passing for fault in faults):
+        return Status(503, "ServiceUnavailable", in_words(faults), Details(causes, _RETRY_AFTER))
+    code, reason = (422, "Invalid") if all(fault.code.about_value for fault in faults) else (403, "Forbidden")
+    return Status(code, reason, in_words(faults), Details(causes))
+
+
+def read(raw: msgspec.Raw, kind: type[T]) -> T:
+    """An object under review. Raises BadObject."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except _UNREADABLE as fault:
+        raise BadObject(str(fault)) from fault
+
+
+def read_if_there(raw: msgspec.Raw, kind: type[T]) -> T | None:
+    return None if bytes(raw) in (b"", b"null") else read(raw, kind)

@@ -1,0 +1,42 @@
+"""The table of paths, and what each does about queues. Groups, Jobs and pods are in work.py."""
+
+from typing import Any
+
+from extender.api.admission import CREATE, DELETE, UPDATE, ReviewRequest
+from extender.api.objects import Queue
+from extender.domain.admission.defaults import queue_defaults
+from extender.domain.admission.queues import judge_deletion, judge_queue
+from extender.domain.ledger import Ledger
+from extender.webhooks.reviews import Outcome, Path, read, read_if_there
+from extender.webhooks.work import WorkRules
+
+
+def paths(queues: "QueueRules", work: WorkRules) -> dict[str, Path]:
+    return {
+        "/queues/mutate": Path(queues.fill_in, (CREATE,), needs_picture=False),
+        "/queues/validate": Path(queues.judge, (CREATE, UPDATE, DELETE)),
+        "/podgroups/mutate": Path(work.fill_in_group, (CREATE,), needs_picture=False),
+        "/podgroups/validate": Path(work.judge_group, (CREATE, UPDATE)),
+        "/jobs/validate": Path(work.judge_job, (CREATE, UPDATE), optional=True),
+        "/pods/mutate": Path(work.fill_in_pod, (CREATE,), needs_picture=False),
+        "/pods/validate": Path(work.judge_pod, (CREATE, UPDATE), optional=True),
+    }
+
+
+class QueueRules:
+    """`max_depth`: how many levels of queues there may be below root."""
+
+    def __init__(self, ledger: Ledger, max_depth: int) -> None:
+        self._ledger = ledger
+        self._max_depth = max_depth
+
+    def fill_in(self, request: ReviewRequest) -> Outcome:
+        has_weight = "weight" in (read(request.object, dict[str, Any]).get("spec") or {})
+        return Outcome(patch=queue_defaults(read(request.object, Queue), has_weight))
+
+    def judge(self, request: ReviewRequest) -> Outcome:
+        before = read_if_there(request.old_object, Queue)
+        picture = self._ledger.picture()
+        if request.operation == DELETE:  # of a whole collection: the name is only in the object
+            return Outcome(judge_deletion(request.name or (before.metadata.name if before else ""), picture))
+        return Outcome(judge_queue(read(request.object, Queue), before, picture, self._max_depth))

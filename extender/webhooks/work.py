@@ -1,0 +1,148 @@
+"""Groups, Jobs and pods: what is filled in, whether their queue takes them, and who may use it."""
+
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from extender.api.admission import UPDATE, ReviewRequest
+from extender.api.reviewed import Job, NewPod, NewPodGroup, VolcanoJob
+from extender.domain.admission.access import (
+    Subject,
+    account_of,
+    not_granted,
+    not_known,
+    subject,
+    was_judged,
+)
+from extender.domain.admission.defaults import group_defaults, pod_defaults
+from extender.domain.admission.faults import Fault
+from extender.domain.admission.pods import judge_budgets, judge_topologies
+from extender.domain.admission.submission import (
+    Destination,
+    destination_of_group,
+    destination_of_pod,
+    judge_entry,
+    judge_job_entry,
+)
+from extender.domain.ledger import Ledger
+from extender.webhooks.reviews import Outcome, read
+
+_VOLCANO = "batch.volcano.sh"
+_TEMPLATE = "spec.template."
+
+
+class NotKnown(Exception):
+    """Who may use a queue could not be found out; the message says why."""
+
+
+class Access(Protocol):
+    def may_use(self, who: Subject, queue: str) -> bool:
+        """Raises NotKnown."""
+
+
+class WorkRules:
+    """`marked`: pods get the marks of the install beside the cluster's own scheduler."""
+
+    def __init__(self, ledger: Ledger, access: Access, schedulers: frozenset[str], marked: bool) -> None:
+        self._ledger = ledger
+        self._access = access
+        self._schedulers = schedulers
+        self._marked = marked
+
+    # ---- groups
+
+    def fill_in_group(self, request: ReviewRequest) -> Outcome:
+        group = read(request.object, NewPodGroup)
+        return Outcome(patch=group_defaults(group, _namespace(request, group), self._ledger))
+
+    def judge_group(self, request: ReviewRequest) -> Outcome:
+        group = read(request.object, NewPodGroup)
+        topologies = list(judge_topologies(group))
+        if _is_update(request) and read(request.old_object, NewPodGroup).spec.queue == group.spec.queue:
+            return Outcome(topologies)
+        to = destination_of_group(_namespace(request, group), group.spec.queue, self._ledger)
+        faults = judge_entry(to, self._ledger) or self._judge_use(to, subject(request.user_info))
+        return Outcome([*faults, *topologies])
+
+    # ---- Jobs
+
+    def judge_job(self, request: ReviewRequest) -> Outcome:
+        if request.kind.group == _VOLCANO:
+            return self._judge_volcano_job(request)
+        job = read(request.object, Job)
+        pod = _placed(job.pod, request)
+        to = self._destination(pod, _TEMPLATE)
+        if to is None or (
+            _is_update(request) and self._was_there(read(request.old_object, Job).pod, to, request)
+        ):
+            return Outcome()
+        faults = judge_job_entry(to, self._ledger, self._ledger.picture)
+        return Outcome(faults or self._judge_use(to, subject(request.user_info), account_of(pod)))
+
+    def _judge_volcano_job(self, request: ReviewRequest) -> Outcome:
+        """Its queue does not change; all else about it is for its own controller to judge."""
+        job = read(request.object, VolcanoJob)
+        theirs = job.spec.scheduler_name and job.spec.scheduler_name not in self._schedulers
+        if _is_update(request) or theirs:
+            return Outcome()
+        to = destination_of_group(_namespace(request, job), job.spec.queue, self._ledger)
+        faults = judge_job_entry(to, self._ledger, self._ledger.picture)
+        return Outcome(faults or self._judge_use(to, subject(request.user_info)))
+
+    # ---- pods
+
+    def fill_in_pod(self, request: ReviewRequest) -> Outcome:
+        if not self._ledger.owns(_placed(read(request.object, NewPod), request)):
+            return Outcome()
+        return Outcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
+
+    def judge_pod(self, request: ReviewRequest) -> Outcome:
+        pod = _placed(read(request.object, NewPod), request)
+        if not self._ledger.owns(pod):
+            return Outcome()
+        to = self._destination(pod)
+        if _is_update(request):
+            was_there = to and self._was_there(read(request.old_object, NewPod), to, request)
+            return Outcome() if to is None or was_there else Outcome(self._judge_pod_queue(pod, to, request))
+        budgets = list(judge_budgets(pod))
+        return Outcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
+
+    def _judge_pod_queue(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
+        faults = judge_entry(to, self._ledger)
+        if faults or was_judged(pod, to, request.user_info):
+            return faults
+        return self._judge_use(to, subject(request.user_info), account_of(pod))
+
+    def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
+        return destination_of_pod(pod, self._ledger, path) if self._ledger.owns(pod) else None
+
+    def _was_there(self, before: NewPod, to: Destination, request: ReviewRequest) -> bool:
+        was = self._destination(_placed(before, request))
+        return was is not None and was.queue == to.queue
+
+    # ---- who may use a queue
+
+    def _judge_use(self, to: Destination, *anybody: Subject) -> list[Fault]:
+        """That one of them may is enough."""
+        view = self._ledger.queue_view(to.queue)
+        if view is None or not view.record.restricted:
+            return []
+        try:
+            may = any(self._access.may_use(each, to.queue) for each in anybody)
+        except NotKnown as fault:
+            return [not_known(to, str(fault))]
+        return [] if may else [not_granted(to, anybody)]
+
+
+def _is_update(request: ReviewRequest) -> bool:
+    return request.operation == UPDATE
+
+
+def _namespace(request: ReviewRequest, thing: NewPodGroup | VolcanoJob) -> str:
+    return request.namespace or thing.metadata.namespace
+
+
+def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:
+    """A pod in the namespace that it will be in: a template does not name one."""
+    namespace = request.namespace or pod.metadata.namespace
+    return replace(pod, metadata=replace(pod.metadata, namespace=namespace))

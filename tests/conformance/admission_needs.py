@@ -1,0 +1,55 @@
+"""What cases of admission need that Muster does otherwise."""
+
+from typing import Any
+
+from tests.conformance.cases import Case
+
+_QUEUE_FAULTS = {"queue-not-found", "queue-not-open", "queue-is-root", "queue-not-leaf"}
+_AMOUNTS = ("capability", "deserved", "guarantee")
+
+
+def deletes_open_queue(case: Case) -> bool:
+    """Whether a queue may be deleted that is not Closed."""
+    deletes = case.kind == "admission.queue" and case.input["operation"] == "DELETE"
+    return (
+        deletes
+        and case.expect["allowed"]
+        and _named(case, case.input["requestName"]).get("state") != "Closed"
+    )
+
+
+def freezes_closing_queue(case: Case) -> bool:
+    """Whether a queue may not be changed because of the state that it has."""
+    if case.kind != "admission.queue" or case.input["operation"] != "UPDATE":
+        return False
+    state, before = case.input["object"].get("state"), (case.input.get("oldObject") or {}).get("state")
+    return state == before and state in ("Closing", "Unknown") and case.expect["reason"] == "invalid-state"
+
+
+def changes_root(case: Case) -> bool:
+    """Whether root's amounts may change."""
+    if case.kind != "admission.queue" or case.input.get("options", {}).get("protectRoot") is not False:
+        return False
+    now, before = case.input["object"] or {}, case.input.get("oldObject") or {}
+    return case.input["requestName"] == "root" and any(now.get(name) != before.get(name) for name in _AMOUNTS)
+
+
+def refuses_unsynced_queue(case: Case) -> bool:
+    """Whether a queue that has no state yet takes nothing."""
+    if (
+        case.kind not in ("admission.podgroup", "admission.job")
+        or case.expect.get("reason") != "queue-not-open"
+    ):
+        return False
+    thing = case.input["object"]
+    return not _named(case, (thing.get("spec") or thing).get("queue", "")).get("state")
+
+
+def judges_all_of_a_job(case: Case) -> bool:
+    """Whether a Volcano Job is refused for something else than its queue."""
+    refused = case.kind == "admission.job" and not case.expect["allowed"]
+    return refused and case.expect.get("reason") not in _QUEUE_FAULTS
+
+
+def _named(case: Case, name: str) -> dict[str, Any]:
+    return next((each for each in case.input.get("existingQueues") or () if each["name"] == name), {})

@@ -1,0 +1,1 @@
+"""Admission reviews, and the certificate that they are answered with."""

@@ -1,0 +1,99 @@
+"""A reviewer over a ledger of a few objects, asked as an API server asks."""
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from extender.domain.admission.access import Subject
+from extender.domain.ledger import Ledger
+from extender.domain.records import Ownership
+from extender.webhooks.reviews import Reviewer
+from extender.webhooks.rules import QueueRules, paths
+from extender.webhooks.work import NotKnown, WorkRules
+from tests.domain.builders import NAMESPACE, SCHEDULER
+
+Json = dict[str, Any]
+BATCH, VOLCANO = {"group": "batch", "kind": "Job"}, {"group": "batch.volcano.sh", "kind": "Job"}
+ALICE = {"username": "alice", "groups": ["system:authenticated"]}
+CONTROLLER = {
+    "username": "system:serviceaccount:kube-system:job-controller",
+    "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system"],
+}
+
+
+class Roles:
+    """Who may use what; None: nobody can tell."""
+
+    def __init__(self) -> None:
+        self.granted: set[tuple[str, str]] | None = set()
+        self.asked: list[str] = []
+
+    def may_use(self, who: Subject, queue: str) -> bool:
+        self.asked.append(who.user)
+        if self.granted is None:
+            raise NotKnown("the API server is away")
+        return (who.user, queue) in self.granted
+
+
+class Desk:
+    def __init__(self, schedulers: Iterable[str] = (SCHEDULER,), marked: bool = False) -> None:
+        names = frozenset(schedulers)
+        self.ledger = Ledger(Ownership(names))
+        self.roles = Roles()
+        self.synced = True
+        work = WorkRules(self.ledger, self.roles, names, marked)
+        self.reviewer = Reviewer(paths(QueueRules(self.ledger, 5), work), lambda: self.synced)
+
+    def ask(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> Json:
+        """The response; keywords go into the request."""
+        request = {
+            "uid": "1",
+            "operation": operation,
+            "namespace": NAMESPACE,
+            "object": thing,
+            "userInfo": ALICE,
+            **more,
+        }
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        return self.send(path, review)
+
+    def send(self, path: str, review: Json) -> Json:
+        response: Json = json.loads(self.reviewer.answer(path, json.dumps(review).encode()))["response"]
+        return response
+
+    def faults(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> list[str]:
+        """The codes of a refusal; none when it passes."""
+        answer = self.ask(path, thing, operation, **more)
+        causes = answer.get("status", {}).get("details", {}).get("causes", [])
+        assert answer["allowed"] is not bool(causes)
+        return [cause["reason"] for cause in causes]
+
+    def patch(self, path: str, thing: Json) -> list[Json]:
+        answer = self.ask(path, thing)
+        assert answer["allowed"]
+        found: list[Json] = json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
+        return found
+
+
+def pod(queue: str = "", group: str = "", scheduler: str = SCHEDULER, **spec: Any) -> Json:
+    annotations = {"scheduling.volcano.sh/queue-name": queue, "scheduling.k8s.io/group-name": group}
+    kept = {key: value for key, value in annotations.items() if value}
+    containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+    return {
+        "metadata": {"name": "p", "annotations": kept},
+        "spec": {"schedulerName": scheduler, "containers": containers, **spec},
+    }
+
+
+def owned(thing: Json, kind: str, uid: str) -> Json:
+    owner = {"kind": kind, "uid": uid, "controller": True}
+    return {**thing, "metadata": {**thing["metadata"], "ownerReferences": [owner]}}
+
+
+def job(queue: str = "", group: str = "") -> Json:
+    return {"metadata": {"name": "j"}, "spec": {"template": pod(queue, group)}}
+
+
+def pod_group(queue: str = "", **spec: Any) -> Json:
+    return {"metadata": {"name": "g"}, "spec": {"queue": queue, **spec}}

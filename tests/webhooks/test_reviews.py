@@ -1,0 +1,117 @@
+"""Reviews: what is no review, what is another version, what the answer looks like, and before the sync."""
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.webhooks.reviews import Malformed
+from tests.webhooks.desk import Desk, job, pod, pod_group
+
+Json = dict[str, Any]
+GOOD = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+PATHS = (
+    "/queues/mutate",
+    "/queues/validate",
+    "/podgroups/mutate",
+    "/podgroups/validate",
+    "/jobs/validate",
+    "/pods/mutate",
+    "/pods/validate",
+)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_the_paths_are_those_that_are_configured(desk: Desk) -> None:
+    assert desk.reviewer.paths == set(PATHS)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "truncated"),
+        (b"{", "truncated"),
+        (b"\xff", "invalid"),
+        (b"[]", "array"),
+        (json.dumps(GOOD).encode(), "request"),
+        (json.dumps({**GOOD, "request": {"operation": "CREATE"}}).encode(), "$.request"),
+        (json.dumps({**GOOD, "request": {"uid": 1, "operation": "CREATE"}}).encode(), "$.request.uid"),
+        (b'{"x":' * 100_000, "recursion"),
+    ],
+)
+def test_what_is_no_review_is_malformed_with_its_path(body: bytes, words: str, desk: Desk) -> None:
+    with pytest.raises(Malformed, match="(?i)" + words.replace("$", r"\$").replace(".", r"\.")):
+        desk.reviewer.answer("/queues/validate", body)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("apiVersion", "admission.k8s.io/v2"), ("kind", "ConversionReview")]
+)
+def test_another_version_gets_the_reviews_own_error(field: str, value: str, desk: Desk) -> None:
+    review = {**GOOD, "request": {"uid": "7", "operation": "CREATE"}, field: value}
+    answer = desk.send("/queues/validate", review)
+    assert (answer["uid"], answer["allowed"]) == ("7", False)
+    assert answer["status"]["message"].startswith(f"{field}: got {value!r}; allowed is ")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_operation_that_nobody_asked_for_is_refused(path: str, desk: Desk) -> None:
+    assert desk.faults(path, {"metadata": {"name": "x"}}, "CONNECT") == ["InvalidOperation"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_object_that_is_none_of_its_kind_is_refused_with_its_path(path: str, desk: Desk) -> None:
+    answer = desk.ask(path, {"metadata": {"name": 5}})
+    assert (answer["allowed"], answer["status"]["code"]) == (False, 422)
+    assert "$.metadata.name" in answer["status"]["message"]
+
+
+def test_a_refusal_is_a_status_for_people_and_for_programs(desk: Desk) -> None:
+    answer = desk.ask("/podgroups/validate", pod_group("nowhere"))
+    words = "there is no queue 'nowhere': create it, or name one that is there"
+    assert answer == {
+        "uid": "1",
+        "allowed": False,
+        "status": {
+            "code": 403,
+            "reason": "Forbidden",
+            "message": f"spec.queue: {words}",
+            "details": {"causes": [{"reason": "QueueNotFound", "field": "spec.queue", "message": words}]},
+        },
+    }
+
+
+def test_a_delete_has_no_object(desk: Desk) -> None:
+    assert desk.faults("/queues/validate", None, "DELETE", name="default") == ["ProtectedQueue"]
+    assert desk.faults("/queues/validate", None, "DELETE", name="nowhere") == ["QueueNotFound"]
+    old = {"metadata": {"name": "root"}}
+    assert desk.faults("/queues/validate", None, "DELETE", oldObject=old) == ["ProtectedQueue"]
+
+
+def test_before_the_sync_own_kinds_are_asked_again(desk: Desk) -> None:
+    desk.synced = False
+    for path, thing in (
+        ("/podgroups/validate", pod_group("q")),
+        ("/queues/validate", {"metadata": {"name": "q"}}),
+    ):
+        status = desk.ask(path, thing)["status"]
+        assert (status["code"], status["details"]["retryAfterSeconds"]) == (503, 1)
+        assert "try again" in status["message"]
+
+
+def test_before_the_sync_other_kinds_pass_and_say_so(desk: Desk) -> None:
+    desk.synced = False
+    for path, thing in (("/jobs/validate", job("nowhere")), ("/pods/validate", pod("nowhere"))):
+        answer = desk.ask(path, thing)
+        assert answer["allowed"]
+        assert "was not checked" in answer["warnings"][0]
+
+
+def test_what_needs_no_picture_is_done_before_the_sync(desk: Desk) -> None:
+    desk.synced = False
+    assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}})
+    assert desk.patch("/pods/mutate", pod())

@@ -1,0 +1,293 @@
+"""Groups, Jobs and pods: what is filled in, where they go, and who may."""
+
+from typing import Any
+
+import pytest
+
+from extender.api.objects import Meta, Namespace
+from tests.domain.builders import NAMESPACE, group, queue
+from tests.webhooks.desk import BATCH, CONTROLLER, VOLCANO, Desk, job, owned, pod, pod_group
+
+Json = dict[str, Any]
+QUEUE = "scheduling.volcano.sh/queue-name"
+GATE = {"name": "kube-muster.io/admission"}
+MARKS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
+
+
+@pytest.fixture
+def desk() -> Desk:
+    made = Desk()
+    for each in (
+        queue("open"),
+        queue("shut", spec_state="Closed"),
+        queue("closing", spec_state="Closed"),
+        queue("root"),
+        queue("parent"),
+        queue("leaf", parent="parent"),
+    ):
+        made.ledger.set_queue(each)
+    made.ledger.set_group(group("there", 1, queue="closing"))
+    made.ledger.set_group(group("podgroup-owner", 1, queue="closing"))
+    made.ledger.snapshot()
+    return made
+
+
+def annotate(desk: Desk, value: str) -> None:
+    desk.ledger.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={QUEUE: value})))
+
+
+# ---- what is filled in
+
+
+def test_a_queue_gets_what_it_leaves_out(desk: Desk) -> None:
+    both = [
+        {"op": "add", "path": "/spec/reclaimable", "value": True},
+        {"op": "add", "path": "/spec/weight", "value": 1},
+    ]
+    assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {}}) == both
+    assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}, "spec": {"weight": 0}}) == both
+    full = {"metadata": {"name": "q"}, "spec": {"weight": 3, "reclaimable": False}}
+    assert desk.patch("/queues/mutate", full) == []
+
+
+def test_a_path_begins_with_root(desk: Desk) -> None:
+    given = {"volcano.sh/hierarchy": "a/b", "volcano.sh/hierarchy-weights": "2/3"}
+    thing = {"metadata": {"name": "q", "annotations": given}, "spec": {"weight": 1, "reclaimable": True}}
+    assert desk.patch("/queues/mutate", thing) == [
+        {"op": "add", "path": "/metadata/annotations/volcano.sh~1hierarchy", "value": "root/a/b"},
+        {"op": "add", "path": "/metadata/annotations/volcano.sh~1hierarchy-weights", "value": "1/2/3"},
+    ]
+    given["volcano.sh/hierarchy"] = "root/a"
+    assert desk.patch("/queues/mutate", thing) == []
+
+
+def test_default_gives_way_to_the_queue_of_the_namespace(desk: Desk) -> None:
+    assert desk.patch("/podgroups/mutate", pod_group("default")) == []
+    annotate(desk, "open")
+    assert desk.patch("/podgroups/mutate", pod_group("default")) == [
+        {"op": "add", "path": "/spec/queue", "value": "open"}
+    ]
+    assert desk.patch("/podgroups/mutate", pod_group("shut")) == []
+
+
+def test_a_pod_of_ours_gets_the_gate(desk: Desk) -> None:
+    new = {"op": "add", "path": "/spec/schedulingGates", "value": [GATE]}
+    more = {"op": "add", "path": "/spec/schedulingGates/-", "value": GATE}
+    assert desk.patch("/pods/mutate", pod()) == [new]
+    assert desk.patch("/pods/mutate", pod(schedulingGates=[{"name": "x"}])) == [more]
+    assert desk.patch("/pods/mutate", pod(schedulingGates=[GATE])) == []
+    for passed in (pod(scheduler="other"), pod(nodeName="n"), owned(pod(), "DaemonSet", "d")):
+        assert desk.patch("/pods/mutate", passed) == []
+
+
+def test_marks_leave_what_is_asked_for() -> None:
+    desk = Desk(("default-scheduler",), marked=True)
+    assert desk.patch("/pods/mutate", pod(scheduler="default-scheduler")) == []
+    _, marked = desk.patch("/pods/mutate", pod(group="g", scheduler="default-scheduler"))
+    assert marked == {
+        "op": "add",
+        "path": "/spec/containers/0/resources",
+        "value": {"requests": {"cpu": "1", **MARKS}, "limits": MARKS},
+    }
+    annotate(desk, "open")
+    assert len(desk.patch("/pods/mutate", pod(scheduler="default-scheduler"))) == 2
+
+
+# ---- where it goes
+
+
+@pytest.mark.parametrize(
+    ("thing", "expected"),
+    [
+        (pod_group("open"), []),
+        (pod_group(""), []),
+        (pod_group("default"), []),
+        (pod_group("shut"), ["QueueNotOpen"]),
+        (pod_group("closing"), ["QueueNotOpen"]),
+        (pod_group("nowhere"), ["QueueNotFound"]),
+        (pod_group("parent"), []),
+        (
+            pod_group("nowhere", networkTopology={"highestTierAllowed": 0, "highestTierName": "rack"}),
+            ["QueueNotFound", "TopologyBothTiers"],
+        ),
+        (
+            pod_group(
+                "open",
+                subGroupPolicy=[{"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}}],
+            ),
+            ["TopologyBothTiers"],
+        ),
+    ],
+)
+def test_groups(thing: Json, expected: list[str], desk: Desk) -> None:
+    assert desk.faults("/podgroups/validate", thing) == expected
+
+
+def test_a_group_is_judged_again_when_it_moves(desk: Desk) -> None:
+
+    def ask(before: str) -> list[str]:
+        return desk.faults("/podgroups/validate", pod_group("shut"), "UPDATE", oldObject=pod_group(before))
+
+    assert ask("shut") == []
+    assert ask("open") == ["QueueNotOpen"]
+
+
+@pytest.mark.parametrize(
+    ("thing", "expected"),
+    [
+        (pod("open"), []),
+        (pod(), []),
+        (pod("shut"), ["QueueNotOpen"]),
+        (pod("nowhere"), ["QueueNotFound"]),
+        (pod("nowhere", scheduler="other"), []),
+        (pod("nowhere", group="there"), []),
+        (pod(group="later"), []),
+        (pod("shut", group="later"), ["QueueNotOpen"]),
+        (owned(pod("shut"), "ReplicaSet", "owner"), []),
+        (owned(pod("shut"), "ReplicaSet", "stranger"), ["QueueNotOpen"]),
+    ],
+)
+def test_pods(thing: Json, expected: list[str], desk: Desk) -> None:
+    assert desk.faults("/pods/validate", thing) == expected
+
+
+@pytest.mark.parametrize(
+    ("budgets", "expected"),
+    [
+        ({"min-available": "3"}, []),
+        ({"max-unavailable": "99%"}, []),
+        ({"min-available": "0"}, ["BudgetNotValid"]),
+        ({"min-available": "-1"}, ["BudgetNotValid"]),
+        ({"min-available": "0%"}, ["BudgetNotValid"]),
+        ({"min-available": "100%"}, ["BudgetNotValid"]),
+        ({"min-available": "half"}, ["BudgetNotValid"]),
+        ({"min-available": "1", "max-unavailable": "1"}, ["BudgetTwice"]),
+    ],
+)
+def test_budgets(budgets: dict[str, str], expected: list[str], desk: Desk) -> None:
+    thing = pod("open")
+    thing["metadata"]["annotations"] |= {f"volcano.sh/jdb-{key}": value for key, value in budgets.items()}
+    assert desk.faults("/pods/validate", thing) == expected
+
+
+def test_a_pod_is_judged_again_when_it_moves(desk: Desk) -> None:
+
+    def ask(before: Json) -> list[str]:
+        return desk.faults("/pods/validate", pod("shut"), "UPDATE", oldObject=before)
+
+    assert ask(pod("shut")) == []
+    assert ask(pod("open")) == ["QueueNotOpen"]
+
+
+def test_a_namespace_names_the_queue_of_its_pods(desk: Desk) -> None:
+    annotate(desk, "shut")
+    answer = desk.ask("/pods/validate", pod())
+    assert answer["status"]["message"].startswith(
+        f"the namespace's annotation {QUEUE}: queue 'shut' is Closed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("open", []),
+        ("leaf", []),
+        ("shut", ["QueueNotOpen"]),
+        ("nowhere", ["QueueNotFound"]),
+        ("root", ["QueueIsRoot"]),
+        ("parent", ["QueueNotLeaf"]),
+    ],
+)
+def test_jobs_of_both_kinds(name: str, expected: list[str], desk: Desk) -> None:
+    volcano = {"metadata": {"name": "j"}, "spec": {"queue": name, "schedulerName": "muster"}}
+    assert desk.faults("/jobs/validate", job(name), kind=BATCH) == expected
+    assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == expected
+
+
+def test_jobs_that_are_not_ours_pass(desk: Desk) -> None:
+    volcano = {"metadata": {"name": "j"}, "spec": {"queue": "nowhere", "schedulerName": "volcano"}}
+    assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == []
+    foreign = {"metadata": {"name": "j"}, "spec": {"template": pod("nowhere", scheduler="other")}}
+    assert desk.faults("/jobs/validate", foreign, kind=BATCH) == []
+
+
+def test_a_job_is_judged_again_when_it_moves(desk: Desk) -> None:
+
+    def ask(before: Json) -> list[str]:
+        return desk.faults("/jobs/validate", job("shut"), "UPDATE", oldObject=before, kind=BATCH)
+
+    assert ask(job("shut")) == []
+    assert ask(job("open")) == ["QueueNotOpen"]
+
+
+# ---- who may
+
+
+@pytest.fixture
+def private(desk: Desk) -> Desk:
+    record = queue("private")
+    desk.ledger.set_queue(type(record)(record.metadata, type(record.spec)(restricted=True)))
+    desk.ledger.set_group(group("secret", 1, queue="private"))
+    desk.ledger.set_group(group("podgroup-secret", 1, queue="private"))
+    return desk
+
+
+def granted(desk: Desk, *users: str) -> Desk:
+    desk.roles.granted = {(user, "private") for user in users}
+    return desk
+
+
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:default"
+
+
+@pytest.mark.parametrize(
+    ("path", "thing"),
+    [
+        ("/podgroups/validate", pod_group("private")),
+        ("/jobs/validate", job("private")),
+        ("/jobs/validate", job(group="secret")),
+        ("/pods/validate", pod("private")),
+        ("/pods/validate", pod(group="secret")),
+        ("/pods/validate", owned(pod("private"), "Job", "forged")),
+    ],
+)
+def test_a_restricted_queue_asks_for_the_right(path: str, thing: Json, private: Desk) -> None:
+    assert private.faults(path, thing, kind=BATCH) == ["UseNotGranted"]
+    assert granted(private, "alice").faults(path, thing, kind=BATCH) == []
+
+
+def test_the_refusal_says_who_lacks_what(private: Desk) -> None:
+    message = private.ask("/pods/validate", pod("private"))["status"]["message"]
+    assert message == (
+        f"metadata.annotations[{QUEUE}]: queue 'private' is restricted and neither 'alice' nor '{ACCOUNT}' "
+        "may use it: grant the verb use on queues.scheduling.volcano.sh 'private' by RBAC, "
+        "or name another queue"
+    )
+
+
+def test_the_account_of_the_pods_is_enough_for_pods_and_jobs(private: Desk) -> None:
+    granted(private, ACCOUNT)
+    assert private.faults("/pods/validate", pod("private")) == []
+    assert private.faults("/jobs/validate", job("private"), kind=BATCH) == []
+    assert private.faults("/podgroups/validate", pod_group("private")) == ["UseNotGranted"]
+
+
+def test_what_controllers_make_of_what_was_judged_passes(private: Desk) -> None:
+    for thing in (
+        owned(pod("private"), "Job", "j"),
+        owned(pod(group="secret"), "ReplicaSet", "r"),
+        owned(pod("private"), "ReplicaSet", "secret"),
+    ):
+        assert private.faults("/pods/validate", thing, userInfo=CONTROLLER) == []
+    assert private.roles.asked == []
+    deployed = owned(pod("private"), "ReplicaSet", "r")
+    assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
+    assert granted(private, ACCOUNT).faults("/pods/validate", deployed, userInfo=CONTROLLER) == []
+
+
+def test_queues_that_are_not_restricted_are_asked_about_by_nobody(private: Desk) -> None:
+    private.roles.granted = None
+    assert private.faults("/pods/validate", pod("open")) == []
+    answer = private.ask("/pods/validate", pod("private"))
+    assert answer["status"]["code"] == 503
+    assert "the API server is away" in answer["status"]["message"]
