@@ -1,0 +1,100 @@
+"""The webhooks and policies that are shipped fit the code, and stop nobody whom they need not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.api.configuration import Configuration
+from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL, QUEUE
+from extender.webhooks.keeper import CONFIGURATION
+from tests.webhooks.desk import Desk
+
+MANIFESTS = Path(__file__).parents[1] / "manifests"
+FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml", "before-1.36/pod-webhook.yaml")
+OUR_KINDS = {"queues", "podgroups"}
+Json = dict[str, Any]
+
+
+def documents(file: str) -> list[Json]:
+    return list(yaml.safe_load_all((MANIFESTS / file).read_text()))
+
+
+WEBHOOKS = [webhook for file in FILES for each in documents(file) for webhook in each["webhooks"]]
+each_webhook = pytest.mark.parametrize(
+    "webhook", WEBHOOKS, ids=lambda each: each["clientConfig"]["service"]["path"]
+)
+
+
+@each_webhook
+def test_only_our_own_kinds_wait_for_muster(webhook: Json) -> None:
+    (rule,) = webhook["rules"]
+    ours = set(rule["resources"]) <= OUR_KINDS
+    assert webhook["failurePolicy"] == ("Fail" if ours else "Ignore")
+    assert webhook["timeoutSeconds"] <= 5
+    assert webhook["sideEffects"] == "None"
+
+
+@each_webhook
+def test_the_system_does_not_wait_for_muster(webhook: Json) -> None:
+    (rule,) = webhook["rules"]
+    if rule["resources"] != ["queues"]:  # they have no namespace
+        (left_out,) = webhook["namespaceSelector"]["matchExpressions"]
+        assert left_out["operator"] == "NotIn"
+        assert set(left_out["values"]) == {"kube-system", "kube-muster"}
+
+
+def test_every_path_is_called_and_every_call_has_a_path() -> None:
+    called = {each["clientConfig"]["service"]["path"] for each in WEBHOOKS}
+    assert called == Desk().reviewer.paths
+
+
+@pytest.mark.parametrize("path", ["/jobs/validate", "/pods/validate", "/pods/mutate"])
+def test_every_way_to_name_a_group_or_a_queue_is_sent(path: str) -> None:
+    for webhook in WEBHOOKS:
+        if webhook["clientConfig"]["service"]["path"] != path:
+            continue
+        ours = webhook["matchConditions"][0]["expression"]
+        names = Configuration().scheduler_names
+        assert all(f"'{name}'" in ours for name in names)
+        if webhook["rules"][0]["apiGroups"] != ["batch.volcano.sh"]:
+            for key in (GROUP_ANNOTATION, GROUP_LABEL, QUEUE, "schedulingGroup"):
+                assert key in ours
+
+
+def test_the_service_leads_to_the_port_and_has_the_name_of_the_certificate() -> None:
+    (service,) = documents("webhooks/service.yaml")
+    meta, (port,) = service["metadata"], service["spec"]["ports"]
+    assert port["targetPort"] == Configuration().webhook_listen.port
+    assert Configuration().webhook_names == (f"{meta['name']}.{meta['namespace']}.svc",)
+    for webhook in WEBHOOKS:
+        called = webhook["clientConfig"]["service"]
+        assert (called["name"], called["namespace"]) == (meta["name"], meta["namespace"])
+
+
+def test_one_secret_and_two_configurations_are_written_by_name() -> None:
+    rules = [rule for each in documents("webhooks/rbac.yaml") for rule in each.get("rules", ())]
+    named = {tuple(rule["resourceNames"]): set(rule["verbs"]) for rule in rules if rule.get("resourceNames")}
+    secret = Configuration().webhook_secret
+    assert named == {
+        (CONFIGURATION, f"{CONFIGURATION}-pods"): {"get", "patch"},
+        (secret.name,): {"get", "patch"},
+    }
+    (certificate,) = [each for each in documents("webhooks/rbac.yaml") if each["kind"] == "Role"]
+    assert certificate["metadata"]["namespace"] == secret.namespace
+    assert {each["metadata"]["name"] for file in FILES for each in documents(file)} == {
+        CONFIGURATION,
+        f"{CONFIGURATION}-pods",
+    }
+
+
+def test_policies_are_bound_and_refuse() -> None:
+    found = documents("validation-policy.yaml")
+    bound = {each["spec"]["policyName"]: each["spec"] for each in found if each["kind"].endswith("Binding")}
+    policies = {
+        each["metadata"]["name"]: each["spec"] for each in found if not each["kind"].endswith("Binding")
+    }
+    assert bound.keys() == policies.keys()
+    assert all(each["validationActions"] == ["Deny"] for each in bound.values())
+    assert all(each["failurePolicy"] == "Fail" for each in policies.values())
