@@ -12,7 +12,7 @@ from extender.webhooks.keeper import CONFIGURATION
 from tests.webhooks.desk import Desk
 
 MANIFESTS = Path(__file__).parents[1] / "manifests"
-FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml", "before-1.36/pod-webhook.yaml")
+FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml", "older-kubernetes/pod-webhook.yaml")
 OUR_KINDS = {"queues", "podgroups"}
 Json = dict[str, Any]
 

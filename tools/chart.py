@@ -28,6 +28,8 @@ WHEN = {
     "sidecar": 'eq .Values.install "sidecar"',
     "default-scheduler": 'eq .Values.install "default-scheduler"',
     "monitoring": ".Values.monitoring.enabled",
+    "webhooks": "",
+    "older-kubernetes": ".Values.podWebhook.enabled",
 }
 
 # What is put everywhere where it occurs.
@@ -72,7 +74,17 @@ OURS = (
     "object.spec.schedulerName in ['muster', 'volcano']",
     "object.spec.schedulerName in ['{{ join \"', '\" .Values.schedulerNames }}']",
 )
-POD = (NAMES, FLAGS, IMAGE, PULLING, ROOM)
+OURS_ANYWHERE = (
+    "in ['muster', 'volcano']",
+    "in ['{{ join \"', '\" .Values.schedulerNames }}']",
+)
+WEBHOOKS = (
+    "            - --webhook-certificates=self-signed\n",
+    "            - --webhook-certificates=self-signed\n"
+    "            - --webhook-name=muster-webhook.{{ .Release.Namespace }}.svc\n"
+    "            - --webhook-secret={{ .Release.Namespace }}/muster-webhook-certificate\n",
+)
+POD = (NAMES, WEBHOOKS, FLAGS, IMAGE, PULLING, ROOM)
 # Prometheus may look for labels of its own.
 LABELLED = (
     "    app.kubernetes.io/part-of: kube-muster\n",
@@ -90,6 +102,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "sidecar/admission-policy.yaml": (OURS,),
     "default-scheduler/admission-policy.yaml": (OURS,),
     "default-scheduler/daemonset.yaml": (*POD, REACHED),
+    "webhooks/validating.yaml": (OURS_ANYWHERE,),
+    "older-kubernetes/pod-webhook.yaml": (OURS_ANYWHERE,),
     "monitoring/alerts.yaml": (LABELLED,),
     "monitoring/service-monitor.yaml": (LABELLED,),
     "sidecar/deployment.yaml": (
