@@ -89,6 +89,16 @@ def test_what_to_do_stands_below_what_is_wrong(site: Installation, tmp_path: Pat
     ) in done.stdout
 
 
+def test_a_long_remedy_goes_on_below_itself(site: Installation, tmp_path: Path) -> None:
+    site.forbidden.add("leases")
+    kubeconfig = str(write_kubeconfig(tmp_path, site.url))
+    done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
+    assert (
+        "         -> Ask with the kubeconfig of somebody who may, usually an\n"
+        "            administrator of the cluster.\n"
+    ) in done.stdout
+
+
 def test_an_empty_cluster(tmp_path: Path) -> None:
     with Installation() as site:
         kubeconfig = str(write_kubeconfig(tmp_path, site.url))

@@ -16,22 +16,14 @@ from extender.cli.output import Json
 from extender.cli.remedies import REMEDIES
 from extender.domain.reasons import Reason
 from tests.cli.desk import Desk, ago, unschedulable
+from tests.pages.town import NUMBERS, settle
 
 ROOT = Path(__file__).parents[2]
-NUMBERS = "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members"
 
 
 @pytest.fixture
 def town(desk: Desk) -> Desk:
-    """sweep waits for room; fit of its queue and report of a queue above its share hold it."""
-    held: Json = {"allocated": {"cpu": "4", "pods": "2"}, "deserved": {"cpu": "6", "memory": "0"}}
-    desk.queue("research", {"weight": 2}, state="Open", **held, share=0.667, pending=1, running=1)
-    above: Json = {"allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}
-    desk.queue("reports", {"capability": {"cpu": "8"}}, state="Open", **above, share=1.5, running=1)
-    desk.gang("fit", 2, node="n0", phase="Running", reason="Running", queue="research")
-    desk.gang("sweep", 4, message=NUMBERS, queue="research", days=10)
-    desk.group("report", "Running", "Running", queue="reports", namespace="other", min_member=3)
-    return desk
+    return settle(desk)
 
 
 def verdict(answer: str) -> str:
@@ -563,20 +555,3 @@ def test_remedies_are_those_of_the_page() -> None:
     documented = {row[0].strip(" `"): row[3].strip() for row in rows if row[0].startswith(" `")}
     assert documented == {str(reason): remedy for reason, remedy in REMEDIES.items()}
     assert set(REMEDIES) == set(Reason)
-
-
-# ---- the page
-
-
-def examples() -> list[str]:
-    """The blocks of docs/cli.md: commands, each with what it is said to print."""
-    page = (ROOT / "docs/cli.md").read_text()
-    return re.findall(r"^```console\n(\$ muster .*?)^```$", page, re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.parametrize("block", examples(), ids=lambda block: block.partition("\n")[0])
-def test_the_page_shows_what_is_printed(town: Desk, block: str) -> None:
-    town.store.keeps_queues = True
-    for each in re.split(r"^\$ muster ", block, flags=re.MULTILINE)[1:]:
-        command, _, printed = each.partition("\n")
-        assert town.says(*command.split()) == printed

@@ -82,18 +82,6 @@ def test_what_makes_no_sense_is_told(arguments: list[str], told: str) -> None:
 # ---- docs/simulate.md
 
 
-@pytest.mark.parametrize("line", re.findall(r"^muster (simulate .*)$", PAGE, re.MULTILINE))
-def test_what_the_page_says_can_be_typed(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a hundredth of the pods."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(EXAMPLES)
-    (tmp_path / "queues.yaml").symlink_to(EXAMPLES / "first-gang.yaml")
-    (tmp_path / "monday.csv").symlink_to(EXAMPLES / "trace.csv")
-    result = CliRunner().invoke(main, line.replace("100000", "1000").split())
-    assert result.exit_code == 0, result.output
-    assert (tmp_path / "chart.svg").exists() == ("--gantt" in line)
-
-
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     (shown,) = re.findall(r"^```text\n(.*?)```$", PAGE, re.MULTILINE | re.DOTALL)
     drawn = tmp_path / "chart.svg"

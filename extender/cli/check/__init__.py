@@ -42,5 +42,6 @@ def _line(subject: str, state: str, said: str, todo: str) -> str:
     """`ok       clocks: ...`, and below it what to do."""
     colour = {"ok": "green", "wrong": "red"}.get(state, "yellow")
     first = folded(f"{subject}: {said}", _INDENT).removeprefix(_INDENT)
-    lines = [click.style(f"{state:<{len(_INDENT)}}", fg=colour) + first]
-    return "\n".join([*lines, *([folded(todo, f"{_INDENT}-> ", hanging="   ")] if todo else [])])
+    line = click.style(f"{state:<{len(_INDENT)}}", fg=colour) + first
+    remedy = folded(todo, f"{_INDENT}   ").lstrip()
+    return f"{line}\n{_INDENT}-> {remedy}" if todo else line

@@ -32,6 +32,7 @@ ADMIN = User("admin", ("system:masters",))
 SCHEDULER = User("system:kube-scheduler")
 CONTROLLER_MANAGER = User("system:kube-controller-manager", ("system:masters",))
 NOBODY = User("nobody")
+SUBMITTER = User("submitter")
 
 
 def write_tokens(path: Path, users: list[User]) -> None:

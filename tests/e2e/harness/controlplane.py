@@ -14,6 +14,7 @@ from tests.e2e.harness.access import (
     CONTROLLER_MANAGER,
     NOBODY,
     SCHEDULER,
+    SUBMITTER,
     User,
     write_kubeconfig,
     write_tokens,
@@ -23,7 +24,7 @@ from tests.e2e.harness.process import Process, free_ports
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
-USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NOBODY)
+USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NOBODY, SUBMITTER)
 CONTROLLERS = (
     "job-controller",
     "garbage-collector-controller",

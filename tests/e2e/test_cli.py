@@ -1,0 +1,213 @@
+"""The command line on a real API server: with a submitter's rights, and with an administrator's."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import manifests
+from tests.e2e.harness.access import ADMIN, SUBMITTER, User
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import QUEUES, Resource
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Json, Stage
+from tests.e2e.harness.waiting import wait_for
+
+PROGRAM = Path(sys.executable).with_name("muster")
+AGGREGATION = ("clusterrole-aggregation-controller",)
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLE_BINDINGS = Resource(RBAC, "rolebindings")
+CLUSTER_ROLES = Resource(RBAC, "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(RBAC, "clusterrolebindings", namespaced=False)
+Q = "queue.scheduling.volcano.sh"
+
+
+class Shell:
+    """Somebody at a terminal of their own."""
+
+    def __init__(self, stage: Stage, user: User) -> None:
+        self._kubeconfig = str(stage.cluster.kubeconfig(user))
+        self._namespace = stage.namespace
+
+    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "KUBECONFIG": self._kubeconfig}
+        where = () if "-n" in arguments else ("-n", self._namespace)
+        command = [str(PROGRAM), *arguments, *where]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def says(self, *arguments: str) -> str:
+        done = self(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refuses(self, *arguments: str, status: int = 1) -> str:
+        done = self(*arguments)
+        assert (done.returncode, done.stdout) == (status, "")
+        return done.stderr
+
+
+@pytest.fixture
+def admin(stage: Stage) -> Shell:
+    return Shell(stage, ADMIN)
+
+
+@pytest.fixture
+def submitter(stage: Stage) -> Iterator[Shell]:
+    """Who has the role edit in the namespace of the test, and nothing else."""
+    aggregating = stage.cluster.start_controller_manager(AGGREGATION)
+    wait_for(lambda: _aggregated(stage), what="edit has what the manifests add to it")
+    stage.api.create(ROLE_BINDINGS, _binding("RoleBinding", "edit", stage.namespace))
+    shell = Shell(stage, SUBMITTER)
+    wait_for(lambda: shell("pg", "list").returncode == 0, what="the role is in force")
+    yield shell
+    aggregating.stop()
+
+
+def _aggregated(stage: Stage) -> bool:
+    rules = stage.api.get(CLUSTER_ROLES, "edit").get("rules") or []
+    return any("podgroups" in rule["resources"] for rule in rules)
+
+
+def _binding(kind: str, role: str, namespace: str = "") -> Json:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "submitter"} | ({"namespace": namespace} if namespace else {}),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": SUBMITTER.name}],
+    }
+
+
+# ---- the submitter
+
+
+def test_a_submitter_is_told_why(stage: Stage, scheduler: KubeScheduler, submitter: Shell) -> None:
+    stage.nodes(1, cpu="4")
+    stage.queue("q")
+    stage.wait_phase(stage.gang("fit", 3, queue="q", gated=True))
+    stage.gang("sweep", 2, queue="q", gated=True)
+    stage.wait_reason("sweep", "NoRoom")
+    told = submitter.says("why", "podgroup/sweep")
+    assert "Waiting" in told
+    assert "NoRoom" in told
+    assert "Shares and limits of queues are not shown" in told
+    assert f"podgroup/{stage.namespace}/fit runs, 3 pods on nodes: cpu 3" in told
+    assert "The pod waits with its whole group." in submitter.says("why", "sweep-0")
+    rows = submitter.says("podgroup", "get", "sweep", "fit").splitlines()[1:]
+    assert [row.split()[:5] for row in rows] == [
+        ["sweep", "q", "Pending", "2", "NoRoom"],
+        ["fit", "q", "Running", "3", "-"],
+    ]
+    assert "sweep-0" in submitter.says("podgroup", "describe", "sweep")
+
+
+def test_queues_take_a_binding_for_the_cluster(stage: Stage, submitter: Shell) -> None:
+    stage.queue("q")
+    told = submitter.refuses("queue", "list")
+    assert "It takes a ClusterRoleBinding to the role kube-muster-view" in told
+    stage.api.create(CLUSTER_ROLE_BINDINGS, _binding("ClusterRoleBinding", "kube-muster-view"))
+    stage.started.callback(stage.api.delete, CLUSTER_ROLE_BINDINGS, "submitter")
+    wait_for(lambda: submitter("queue", "list").returncode == 0, what="the binding is in force")
+    assert submitter.says("queue", "list", "-o", "name") == f"{Q}/q\n"
+    assert submitter.says("queue", "get", "q").splitlines()[1].startswith("q ")
+    assert submitter.says("why", "queue/q").startswith("queue/q\n\nOpen\n")
+    assert submitter.refuses("queue", "create", "mine").startswith("Error: not allowed: queues.scheduling")
+
+
+# ---- the administrator
+
+
+def test_a_queue_is_made_changed_and_shown(stage: Stage, admin: Shell) -> None:
+    flags = ("--weight", "3", "--capability", "cpu=8,memory=16Gi", "--dequeue-strategy", "fifo")
+    for dry in ("client", "server"):
+        assert admin.says("queue", "create", "a", *flags, f"--dry-run={dry}").startswith(f"{Q}/a created (")
+    assert stage.api.items(QUEUES) == []
+    assert admin.says("queue", "create", "a", *flags) == f"{Q}/a created\n"
+    assert admin.says("queue", "update", "--name", "a", "--capability", "memory-") == f"{Q}/a updated\n"
+    spec = stage.api.get(QUEUES, "a")["spec"]
+    assert (spec["weight"], spec["capability"], spec["dequeueStrategy"]) == (3, {"cpu": "8"}, "fifo")
+    assert json.loads(admin.says("queue", "get", "a", "-o", "json"))["spec"] == spec
+    assert re.search(r"^Capability: +cpu 8$", admin.says("queue", "describe", "a"), re.MULTILINE)
+
+
+def test_what_the_schema_refuses_is_told_in_its_words(stage: Stage, admin: Shell) -> None:
+    told = admin.refuses("queue", "create", "a", "--capability", "cpu=4", "--deserved", "cpu=8")
+    assert told.startswith("Error: the API server refuses: ")
+    assert "must not be above its capability" in told
+    assert "lower deserved or raise capability" in told
+    admin.says("queue", "create", "b")
+    assert admin.refuses("queue", "create", "b").endswith('"b" already exists\n')
+    assert "there are: b" in admin.refuses("queue", "update", "bb", "--weight", "2")
+
+
+def test_only_what_is_closed_is_deleted(stage: Stage, muster: Muster, admin: Shell) -> None:
+    stage.queue("a")
+    told = admin.refuses("queue", "delete", "a")
+    assert "only a Closed queue can be deleted" in told
+    admin.says("queue", "close", "a")
+    assert stage.api.get(QUEUES, "a")["spec"]["state"] == "Closed"
+    assert admin.says("queue", "open", "a", "--wait", "--timeout", "60s") == f"{Q}/a opened\n"
+    admin.says("queue", "close", "a", "--wait", "--timeout", "60s")
+    assert admin.says("queue", "delete", "a") == f"{Q}/a deleted\n"
+    assert stage.api.find(QUEUES, "a") is None
+
+
+def test_a_cascade_empties_a_queue(stage: Stage, muster: Muster, admin: Shell) -> None:
+    stage.queue("a")
+    stage.group("g0", 1, queue="a")
+    stage.group("g1", 1, queue="a")
+    stage.wait_reason("g1", "NotEnoughMembers")
+    assert "2 groups" in admin.refuses("queue", "delete", "a")
+    told = admin.says("queue", "delete", "a", "--cascade", "--timeout", "60s")
+    assert told.endswith(f"{Q}/a deleted\n")
+    assert f"podgroup.scheduling.volcano.sh/g0 deleted (namespace {stage.namespace})" in told
+    assert stage.api.find(QUEUES, "a") is None
+
+
+# ---- check
+
+
+def test_check_finds_what_is_there_and_what_is_not(stage: Stage, admin: Shell) -> None:
+    """Nobody runs pods here, so what needs them is wrong; what the API server holds is ok."""
+    with stage.policy("sidecar/admission-policy.yaml"):
+        done = admin("check", "-o", "json", "-n", "kube-muster")
+    assert done.returncode == 1, done.stderr
+    states = {each["subject"]: each["state"] for each in json.loads(done.stdout)}
+    assert states["Kubernetes"] == states["clocks"] == states["rights"] == states["Volcano"] == "ok"
+    assert states["queues.scheduling.volcano.sh"] == states["podgroups.scheduling.volcano.sh"] == "ok"
+    assert states["workload"] == "wrong"
+
+
+def test_check_finds_a_right_that_is_missing(stage: Stage, admin: Shell) -> None:
+    (role,) = [
+        each
+        for each in manifests.documents("rbac.yaml")
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "kube-muster")
+    ]
+    fewer = [rule for rule in role["rules"] if "pods/binding" not in rule["resources"]]
+    try:
+        stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": fewer})
+        wait_for(lambda: "create pods/binding" in _rights(admin), what="the missing right is told")
+    finally:
+        stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": role["rules"]})
+    wait_for(lambda: "has all" in _rights(admin), what="the right is there again")
+
+
+def _rights(admin: Shell) -> str:
+    found = json.loads(admin("check", "-o", "json", "-n", "kube-muster").stdout)
+    return "".join(each["said"] for each in found if each["subject"] == "rights")
+
+
+def test_who_is_no_administrator_is_told(stage: Stage, submitter: Shell) -> None:
+    done = submitter("check", "-o", "json", "-n", "kube-muster")
+    assert done.returncode == 1
+    said = {each["subject"]: each["said"] for each in json.loads(done.stdout)}
+    assert said["kinds"].startswith("could not be looked at: not allowed: ")
+    assert said["rights"].startswith("could not be looked at: not allowed: ")

@@ -1,0 +1,73 @@
+"""What README and docs/ tell people to type with kubectl, typed on a real control plane, page by page."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import KUBERNETES
+from tests.e2e.harness import manifests
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
+from tests.pages.register import Way, way_of
+
+TYPED = [page for page in PAGES if any(way_of(each) is Way.CLUSTER for each in commands(page))]
+FOLDERS = ("manifests", "install", "scheduler-config", "examples")
+STAND_INS = {" rollout status ": " rollout status --watch=false "}  # nobody starts pods here
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[ControlPlane]:
+    """One that pages may take things out of."""
+    with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as started:
+        started.start_controller_manager()
+        yield started
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where people stand: in the repository, and beside it, whichever a page means."""
+    for place in (tmp_path, tmp_path / "kube-muster"):
+        for name in FOLDERS:
+            if (ROOT / name).exists():
+                shutil.copytree(ROOT / name, place / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", TYPED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_the_page_says_can_be_typed(page: Path, own: ControlPlane, folder: Path) -> None:
+    """From the top to the end, on a cluster with the CRDs and the objects of the first example."""
+    manifests.apply(own.admin, "crds/*.yaml")
+    _type(own, folder, Command("the example", "kubectl apply -f examples/first-gang.yaml"))
+    for step in steps(page):
+        if isinstance(step, File):
+            (folder / step.path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / step.path).write_text(step.text)
+        elif way_of(step) is Way.CLUSTER:
+            _type(own, folder, step)
+
+
+def _type(cluster: ControlPlane, folder: Path, command: Command) -> None:
+    text = command.text
+    for typed, stand_in in STAND_INS.items():
+        text = text.replace(typed, stand_in)
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(cluster.kubeconfig(ADMIN)),
+        "PATH": f"{cluster.binaries}:{os.environ['PATH']}",
+        "HOME": str(folder),  # kubectl keeps what it learnt of a cluster there
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"

@@ -1,0 +1,76 @@
+"""The commands that README and docs/ tell people to type: what stands in their shell fences.
+
+`sh` fences hold commands, one after the other. `console` fences hold commands after `$ `, each with what it
+prints; a line `…` stands for what is left out. A `yaml` fence that begins with a comment of a path shows that
+file.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+class Command(NamedTuple):
+    """`printed`: what the page says that it prints; None where it says nothing."""
+
+    page: str
+    text: str
+    printed: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text.splitlines()[0]}"
+
+
+class File(NamedTuple):
+    path: str
+    text: str
+
+
+def commands(page: Path) -> Iterator[Command]:
+    return (each for each in steps(page) if isinstance(each, Command))
+
+
+def steps(page: Path) -> Iterator[Command | File]:
+    """What a page has its reader type and write, from its top to its end."""
+    name = str(page.relative_to(ROOT))
+    for language, text in _fences(page):
+        if language == "yaml" and (path := re.match(r"# ([\w./-]+\.ya?ml)\n", text)):
+            yield File(path[1], text)
+        elif language == "sh":
+            yield from (Command(name, each) for each in _whole(text))
+        elif language == "console":
+            for each in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                typed, _, printed = each.partition("\n")
+                yield Command(name, typed, printed)
+
+
+def _fences(page: Path) -> Iterator[tuple[str, str]]:
+    found = re.findall(r"^( *)```(\w+)\n(.*?)^\1```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    for indent, language, text in found:
+        yield language, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
+
+
+def _whole(text: str) -> Iterator[str]:
+    """Lines, those of one command together; comments are none."""
+    begun: list[str] = []
+    for line in text.splitlines():
+        if begun or (line.strip() and not line.startswith("#")):
+            begun.append(line)
+        if begun and _complete(begun):
+            yield "\n".join(begun)
+            begun = []
+    assert not begun, f"a command that does not end: {begun}"
+
+
+def _complete(lines: list[str]) -> bool:
+    if lines[-1].endswith("\\"):
+        return False
+    checked = subprocess.run(
+        ["bash", "-n"], input="\n".join(lines), text=True, capture_output=True, check=False
+    )
+    return checked.returncode == 0

@@ -1,0 +1,47 @@
+"""How each command of the pages is run by a test. The first entry that matches a command holds.
+
+A command that matches nothing fails tests/pages/test_commands.py: add an entry here, or write the command so
+that one matches. An entry that no command needs any more fails, too.
+"""
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from tests.pages.fences import Command
+
+
+class Way(StrEnum):
+    ALONE = "in an empty folder that has the examples"
+    TOWN = "against the embedded API server, with the queues and groups of tests/pages/town.py"
+    SITE = "against the installation of tests/cli/installation.py"
+    CLUSTER = "against a real control plane: tests/e2e/test_pages.py"
+    ELSEWHERE = "not by these tests"
+
+
+class Entry(NamedTuple):
+    """`why`: of those that are run elsewhere, what they need or which test has them."""
+
+    pattern: str
+    way: Way
+    why: str = ""
+
+
+REGISTER = (
+    Entry(r"(kubectl )?muster (why|queue|q|podgroup|pg) .*", Way.TOWN),
+    Entry(r"muster simulate .*", Way.ALONE),
+    Entry(r"source <\(muster completion bash\)", Way.ALONE),
+    Entry(r"kubectl .*port-forward .*", Way.ELSEWHERE, "needs a kubelet"),
+    Entry(r"curl -s 127\.0\.0\.1:8283/debug/\S*", Way.ELSEWHERE, "tests/web/test_debug.py asks each page"),
+    Entry(r"docker (build|push) .*", Way.ELSEWHERE, "needs a builder and a registry"),
+    Entry(r"kubectl .*", Way.CLUSTER),
+)
+
+
+def entry_of(command: Command) -> Entry | None:
+    return next((each for each in REGISTER if re.fullmatch(each.pattern, command.text, re.DOTALL)), None)
+
+
+def way_of(command: Command) -> Way | None:
+    entry = entry_of(command)
+    return entry.way if entry else None

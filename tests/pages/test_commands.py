@@ -1,0 +1,80 @@
+"""Every command of README and docs/ is run by a test, and prints what its page says."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.desk import Desk
+from tests.pages.fences import PAGES, ROOT, Command, commands
+from tests.pages.register import REGISTER, Entry, Way, entry_of, way_of
+from tests.pages.town import settle
+
+ALL = [command for page in PAGES for command in commands(page)]
+IN_TOWN = [page for page in PAGES if any(way_of(each) is Way.TOWN for each in commands(page))]
+
+
+@pytest.mark.parametrize("command", ALL, ids=str)
+def test_each_command_is_run_in_some_way(command: Command) -> None:
+    entry = entry_of(command)
+    assert entry, f"{command.text!r} is run by no test: tests/pages/register.py says how to change that"
+    assert entry.way is not Way.ELSEWHERE or entry.why
+
+
+@pytest.mark.parametrize("entry", REGISTER, ids=lambda entry: entry.pattern)
+def test_no_entry_is_left_over(entry: Entry) -> None:
+    assert entry in [entry_of(each) for each in ALL]
+
+
+@pytest.mark.parametrize("command", [each for each in ALL if way_of(each) is Way.ALONE], ids=str)
+def test_it_runs_alone(command: Command, tmp_path: Path) -> None:
+    """With a hundredth of the pods of a large one."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "queues.yaml").symlink_to(ROOT / "examples" / "first-gang.yaml")
+    (tmp_path / "monday.csv").symlink_to(ROOT / "examples" / "trace.csv")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    text = command.text.replace("100000", "1000")
+    done = subprocess.run(
+        ["bash", "-euc", text],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for drawn in re.findall(r"--gantt (\S+)", text):
+        assert (tmp_path / drawn).exists()
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    desk.server.start()
+    settle(desk)
+    desk.store.keeps_queues = True
+    yield desk
+    desk.server.stop()
+
+
+@pytest.mark.parametrize("page", IN_TOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_it_runs_in_the_town(page: Path, town: Desk) -> None:
+    """From the top of the page to its end."""
+    for command in commands(page):
+        if way_of(command) is Way.TOWN:
+            words = shlex.split(command.text.removeprefix("kubectl ").removeprefix("muster "))
+            result = town.muster(*words)
+            assert result.exit_code == 0, f"{command}: {result.output}"
+            assert command.printed in (None, result.stdout), str(command)
+
+
+@pytest.mark.parametrize(
+    "text", ["helm install muster chart", "muster destroy everything", "kubectlx get pods"]
+)
+def test_an_unknown_command_is_found(text: str) -> None:
+    assert entry_of(Command("docs/new.md", text)) is None
