@@ -20,6 +20,7 @@ Amounts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 _MOST_MASKS = 512  # more come from shapes that are long gone; those in use are soon worked out again
+_MOST_SHAPES = 4096
 FIRST_DIMENSIONS = (CPU, MEMORY, PODS)
 
 
@@ -40,6 +41,7 @@ class NodeTable:
         self.row = {node.name: row for row, node in enumerate(self.nodes) if node}
         self._masks: dict[object, tuple[NodeTest, Mask]] = {}
         self._domains: dict[str, npt.NDArray[np.int64]] = {}
+        self._most: dict[Shape, int] = {}
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
         """The table of `nodes`, which differ from this one's in `rows` only."""
@@ -62,6 +64,12 @@ class NodeTable:
             mask = np.fromiter((self._suits(shape.suits, row) for row in rows), np.bool_, len(self.nodes))
             known = self._masks[shape.suits.key] = (shape.suits, mask)
         return known[1]
+
+    def most(self) -> dict[Shape, int]:
+        """What was worked out so far of how many pods of each shape all nodes hold when empty."""
+        if len(self._most) > _MOST_SHAPES:
+            self._most.clear()
+        return self._most
 
     def domains(self, topology_key: str) -> npt.NDArray[np.int64]:
         """A number for each row's value of a label, -1 where the node lacks it."""

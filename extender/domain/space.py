@@ -30,6 +30,7 @@ class Space:
         room: Amounts,
         occupancy: Occupancy,
         refused: Mapping[Shape, frozenset[int]],
+        totals: dict[Shape, int] | None = None,
     ) -> None:
         self.nodes = nodes
         self.room = room
@@ -41,7 +42,8 @@ class Space:
         self._carried = {term: Counter(by_node) for term, by_node in occupancy.carried.items()}
         self._together: dict[Term, Counter[Shape]] = {}  # of the members being placed, by their affinity
         self._counts: dict[Shape, Rows] = {}
-        self._totals: dict[Shape, int] = {}
+        self._totals = {} if totals is None else totals  # good until somebody takes something
+        self._sums: dict[frozenset[object], dict[str, int]] = {}
         self._requests: dict[Shape, tuple[Rows, Amounts]] = {}
 
     @classmethod
@@ -61,7 +63,8 @@ class Space:
         """The room if nothing ran at all."""
         nowhere: dict[Term, dict[str, int]] = {term: {} for term in snapshot.occupancy.selected}
         nobody = Occupancy(selected=nowhere, carried=nowhere)
-        return cls(snapshot.dimensions, snapshot.nodes, snapshot.allocatable.copy(), nobody, {})
+        nodes = snapshot.nodes
+        return cls(snapshot.dimensions, nodes, snapshot.allocatable.copy(), nobody, {}, nodes.most())
 
     # ---- placing
 
@@ -166,9 +169,13 @@ class Space:
 
     def sum_for(self, shapes: Iterable[Shape]) -> dict[str, int]:
         """The room on all nodes that suit any of `shapes`."""
-        suitable = np.logical_or.reduce([self._suitable(shape) for shape in shapes])
-        rows = np.maximum(self.room[suitable], 0).sum(axis=0)
-        return {name: int(rows[column]) for name, column in self._columns.items()}
+        shapes = tuple(shapes)
+        alike = frozenset((shape.suits.key, shape if self.refuses(shape) else None) for shape in shapes)
+        if alike not in self._sums:
+            suitable = np.logical_or.reduce([self._suitable(shape) for shape in shapes])
+            rows = np.maximum(self.room[suitable], 0).sum(axis=0)
+            self._sums[alike] = {name: int(rows[column]) for name, column in self._columns.items()}
+        return self._sums[alike]
 
     def refuses(self, shape: Shape) -> bool:
         return bool(self._refused.get(shape))
@@ -232,8 +239,11 @@ class Space:
         if not shape.requests.keys() <= self._columns.keys():
             return np.zeros(len(self.room), dtype=np.int64)  # no node has ever offered such a resource
         columns, asked = self._request(shape)
-        fits = np.min(np.maximum(self.room[:, columns], 0) // asked, axis=1, initial=_UNBOUNDED)
-        return np.where(suitable, fits, 0)
+        left = self.room[:, columns]
+        able = np.flatnonzero(suitable & (left >= asked).all(axis=1))
+        fits = np.zeros(len(self.room), dtype=np.int64)
+        fits[able] = np.min(left[able] // asked, axis=1, initial=_UNBOUNDED)
+        return fits
 
     def _release(self, placed: Iterable[tuple[PodRecord, int]]) -> None:
         self._count_all(placed, -1)
@@ -295,8 +305,7 @@ class Space:
         self._forget_counts()
 
     def _forget_counts(self) -> None:
-        self._counts.clear()
-        self._totals.clear()
+        self._counts, self._totals, self._sums = {}, {}, {}
 
     def _request(self, shape: Shape) -> tuple[Rows, Amounts]:
         if shape not in self._requests:
