@@ -97,10 +97,12 @@ class ControlPlane:
         path = self.folder / f"{user.name.replace(':', '-')}-{port}.kubeconfig"
         return write_kubeconfig(path, user, self.access(user, server))
 
-    def process(self, name: str, arguments: Sequence[str], program: str | None = None) -> Process:
+    def process(
+        self, name: str, arguments: Sequence[str], program: str | None = None, host: str | None = None
+    ) -> Process:
         """One of the built programs, not yet started, with a log of its own."""
         command = [str(self.binaries / (program or name)), *arguments]
-        return Process(name, command, self.folder / f"{name}.log")
+        return Process(name, command, self.folder / f"{name}.log", host=host)
 
     def wait_ready(self) -> None:
         wait_for(self._ready, what="kube-apiserver ready")

@@ -30,6 +30,7 @@ class Muster:
         scheduler_names: Sequence[str] = (),
         leader_elect: str = "off",
         arguments: Sequence[str] = (),
+        host: str | None = None,
     ) -> None:
         verbs, health, debug = free_ports(3)
         self.address, self._health, self._debug = (f"127.0.0.1:{port}" for port in (verbs, health, debug))
@@ -37,7 +38,7 @@ class Muster:
         listen = ["--listen", self.address, "--health-listen", self._health, "--debug-listen", self._debug]
         options = ["--kubeconfig", str(kubeconfig), *listen, "--leader-elect", leader_elect, *names]
         command = [str(PROGRAM), "serve", *options, *arguments]
-        self.process = Process(f"muster-{verbs}", command, cluster.folder / f"muster-{verbs}.log")
+        self.process = Process(f"muster-{verbs}", command, cluster.folder / f"muster-{verbs}.log", host=host)
 
     def __enter__(self) -> "Muster":
         self.start()

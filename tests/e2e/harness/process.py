@@ -1,4 +1,7 @@
-"""One child process with a log file: start, stop, kill, restart, always by its own id."""
+"""One child process with a log file: start, stop, kill, restart, always by its own id.
+
+Its process id stays the same through every wrapper, since each of them replaces itself by the next.
+"""
 
 import os
 import random
@@ -20,11 +23,17 @@ class Process:
     """A program that keeps its arguments: a restart comes back on the same ports with the same data."""
 
     def __init__(
-        self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        host: str | None = None,
     ) -> None:
         self.name = name
         self.command = list(command)
         self.log = log
+        self._aside = _on_host(host) if host else ()
         self._env = {**os.environ, "NO_PROXY": "127.0.0.1,localhost", **(env or {})}
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -38,7 +47,7 @@ class Process:
         leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
-                [*leash, *self.command],
+                [*self._aside, *leash, *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -105,6 +114,11 @@ class Process:
         if self in STARTED:
             STARTED.remove(self)
         return code
+
+
+def _on_host(name: str) -> Sequence[str]:
+    """As if on a machine of this name: leadership is known by it. The program keeps the process id."""
+    return ("unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name)
 
 
 def free_ports(count: int) -> list[int]:

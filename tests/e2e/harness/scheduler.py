@@ -37,6 +37,7 @@ class KubeScheduler:
         user: User = SCHEDULER,
         server: str | None = None,
         leader_elect: bool = False,
+        host: str | None = None,
     ) -> None:
         (self.port,) = free_ports(1)
         self._url, self._authority = f"https://127.0.0.1:{self.port}", cluster.certificate
@@ -45,7 +46,7 @@ class KubeScheduler:
         path = cluster.folder / f"scheduler-{self.port}.yaml"
         path.write_text(json.dumps(adapted(written, kubeconfig, muster, leader_elect), indent=1))
         command = flags.scheduler(path, kubeconfig, self.port, cluster.certificate, cluster.key)
-        self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler")
+        self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler", host)
 
     def __enter__(self) -> "KubeScheduler":
         self.start()
@@ -55,9 +56,11 @@ class KubeScheduler:
         if self.process.alive():
             self.process.kill()
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
+        """Without waiting for one that stands by."""
         self.process.start()
-        self.wait_ready()
+        if wait:
+            self.wait_ready()
 
     def stop(self) -> int:
         return self.process.stop()

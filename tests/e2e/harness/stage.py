@@ -33,11 +33,13 @@ class Stage:
         self.observer = observer
         self.started = ExitStack()
 
-    def start_scheduler(self, config: str | Json = PLAIN, **options: Any) -> KubeScheduler:
+    def start_scheduler(
+        self, config: str | Json = PLAIN, *, wait: bool = True, **options: Any
+    ) -> KubeScheduler:
         """`start_scheduler("sidecar.yaml", muster=muster.address)`; without arguments the stock one alone."""
         scheduler = KubeScheduler(self.cluster, config, **options)
         self.started.push(scheduler)  # before its start: one that never becomes ready is ended, too
-        scheduler.start()
+        scheduler.start(wait=wait)
         return scheduler
 
     def start_muster(
@@ -54,9 +56,9 @@ class Stage:
         """`with stage.policy("sidecar/admission-policy.yaml"): ...`: pods are born with gates (and marks)."""
         return in_force(self.api, self.namespace, file)
 
-    def start_wire(self) -> TcpProxy:
-        """A wire to the API server that can be cut."""
-        return self.started.enter_context(TcpProxy(int(self.cluster.server.rpartition(":")[2])))
+    def start_wire(self, server: str | None = None) -> TcpProxy:
+        """A wire to the API server, or to a proxy in front of it, that can be cut."""
+        return self.started.enter_context(TcpProxy(int((server or self.cluster.server).rpartition(":")[2])))
 
     def start_fault_proxy(self) -> FaultProxy:
         cluster = self.cluster

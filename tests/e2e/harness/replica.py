@@ -1,0 +1,44 @@
+"""One of several replicas: Muster and a scheduler on a host of their own, on one wire to the API server."""
+
+from tests.e2e.harness.access import User
+from tests.e2e.harness.fault_proxy import Call
+from tests.e2e.harness.stage import Stage
+
+
+class Replica:
+    """The schedulers take turns by the Lease; the one without it stands by. `proxy` notes every request."""
+
+    def __init__(self, stage: Stage, user: User, host: str, *, standby: bool = False) -> None:
+        self.host = host
+        self.proxy = stage.start_fault_proxy()
+        self.wire = stage.start_wire(self.proxy.server)
+        server = self.wire.server
+        self.muster = stage.start_muster(user=user, server=server, leader_elect="follow", host=host)
+        self.scheduler = stage.start_scheduler(
+            "sidecar.yaml",
+            wait=not standby,
+            muster=self.muster.address,
+            user=user,
+            server=server,
+            leader_elect=True,
+            host=host,
+        )
+
+    def leads(self) -> bool:
+        return self.muster.metric("muster_leader") == 1
+
+    def kill(self) -> None:
+        """As when its machine fails."""
+        self.muster.kill()
+        self.scheduler.kill()
+
+    def writes(self) -> list[Call]:
+        """What Muster wrote, without the scheduler's Lease, events and conditions."""
+        return [call for call in self.proxy.writes() if not _is_the_schedulers(call)]
+
+
+def _is_the_schedulers(call: Call) -> bool:
+    """Muster is the binder, and writes no Lease; of pods' status it only ever writes the nominated node."""
+    if "/leases" in call.path or call.path.startswith("/apis/events.k8s.io/"):
+        return True
+    return "/pods/" in call.path and call.path.endswith("/status") and b"nominatedNodeName" not in call.body

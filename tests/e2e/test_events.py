@@ -1,0 +1,63 @@
+"""What `kubectl describe` shows: few events, on the objects that people look at."""
+
+from functools import partial
+from typing import Any
+
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import EVENTS, NODES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+
+
+def test_a_gang_that_waits_and_runs_is_told_of(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(2, cpu="2")
+    first = stage.gang("a", 4, gated=True)
+    stage.wait_phase(first, "Running")
+    second = stage.gang("b", 4, gated=True)
+    wait_for(lambda: _told(stage, "PodGroup", "b") == ["NoRoom"], what="the wait told")
+    wait_for(lambda: _told(stage, "Pod", "b-2") == ["NoRoom"], what="the wait told to members")
+    assert _told(stage, "Pod", "b-3") == []
+    stage.finish(first)
+    stage.wait_phase(second, "Running")
+    wait_for(lambda: _told(stage, "PodGroup", "b") == ["NoRoom", "Running"], what="the start told")
+    assert _told(stage, "PodGroup", "a") == ["Running"]
+    assert [_told(stage, "Pod", name) for name in first] == [[]] * 4
+    (event,) = _events(stage, "PodGroup", "a")
+    assert event["involvedObject"]["uid"] == stage.pod_group("a")["metadata"]["uid"]
+    assert (event["type"], event["count"]) == ("Normal", 1)
+
+
+def test_a_wait_that_is_told_again_is_the_same_event(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    (node,) = stage.nodes(1, cpu="2")
+    stage.wait_phase(stage.pods("first", 1, group=None, cpu="2", gated=True), "Running")
+    stage.gang("b", 1, cpu="2", gated=True)
+    for cpu, told in (("2", {"NoRoom": 1}), ("1", {"NoRoom": 1, "NeverFits": 1}), ("2", {"NoRoom": 2})):
+        stage.api.patch(NODES, node, {"status": {"allocatable": {"cpu": cpu}}}, sub="status")
+        wait_for(partial(_counted, stage, "b", told), what=f"{told} told")
+    assert _counts(stage, "b") == {"NoRoom": 2, "NeverFits": 1}
+
+
+def _events(stage: Stage, kind: str, name: str) -> list[Json]:
+    """Muster's events about an object."""
+    about = f"involvedObject.kind={kind},involvedObject.name={name},source=kube-muster"
+    return list(stage.api.items(EVENTS, stage.namespace, fieldSelector=about))
+
+
+def _told(stage: Stage, kind: str, name: str) -> list[str]:
+    """The reasons; they come within the same second, so their order says nothing."""
+    return sorted(event["reason"] for event in _events(stage, kind, name))
+
+
+def _counts(stage: Stage, group: str) -> dict[str, int]:
+    return {event["reason"]: event["count"] for event in _events(stage, "PodGroup", group)}
+
+
+def _counted(stage: Stage, group: str, told: dict[str, int]) -> bool:
+    return told.items() <= _counts(stage, group).items()

@@ -1,0 +1,162 @@
+"""Nodes drained, cordoned and lost under running gangs: who stood whole is never undone, only completed."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import NODES, PODS
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.standstill import Standstill
+from tests.e2e.harness.waiting import wait_for
+
+UNREACHABLE = [
+    {"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in ("NoSchedule", "NoExecute")
+]
+
+
+@pytest.fixture
+def muster(far_muster: Muster) -> Muster:
+    return far_muster
+
+
+def test_a_drained_member_is_replaced_elsewhere(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(4, cpu="2")
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    nodes = _running(stage, gang)
+    _drain(stage, nodes["a-0"], "a-0")
+    replaced = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
+    after = _running(stage, [*replaced, "a-1", "a-2"])
+    assert after["a-3"] not in nodes.values()
+    assert {name: after[name] for name in ("a-1", "a-2")} == {name: nodes[name] for name in ("a-1", "a-2")}
+
+
+def test_a_replacement_has_the_first_claim_on_room(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """Others have waited for longer, and are smaller."""
+    stage.nodes(3, cpu="2")
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    nodes = _running(stage, gang)
+    others = stage.gang("b", 1, cpu="1", gated=True)
+    stage.wait_reason("b", "NoRoom")
+    _drain(stage, nodes["a-0"], "a-0")
+    stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
+    muster.wait_decision(stage.namespace, "a", verdict="Running", reason="NoRoom")
+    assert stage.bound(others) == {}
+    _cordon(stage, nodes["a-0"], on=False)
+    assert _running(stage, ["a-3", "a-1", "a-2"])["a-3"] == nodes["a-0"]
+    assert stage.bound(others) == {}
+
+
+def test_all_nodes_of_a_gang_are_drained_one_after_the_other(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(4, cpu="2")
+    members = stage.gang("a", 3, cpu="2", gated=True)
+    for number, (member, node) in enumerate(sorted(_running(stage, members).items())):
+        _drain(stage, node, member)
+        members = [each for each in members if each != member]
+        members += stage.pods("a", 1, first=3 + number, group="a", cpu="2", gated=True)
+        _running(stage, members)
+        _cordon(stage, node, on=False)
+    assert members == ["a-3", "a-4", "a-5"]
+
+
+def test_surplus_members_come_back_one_by_one(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Two are needed and two more run; with half of the nodes gone, the group still stands."""
+    stage.nodes(4, cpu="2")
+    gang = stage.gang("a", 4, min_member=2, cpu="2", gated=True)
+    nodes = _running(stage, gang)
+    for member in ("a-0", "a-1"):
+        _lose(stage, nodes[member], member)
+    later = stage.pods("a", 2, first=4, group="a", cpu="2", gated=True)
+    stage.wait_reason("a", "NoRoom")
+    assert stage.bound(later) == {}
+    for number in (1, 2):
+        stage.nodes(1, prefix=f"new{number}-", cpu="2")
+        wait_for(partial(_count, stage, later, number), what=f"{number} of them back")
+    _running(stage, ["a-2", "a-3", *later])
+
+
+def test_a_lost_node_takes_its_member_and_no_other(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Not reachable first, then gone, its pods with it; a spare node is there."""
+    stage.nodes(4, cpu="2")
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    nodes = _running(stage, gang)
+    stage.api.patch(NODES, nodes["a-0"], {"spec": {"taints": UNREACHABLE}})
+    assert stage.phases(gang) == {"Running"}
+    _lose(stage, nodes["a-0"], "a-0")
+    stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
+    after = _running(stage, ["a-1", "a-2", "a-3"])
+    assert after["a-3"] not in nodes.values()
+
+
+@pytest.mark.parametrize(
+    "spec", [{"unschedulable": True}, {"taints": UNREACHABLE}], ids=["cordoned", "unreachable"]
+)
+def test_nothing_is_planned_onto_a_node_that_takes_nobody(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, spec: dict[str, Any]
+) -> None:
+    *_, away = stage.nodes(3, cpu="2")
+    stage.api.patch(NODES, away, {"spec": spec})
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    stage.wait_reason("a", "NoRoom", "NeverFits")
+    assert stage.bound(gang) == {}
+    stage.api.patch(NODES, away, {"spec": dict.fromkeys(spec)})
+    _running(stage, gang)
+
+
+@pytest.mark.parametrize("whose", ["a-0", "a-2"], ids=["of-a-held-member", "of-a-member-on-its-way"])
+def test_a_start_whose_node_goes_is_planned_anew(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy, whose: str
+) -> None:
+    stage.nodes(4, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    nodes = _planned(stage, muster)
+    stage.api.delete(NODES, nodes[whose])
+    gang.let_go()
+    after = _running(stage, gang.pods)
+    assert after[whose] != nodes[whose]
+    assert {name: node for name, node in after.items() if name != whose} == {
+        name: node for name, node in nodes.items() if name != whose
+    }
+
+
+def _running(stage: Stage, pods: list[str]) -> dict[str, str]:
+    """Where these pods run, once all of them do."""
+    stage.wait_phase(pods, "Running")
+    return stage.bound(pods)
+
+
+def _count(stage: Stage, pods: list[str], number: int) -> bool:
+    return len(stage.bound(pods)) == number
+
+
+def _planned(stage: Stage, muster: Muster) -> dict[str, str]:
+    """The nodes that are claimed for the members of gang a."""
+    page = muster.debug(f"/debug/podgroups/{stage.namespace}/a")
+    return {each["pod"].rpartition("/")[2]: each["claim"]["node"] for each in page["members"]}
+
+
+def _cordon(stage: Stage, node: str, *, on: bool = True) -> None:
+    stage.api.patch(NODES, node, {"spec": {"unschedulable": on or None}})
+
+
+def _drain(stage: Stage, node: str, *pods: str) -> None:
+    """As kubectl does: cordoned first, then everybody is evicted."""
+    _cordon(stage, node)
+    for name in pods:
+        metadata = {"name": name, "namespace": stage.namespace}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        stage.api.request("POST", PODS.path(stage.namespace, name, "eviction"), body)
+    stage.wait_phase(pods, "Gone")
+
+
+def _lose(stage: Stage, node: str, *pods: str) -> None:
+    """As the node controllers do when a machine is gone for good."""
+    stage.api.delete(NODES, node)
+    for name in pods:
+        stage.api.delete(PODS, name, stage.namespace, grace=0)
+    stage.wait_phase(pods, "Gone")
