@@ -310,6 +310,7 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
     assert granted == {(resource, verb) for resource in read for verb in ("get", "list", "watch")} | {
         ("pods", "patch"),
         ("pods/status", "patch"),
+        ("leases", "get"),
         ("events", "create"),
         ("events", "patch"),
         ("pods/binding", "create"),

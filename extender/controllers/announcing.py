@@ -86,6 +86,8 @@ class Announcer:
                 self._tell(key, lasting)
 
     def _tell(self, key: GroupKey, told: News) -> None:
+        if self._ledger.may_be_left(key):
+            return
         if not told.warning and not told.for_members and self._ledger.waits_for_nobody(key):
             return
         group = self._ledger.group_record(key)

@@ -78,7 +78,7 @@ class Reporter(Actor):
 
     def _report(self, key: GroupKey, decision: GroupDecision) -> None:
         group = self._groups.get(key)
-        if group is None:
+        if group is None or self._ledger.may_be_left(key):
             return
         written = reported(group)
         wanted = self._wanted(key, decision, written)

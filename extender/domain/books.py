@@ -32,6 +32,7 @@ class Books:
     ) -> None:
         self.limits = limits or Limits()
         self._ownership = ownership
+        self._left: frozenset[str] = frozenset()  # schedulers whose pods are left to somebody else for now
         self._clock = clock
         self._lock = lock or nullcontext()
         self._on_change = on_change
@@ -48,7 +49,13 @@ class Books:
 
     def owns(self, pod: Pod) -> bool:
         """Whether a pod is ours."""
+        if self.leaves(pod.spec.scheduler_name):
+            return False
         return self._ownership.owns(pod, self._registry.namespace_queues.get(pod.metadata.namespace, ""))
+
+    def leaves(self, scheduler: str) -> bool:
+        """Whether pods of this scheduler's are left to somebody else, although they would be ours."""
+        return scheduler in self._left
 
     def pod(self, uid: Uid) -> PodRecord | None:
         return self._pods.get(uid)

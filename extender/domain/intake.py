@@ -1,5 +1,7 @@
 """The part of the ledger that watches feed: nodes, pods, groups, queues and what they refer to."""
 
+from msgspec.structs import replace
+
 from extender.api import keys
 from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue
 from extender.domain.books import FEW_SHAPES, Books
@@ -37,21 +39,7 @@ class Intake(Books):
     def set_pod(self, pod: Pod) -> None:
         """Raises BadQuantity."""
         with self._lock:
-            record = pod_record(pod, self._shapes, self.owns(pod))
-            before = self._pods.get(record.uid)
-            if record == before:
-                return
-            if before is not None and before.group and before.group != record.group:
-                self._leave_group(before)
-            self._pods[record.uid] = record
-            self._forget_old_shapes()
-            if record.group:
-                self._claims.watch_terms(record)
-            self._claim_for(record)
-            if record.group:
-                self._join_group(record, before)
-            if record.group or self._moved(before, record):
-                self._changed()
+            self._set(pod_record(pod, self._shapes, self.owns(pod)))
 
     def adopt_pod(self, pod: Pod) -> None:
         """A pod shown by somebody before the watch does; what the watch showed stays. Raises BadQuantity."""
@@ -70,6 +58,16 @@ class Intake(Books):
                 self._leave_group(record)
             if record.group or record.node:
                 self._changed()
+
+    def leave(self, schedulers: frozenset[str]) -> None:
+        """From now on pods of these schedulers are somebody else's, and those of all others ours again."""
+        with self._lock:
+            changed, self._left = self._left ^ schedulers, schedulers
+            for pod in [each for each in self._pods.values() if each.scheduler in changed]:
+                if self.leaves(pod.scheduler):
+                    self._part_with(pod)
+                else:
+                    self._set(replace(pod, group=pod.own_group))
 
     def set_group(self, group: PodGroup) -> None:
         with self._lock:
@@ -112,6 +110,27 @@ class Intake(Books):
             self._changed()
 
     # ---- inside
+
+    def _set(self, record: PodRecord) -> None:
+        before = self._pods.get(record.uid)
+        if record == before:
+            return
+        if before is not None and before.group and before.group != record.group:
+            self._leave_group(before)
+        self._pods[record.uid] = record
+        self._forget_old_shapes()
+        if record.group:
+            self._claims.watch_terms(record)
+        self._claim_for(record)
+        if record.group:
+            self._join_group(record, before)
+        if record.group or self._moved(before, record):
+            self._changed()
+
+    def _part_with(self, pod: PodRecord) -> None:
+        """What it holds on a node it goes on to hold, as anybody's pod; a plan for it is void."""
+        self.drop_pod(pod.uid)
+        self._set(replace(pod, group=GroupKey("")))
 
     def _claim_for(self, pod: PodRecord) -> None:
         """A pod on a node holds room there, a finished one none; a waiting one keeps its claim."""

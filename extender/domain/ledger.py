@@ -71,6 +71,17 @@ class Ledger(Intake, Calls, Publishing):
         group = self._registry.groups.get(key)
         return group is not None and group.stood_whole
 
+    def left_gated(self) -> list[PodRecord]:
+        """Pods that are left to somebody else, who cannot have them while our gate is on."""
+        with self._lock:
+            pods = self._pods.values() if self._left else ()
+            return [pod for pod in pods if pod.gated and pod.waiting and self.leaves(pod.scheduler)]
+
+    def may_be_left(self, key: GroupKey) -> bool:
+        """Whether a group without members of ours may be that of somebody to whom pods are left."""
+        group = self._registry.groups.get(key)
+        return bool(self._left) and (group is None or not group.pods)
+
     def history(self, key: GroupKey) -> tuple[bool, str]:
         """What outlives a restart: whether a group stood whole, and the UID of the queue that takes it in."""
         group = self._registry.groups.get(key)

@@ -30,7 +30,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     shape: Shape
     labels: Labels
     node: str = ""
+    scheduler: str = ""
     group: GroupKey = GroupKey("")  # empty: not ours
+    own_group: GroupKey = GroupKey("")  # what `group` is whenever it is ours
     queue: str = ""
     role: str = ""
     priority: int = 0
@@ -126,6 +128,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool) -> PodRecord:
     """Raises BadQuantity."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     gates = {gate.name for gate in spec.scheduling_gates or ()}
+    group = _group_key(pod)
     return PodRecord(
         uid=Uid(meta.uid),
         namespace=meta.namespace,
@@ -133,7 +136,9 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool) -> PodRecord:
         shape=shapes.of(spec, meta.namespace),
         labels=meta.labels or {},
         node=spec.node_name,
-        group=_group_key(pod) if ours else GroupKey(""),
+        scheduler=spec.scheduler_name,
+        group=group if ours else GroupKey(""),
+        own_group=group,
         queue=own_queue(pod),
         role=_role(pod),
         priority=spec.priority or 0,

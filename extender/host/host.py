@@ -9,6 +9,8 @@ import socket
 import time
 from threading import RLock
 
+import msgspec
+
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.announcing import Announcer
 from extender.controllers.chronicle import Chronicle
@@ -22,6 +24,7 @@ from extender.controllers.recording import Recorder
 from extender.controllers.releasing import Releaser
 from extender.controllers.reporting import Reporter
 from extender.controllers.undoing import Undoer
+from extender.controllers.yielding import VOLCANO, Yielder
 from extender.domain.decisions import Decisions
 from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
@@ -42,7 +45,7 @@ from extender.verbs.posting import Binder
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import create_app
 from extender.web.debug import create_debug_app
-from extender.web.health import Check, create_health_app
+from extender.web.health import Check, Note, create_health_app
 from extender.web.listen import listen
 from extender.web.server import serve as serve_verbs
 from extender.web.side import SideServer
@@ -107,6 +110,7 @@ class Host:
         queue_reporter = QueueReporter(self.ledger, cluster, self._writers, self.leads, self.recorder)
         commander = Commander(self.ledger, cluster, self._writers, self.leads, self.recorder)
         self._feed = Feed(connection, self.ledger, self._newcomers, reporter, queue_reporter, commander)
+        self._yielder = Yielder(self.ledger, cluster, self._writers, self.leads)
         chronicle = Chronicle()
         self._views = Views(self.ledger, self._barrier, self._feed, chronicle, configuration)
         self._webhooks = Webhooks(configuration, connection, self.ledger, self._feed.synced)
@@ -122,6 +126,7 @@ class Host:
                 queue_reporter.look,
                 commander.look,
                 Clearer(self.ledger, cluster, self._writers, self.leads).look,
+                self._yielder.look,
                 Announcer(self.ledger, self.recorder, self.leads).look,
                 chronicle.look,
                 self._keep_house,
@@ -131,6 +136,12 @@ class Host:
 
     def leads(self) -> bool:
         return self._configuration.leader_elect == "off" or self._leadership.leads()
+
+    def _notes(self) -> dict[str, Note]:
+        return {"leadership": lambda: self.standing().words(), "volcano": self._yielder.words}
+
+    def _show_leadership(self) -> dict[str, object]:
+        return {**msgspec.to_builtins(self.standing()), "volcano": self._yielder.words()}
 
     def standing(self) -> Standing:
         return ALONE if self._configuration.leader_elect == "off" else self._leadership.standing()
@@ -145,20 +156,23 @@ class Host:
             self._leadership.start()
         else:
             metrics.leader.set(1)
+        if VOLCANO in self._configuration.scheduler_names:
+            self._yielder.start()
         self._feed.start()
         self._cycle.start()
-        ready, notes = self._feed.checks(), {"leadership": lambda: self.standing().words()}
         if webhooks:
             self._webhooks.start(webhooks)
-            ready |= self._webhooks.checks()
-        SideServer("health", health, create_health_app(self._live(), ready, notes=notes))
-        SideServer("debug", debug, create_debug_app({**self._views.table(), "leadership": self.standing}))
+        ready = self._feed.checks() | (self._webhooks.checks() if webhooks else {})
+        debug_views = {**self._views.table(), "leadership": self._show_leadership}
+        SideServer("health", health, create_health_app(self._live(), ready, notes=self._notes()))
+        SideServer("debug", debug, create_debug_app(debug_views))
 
     def stop(self) -> None:
         """Answer what is held, then stop. Called once, as soon as the end is near."""
         self._barrier.stop()
         self._webhooks.stop()
         self._leadership.stop()
+        self._yielder.stop()
         self._cycle.stop()
         self._writers.stop()
         self._feed.stop()

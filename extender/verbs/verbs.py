@@ -33,6 +33,7 @@ NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeC
 ANOTHER_UID = f"{REFUSAL_PREFIX}the pod was replaced by another of the same name"
 ALREADY_BOUND = f"{REFUSAL_PREFIX}the pod is already bound"
 UNKNOWN_NODE = f"{REFUSAL_PREFIX}the node is unknown"
+LEFT = f"{REFUSAL_PREFIX}left to Volcano's own scheduler, which is at work"
 UNREADABLE = f"{REFUSAL_PREFIX}the pod could not be read"
 
 _NULL = b"null"
@@ -47,6 +48,8 @@ class SchedulerVerbs:
         self._cluster = cluster
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
+        if self._ledger.leaves(args.pod.spec.scheduler_name):
+            return _refused_to_all(args)
         if not self._ledger.owns(args.pod):
             return FilterResult(nodes=_given(args.nodes), node_names=_given(args.node_names))
         if _given(args.node_names) is None:
@@ -74,7 +77,7 @@ class SchedulerVerbs:
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         """Pods of ours evict nobody. Others may, but not what would break a gang or a start under way."""
-        if self._ledger.owns(args.pod):
+        if self._ledger.owns(args.pod) or self._ledger.leaves(args.pod.spec.scheduler_name):
             return PreemptionResult({})
         candidates = _candidates(args)
         clear = self._ledger.may_clear(
@@ -91,6 +94,8 @@ class SchedulerVerbs:
             return ANOTHER_UID
         if pod.node:
             return ALREADY_BOUND
+        if self._ledger.leaves(pod.scheduler):
+            return LEFT
         if not self._ledger.knows_node(args.node):
             return UNKNOWN_NODE
         return self._barrier.pass_through(pod, args.node, caller)
@@ -118,6 +123,14 @@ def _refused(reason: Reason, nodes: list[str]) -> FilterResult:
     return FilterResult(
         node_names=[], failed_and_unresolvable_nodes={node: refusal(reason) for node in nodes[:1]}
     )
+
+
+def _refused_to_all(args: ExtenderArgs) -> FilterResult:
+    metrics.refused()
+    if _given(args.node_names) is None:
+        return FilterResult(error=LEFT)
+    nodes = msgspec.json.decode(args.node_names, type=list[str])
+    return FilterResult(node_names=[], failed_and_unresolvable_nodes=dict.fromkeys(nodes[:1], LEFT))
 
 
 def _candidates(args: PreemptionArgs) -> Mapping[str, MetaVictims]:

@@ -37,7 +37,11 @@ ENDPOINTS = (
     Endpoint("held", "held", "bind calls that wait for the rest of their gang"),
     Endpoint("decisions", "decisions", "the latest decisions; ?limit= of 1 to 1000, else 100", limited=True),
     Endpoint("watches", "watches", "what is read of the cluster, and which kinds it does not have"),
-    Endpoint("leadership", "leadership", "whether this replica leads, and who holds the scheduler's Lease"),
+    Endpoint(
+        "leadership",
+        "leadership",
+        "whether this replica leads, who holds the scheduler's Lease, and whether Volcano is at work",
+    ),
     Endpoint("bad-objects", "bad-objects", "objects that could not be read, and why"),
     Endpoint("version", "version", "the version of Muster and of what it runs on"),
     Endpoint("config", "config", "the configuration in effect"),

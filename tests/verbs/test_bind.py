@@ -5,8 +5,8 @@ from extender.domain.claims import Stage as ClaimStage
 from extender.domain.reasons import REFUSAL_PREFIX, Reason
 from extender.kube.errors import Forbidden, Unreachable
 from extender.verbs.barrier import POD_GONE
-from extender.verbs.verbs import ALREADY_BOUND, ANOTHER_UID, UNKNOWN_NODE, UNREADABLE
-from tests.domain.builders import node, pod, stranger
+from extender.verbs.verbs import ALREADY_BOUND, ANOTHER_UID, LEFT, UNKNOWN_NODE, UNREADABLE
+from tests.domain.builders import SCHEDULER, node, pod, stranger
 from tests.domain.world import gang, nodes
 from tests.verbs.stage import Patient, Stage, started
 
@@ -97,3 +97,9 @@ def test_a_pod_that_is_not_ours_is_told_when_its_binding_failed() -> None:
         stage.wait_for(lambda: len(stage.posted) == 1)
         stage.posted[0].finish("no")
         assert started(call) == ["no"]
+
+
+def test_a_pod_that_is_left_to_another_scheduler_is_refused() -> None:
+    stage = Stage(node("a"), pod("p"))
+    stage.ledger.leave(frozenset({SCHEDULER}))
+    assert refusal(stage) == LEFT

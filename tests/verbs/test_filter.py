@@ -8,8 +8,8 @@ import pytest
 from extender.api.protocol import ExtenderArgs, FilterResult, encode
 from extender.domain.claims import Stage as ClaimStage
 from extender.domain.reasons import Reason, refusal
-from extender.verbs.verbs import NODE_CACHE_NEEDED
-from tests.domain.builders import node, pod, queue, stranger
+from extender.verbs.verbs import LEFT, NODE_CACHE_NEEDED
+from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
 from tests.domain.world import gang, nodes
 from tests.verbs.stage import Stage, raw
 
@@ -170,3 +170,12 @@ def test_whole_nodes_are_an_error_for_pods_of_ours() -> None:
 def test_neither_nodes_nor_names_means_no_nodes() -> None:
     stage = planned_apart()
     assert stage.verbs.filter(ExtenderArgs(stage.pods["g-0"])) == FilterResult(node_names=[])
+
+
+def test_pods_that_are_left_to_another_scheduler_are_refused_and_neither_scored_nor_let_evict() -> None:
+    stage = Stage(nodes("a", "b"), pod("p"))
+    stage.ledger.leave(frozenset({SCHEDULER}))
+    args = ExtenderArgs(stage.pods["p"], node_names=raw(["b", "a"]))
+    assert stage.verbs.filter(args) == FilterResult(node_names=[], failed_and_unresolvable_nodes={"b": LEFT})
+    assert stage.verbs.prioritize(args) == []
+    assert stage.verbs.filter(ExtenderArgs(stage.pods["p"])).error == LEFT

@@ -1,0 +1,56 @@
+"""Pods that are left to another scheduler for a while, and come back."""
+
+from extender.domain.claims import Stage
+from tests.domain.builders import SCHEDULER, node, pod
+from tests.domain.world import World, gang, key, nodes
+
+OURS: frozenset[str] = frozenset()
+LEFT = frozenset({SCHEDULER})
+
+
+def test_groups_of_pods_that_are_left_are_not_judged() -> None:
+    world = World(node("a"), gang("g", 2), pod("lonely")).settle()
+    world.ledger.leave(LEFT)
+    world.settle()
+    assert [len(group.waiting) for group in world.ledger.snapshot().groups.values()] == [0]
+    assert not world.ledger.owns(world.pods["g-0"])
+    assert world.ledger.leaves(SCHEDULER)
+    assert world.ledger.may_be_left(key("g"))
+
+
+def test_what_they_hold_they_go_on_to_hold_and_plans_for_them_are_void() -> None:
+    world = World(nodes("a", "b", cpu="1"), pod("runs", on="a"), pod("planned")).settle()
+    assert world.stage("planned") is Stage.PLANNED
+    world.ledger.leave(LEFT)
+    world.settle()
+    assert world.claim("planned") is None
+    claim = world.claim("runs")
+    assert claim is not None
+    assert (claim.stage, claim.pod.group) == (Stage.BOUND, "")
+
+
+def test_those_that_come_meanwhile_are_left_as_well() -> None:
+    world = World(node("a"))
+    world.ledger.leave(LEFT)
+    world.add(pod("late")).settle()
+    assert not world.decisions.groups
+    assert [each.name for each in world.ledger.left_gated()] == ["late"]
+
+
+def test_they_come_back_as_they_were() -> None:
+    world = World(nodes("a", "b"), gang("g", 2), pod("lonely")).settle()
+    before = world.decisions.groups
+    world.ledger.leave(LEFT)
+    world.settle()
+    world.ledger.leave(OURS)
+    world.settle()
+    assert world.decisions.groups == before
+    assert world.ledger.left_gated() == []
+    assert not world.ledger.may_be_left(key("g"))
+
+
+def test_others_are_not_touched() -> None:
+    world = World(node("a"), pod("p")).settle()
+    version = world.ledger.version
+    world.ledger.leave(frozenset({"volcano"}))
+    assert world.ledger.version == version
