@@ -24,6 +24,7 @@ class ApiServer:
         self.asked: list[str] = []  # plurals in the order of their lists
         self.open = threading.Event()  # lists are answered
         self.open.set()
+        self._closing = False
         self._watches: defaultdict[str, SimpleQueue[bytes | None]] = defaultdict(SimpleQueue)
         self._changed = threading.Condition()
         self._http = _Listener(self)
@@ -36,6 +37,7 @@ class ApiServer:
 
     def __exit__(self, *_: object) -> None:
         self.open.set()
+        self._closing = True
         for watch in list(self._watches.values()):
             watch.put(None)
         self._http.shutdown()
@@ -61,7 +63,11 @@ class ApiServer:
         return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
 
     def watch(self, plural: str) -> "SimpleQueue[bytes | None]":
-        return self._watches[plural]
+        """The lines of a watch; None ends it, also one that begins while the server ends."""
+        watch = self._watches[plural]
+        if self._closing:
+            watch.put(None)
+        return watch
 
 
 def _versioned(thing: Any, version: str) -> Any:
@@ -107,7 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        while line := self.server.api.watch(plural).get():
+        watch = self.server.api.watch(plural)
+        while line := watch.get():
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
         self.close_connection = True
 
