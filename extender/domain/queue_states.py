@@ -89,7 +89,7 @@ def shut_parent(name: str, queues: Mapping[str, Standing]) -> str:
 
 
 def _shut_parent(name: str, queues: Mapping[str, Standing], below: frozenset[str]) -> str:
-    above = parent_of(name, queues)
+    above = parent_of(name, queues[name])
     parent = queues.get(above)
     if parent is None or above == name or above in below:
         return ""
@@ -98,9 +98,9 @@ def _shut_parent(name: str, queues: Mapping[str, Standing], below: frozenset[str
     return above if wished is QueueState.CLOSED or held else ""
 
 
-def parent_of(name: str, queues: Mapping[str, Standing]) -> str:
+def parent_of(name: str, queue: Standing) -> str:
     """The name of the queue above; empty for `root`."""
-    return "" if name == ROOT_QUEUE else queues[name].parent or ROOT_QUEUE
+    return "" if name == ROOT_QUEUE else queue.parent or ROOT_QUEUE
 
 
 def mark_of(queue: Standing, below_shut: bool) -> Mark:

@@ -1,8 +1,6 @@
-"""The queues that the API has, and what each is beside the others: open, shut, or kept shut by its
-parent.
-"""
+"""The queues that the API has, and what each is among the others: open, shut, or kept shut by its parent."""
 
-from collections.abc import Iterator
+from collections import defaultdict
 
 from extender.api import keys
 from extender.domain.queue_records import QueueRecord
@@ -14,6 +12,7 @@ from extender.domain.snapshot import QueueView
 class Queues:
     def __init__(self) -> None:
         self._records: dict[str, QueueRecord] = {}
+        self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.uids: set[str] = set()
 
     def put(self, record: QueueRecord) -> set[str]:
@@ -22,14 +21,13 @@ class Queues:
         if before == record:
             return set()
         self._records[record.name] = record
-        self.uids -= {before.uid} if before else set()
-        self.uids.add(record.uid)
+        self._place(before, record)
         return self._family(record.name)
 
     def drop(self, name: str) -> set[str]:
         """A queue is gone. The answer names all queues that this may open."""
         gone = self._records.pop(name, None)
-        self.uids -= {gone.uid} if gone else set()
+        self._place(gone, None)
         return self._family(name)
 
     def get(self, name: str) -> QueueRecord | None:
@@ -63,16 +61,20 @@ class Queues:
         held_shut = record.marked and bool(shut_parent(record.name, self._records))
         return state_of(wish(record), has_groups, held_shut)
 
+    def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
+        """Keep the tree and the UIDs in step with a queue that is new, has changed or is gone."""
+        if before is not None:
+            self._children[parent_of(before.name, before)].discard(before.name)
+            self.uids.discard(before.uid)
+        if now is not None:
+            self._children[parent_of(now.name, now)].add(now.name)
+            self.uids.add(now.uid)
+
     def _family(self, name: str) -> set[str]:
         """A queue and all that are below it."""
-        return {name, *(each for each in self._records if name in self._ancestors(each))}
-
-    def _ancestors(self, name: str) -> Iterator[str]:
-        """From the parent up, each once."""
-        seen = {name}
-        while name in self._records:
-            name = parent_of(name, self._records)
-            if not name or name in seen:
-                return
-            seen.add(name)
-            yield name
+        found, left = {name}, [name]
+        while left:
+            below = self._children.get(left.pop(), set()) - found
+            found |= below
+            left += below
+        return found

@@ -13,7 +13,7 @@ from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import OFTEN, answer
 from tests.e2e.harness.follower import Follower
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import COMMANDS, CRDS, POD_GROUPS, QUEUES
+from tests.e2e.harness.resources import COMMANDS, CRDS, EVENTS, POD_GROUPS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -93,6 +93,15 @@ def test_a_queue_closes_when_its_last_group_goes_and_opens_again(stage: Stage, m
     wait_state(stage, "Closed", "q")
     wish(stage, "q", "Open")
     wait_state(stage, "Open", "q")
+    told = ["QueueClosing", "QueueClosed", "QueueOpened"]
+    wait_for(lambda: {*told} <= _told(stage, "q"), what=f"events {told}")
+
+
+def _told(stage: Stage, queue: str) -> set[str]:
+    """The reasons of the events on the queue that has this name now."""
+    uid = stage.api.get(QUEUES, queue)["metadata"]["uid"]
+    events = stage.api.items(EVENTS, "default")
+    return {each["reason"] for each in events if each["involvedObject"].get("uid") == uid}
 
 
 def test_a_queue_without_spec_state_keeps_what_its_status_says(stage: Stage, muster: Muster) -> None:

@@ -93,6 +93,14 @@ def test_shares_come_from_the_queues_status_once_it_carries_them(service: Servic
     assert (queue.deserved, queue.allocated, queue.share) == ({"cpu": "6"}, {"cpu": "3"}, 0.5)
 
 
+def test_queues_that_every_cluster_has_are_shown_where_somebody_uses_them(service: Service) -> None:
+    for name in ("root", "default", "q"):
+        service.create(QUEUES, "", objects.queue(name))
+    assert [each.name for each in take(service.store, None).report.queues] == ["q"]
+    service.create(POD_GROUPS, "", objects.pod_group("g", namespace="default", min_member=1))
+    assert [each.name for each in take(service.store, None).report.queues] == ["default", "q"]
+
+
 def drawn(picture: Picture, paper: Paper) -> list[str]:
     history = History()
     history.look(picture, 1.0)
