@@ -9,9 +9,10 @@ RUN python -m venv --without-pip /opt/muster \
  && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt \
  && pip --python /opt/muster/bin/python install --no-cache-dir --only-binary=:all: --constraint constraints.txt --requirement requirements.txt
 COPY README.md LICENSE ./
-# extender/shipped links into the other two.
+# extender/shipped links to the other files.
 COPY examples/first-gang.yaml examples/
 COPY manifests/rbac.yaml manifests/
+COPY manifests/webhooks/rbac.yaml manifests/webhooks/
 COPY extender extender
 # pip compiles what it installs, which could not be done later: the root filesystem is read-only when it runs.
 RUN pip --python /opt/muster/bin/python install --no-cache-dir --no-deps .

@@ -7,4 +7,4 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 EXAMPLE = (_HERE / "first-gang.yaml").resolve()
-RIGHTS = (_HERE / "rbac.yaml").resolve()
+RIGHTS = tuple((_HERE / name).resolve() for name in ("rbac.yaml", "rbac-webhooks.yaml"))

@@ -2,8 +2,9 @@
 
 import base64
 import json
+import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,12 @@ from click.testing import CliRunner
 
 from extender import __version__
 from extender.cli import main
-from extender.cli.check.certificates import expiries
 from extender.cli.check.rights import granted
+from extender.webhooks.certificates import make_pair
 from tests.cli.installation import MANIFESTS, METRICS, NAMESPACE, Installation, install, older
 from tests.kube.conftest import write_kubeconfig
 
-AUTHORITY = (Path(__file__).parent / "data" / "authority.pem").read_text()
+DAY = 86400
 PROXY = f"/api/v1/namespaces/{NAMESPACE}/pods/muster-1:8282/proxy/metrics"
 Findings = dict[str, list[tuple[str, str, str]]]  # by subject: state, what is said, what to do
 
@@ -29,17 +30,27 @@ def site() -> Iterator[Installation]:
         yield made
 
 
-def webhook(site: Installation, bundle: str = AUTHORITY) -> None:
+def webhook(site: Installation, days: float = 90) -> None:
+    """One that is served, with a certificate that ends in so many days."""
+    pair = make_pair(["muster"], days * DAY, time.time())
+    meta = {"namespace": NAMESPACE, "name": "muster-webhook-certificate"}
+    data = {"tls.crt": base64.b64encode(pair.certificate).decode()}
+    site.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
+    _register(site, base64.b64encode(pair.authority).decode())
+
+
+def _register(site: Installation, bundle: str) -> None:
     service = {"namespace": NAMESPACE, "name": "muster"}
-    client = {"service": service, "caBundle": base64.b64encode(bundle.encode()).decode()}
+    client = {"service": service, "caBundle": bundle}
     head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
     labels = {"app.kubernetes.io/part-of": "kube-muster"}
     hooks = [{"name": "queues.kube-muster.io", "clientConfig": client}]
     site.put({**head, "metadata": {"name": "kube-muster", "labels": labels}, "webhooks": hooks})
     site.put({"apiVersion": "v1", "kind": "Service", "metadata": dict(service)})
-    meta = {"name": "x", "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": "muster"}}
+    labels = {"kubernetes.io/service-name": "muster"}
+    named = {"name": "x", "namespace": NAMESPACE, "labels": labels}
     ends = [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}]
-    slices = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": meta}
+    slices = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": named}
     site.put({**slices, "endpoints": ends})
 
 
@@ -178,6 +189,10 @@ def broken_bundle(site: Installation) -> None:
     client["caBundle"] = base64.b64encode(b"no certificate").decode()
 
 
+def no_certificate(site: Installation) -> None:
+    site.of("secrets")[0]["data"] = {"tls.crt": base64.b64encode(b"none").decode()}
+
+
 def half_ready(site: Installation) -> None:
     site.of("deployments")[0]["spec"]["replicas"] = 2
 
@@ -236,6 +251,7 @@ def other_clock(site: Installation) -> None:
         (no_endpoint, "webhooks", "the service kube-muster/muster has no endpoint that is ready"),
         (no_bundle, "webhooks", "queues.kube-muster.io: caBundle is empty"),
         (broken_bundle, "webhooks", "queues.kube-muster.io: caBundle cannot be read: "),
+        (no_certificate, "certificates", "the Secret kube-muster/muster-webhook-certificate holds none: "),
         (half_ready, "workload", "deployment/muster has 1 of 2 replicas ready"),
         (nothing_runs, "workload", "nothing runs Muster in namespace kube-muster"),
         (no_lease, "leader", "nobody has made the lease kube-system/muster-scheduler"),
@@ -263,11 +279,32 @@ def test_what_is_wrong_is_found(
 
 
 def test_a_certificate_that_ends_soon(site: Installation, check: Callable[..., Findings]) -> None:
-    (end,) = expiries(AUTHORITY)
-    site.ahead = datetime.fromtimestamp(end, UTC) - datetime.now(UTC) - timedelta(days=3, minutes=-1)
-    assert "queues.kube-muster.io: its certificate expires in 2d23h" in faults(check())["webhooks"]
-    site.ahead += timedelta(days=4)
-    assert "queues.kube-muster.io: its certificate has expired" in faults(check())["webhooks"]
+    for plural in ("validatingwebhookconfigurations", "secrets"):
+        site.of(plural).clear()
+    webhook(site, days=2.99)
+    found = faults(check())
+    assert found["webhooks"] == "queues.kube-muster.io: its authority expires in 2d23h"
+    assert found["certificates"].endswith("muster-webhook-certificate expires in 2d23h")
+
+
+def test_a_certificate_that_has_ended(site: Installation, check: Callable[..., Findings]) -> None:
+    for plural in ("validatingwebhookconfigurations", "secrets"):
+        site.of(plural).clear()
+    webhook(site, days=-1)
+    found = faults(check())
+    assert found["webhooks"] == "queues.kube-muster.io: its authority has expired"
+    assert found["certificates"].endswith("muster-webhook-certificate has expired")
+
+
+def test_certificates_in_files_are_for_others_to_watch(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    site.of("secrets").clear()
+    assert "does not exist" in faults(check())["certificates"]
+    container = site.of("deployments")[0]["spec"]["template"]["spec"]["initContainers"][0]
+    container["args"].append("--webhook-certificates=files")
+    container["args"].remove("--webhook-certificates=self-signed")
+    assert "certificates" not in check()
 
 
 def test_what_may_not_be_read_is_told(site: Installation, check: Callable[..., Findings]) -> None:
@@ -299,8 +336,10 @@ def test_another_namespace_is_looked_at_when_named(check: Callable[..., Findings
 
 
 def test_every_right_of_the_manifests_is_asked_for() -> None:
-    documents = [each for each in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()) if each]
+    paths = (MANIFESTS / "rbac.yaml", MANIFESTS / "webhooks" / "rbac.yaml")
+    documents = [each for path in paths for each in yaml.safe_load_all(path.read_text()) if each]
     asked = {str(each) for each in granted(documents)}
+    assert "patch secrets muster-webhook-certificate in kube-muster" in asked
     assert {"create pods/binding", "patch podgroups", "watch nodes"} <= asked
     assert "get leases muster-scheduler in kube-system" in asked
     assert not any("deletecollection" in each for each in asked)  # those of people are not Muster's

@@ -1,12 +1,10 @@
 """Admission: the policies inside the API server, and the webhooks with their certificates."""
 
-import base64
 from collections.abc import Iterator
 
-from extender.cli.check.certificates import expiries
+from extender.cli.check.certificates import bundle_fault
 from extender.cli.check.findings import Finding, Site, at, fine, name_of, wrong
 from extender.cli.output import Json
-from extender.cli.seen import duration
 from extender.kube.resources import (
     ENDPOINT_SLICES,
     MUTATING_BINDINGS,
@@ -19,7 +17,6 @@ from extender.kube.resources import (
 )
 
 _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy
-_SOON = 7 * 86400.0
 _APPLY = "kubectl apply -k manifests"
 
 
@@ -67,7 +64,7 @@ def _webhook(site: Site, webhook: Json) -> Finding:
         return wrong(
             "webhooks", f"{name}: {fault}", f"kubectl -n {service['namespace']} get pods,endpointslices"
         )
-    if service and (fault := _certificate(site, webhook)):
+    if service and (fault := bundle_fault(at(webhook, "clientConfig", "caBundle") or "", site.now)):
         return wrong("webhooks", f"{name}: {fault}", "Muster renews what it made itself: look at its log.")
     return fine("webhooks", f"{name} is served")
 
@@ -79,18 +76,3 @@ def _unserved(site: Site, service: Json) -> str:
     slices = site.labelled(ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={name}")
     ready = [end for each in slices for end in each.get("endpoints") or () if at(end, "conditions", "ready")]
     return "" if ready else f"the service {namespace}/{name} has no endpoint that is ready"
-
-
-def _certificate(site: Site, webhook: Json) -> str:
-    """What is wrong with the authority that the API server trusts for it; empty when nothing is."""
-    bundle = at(webhook, "clientConfig", "caBundle")
-    if not bundle:
-        return "caBundle is empty, so the API server trusts no certificate of it"
-    try:
-        ends = expiries(base64.b64decode(bundle).decode())
-    except ValueError as fault:
-        return f"caBundle cannot be read: {fault}"
-    left = max(ends) - site.now
-    if left > _SOON:
-        return ""
-    return "its certificate has expired" if left <= 0 else f"its certificate expires in {duration(int(left))}"

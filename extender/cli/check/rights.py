@@ -1,4 +1,4 @@
-"""Whether Muster's account may do what manifests/rbac.yaml grants it: each right is asked for by itself."""
+"""Whether Muster's account may do what the manifests grant it: each right is asked for by itself."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -36,7 +36,7 @@ def rights(site: Site) -> Iterator[Finding]:
     named = ", ".join(map(str, missing[:_NAMED]))
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
     told = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}{more}"
-    yield wrong("rights", told, "kubectl apply -f manifests/rbac.yaml")
+    yield wrong("rights", told, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
 
 
 def _account(site: Site) -> str:
@@ -47,7 +47,8 @@ def _account(site: Site) -> str:
 def _documents() -> list[Json]:
     import yaml
 
-    return [each for each in yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8")) if each]
+    texts = (path.read_text(encoding="utf-8") for path in RIGHTS)
+    return [each for text in texts for each in yaml.safe_load_all(text) if each]
 
 
 def granted(documents: list[Json]) -> Iterator[Right]:

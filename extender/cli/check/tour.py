@@ -8,6 +8,7 @@ import msgspec
 
 from extender.cli.access import Place
 from extender.cli.check.admission import policies, webhooks
+from extender.cli.check.certificates import certificates
 from extender.cli.check.findings import Check, Finding, Site, fine, looked, wrong
 from extender.cli.check.kinds import kinds
 from extender.cli.check.leading import calls, leader, workload
@@ -22,6 +23,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("rights", rights),
     ("policies", policies),
     ("webhooks", webhooks),
+    ("certificates", certificates),
     ("workload", workload),
     ("leader", leader),
     ("calls", calls),
