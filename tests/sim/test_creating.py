@@ -9,6 +9,7 @@ from tests.e2e.harness import objects
 from tests.sim.requests import (
     PODS,
     QUEUES,
+    Json,
     ask,
     create,
     get,
@@ -109,3 +110,24 @@ def test_nonsense_is_refused(connection: Connection) -> None:
         create(connection, PODS, pod(cpu="2x"))
     with pytest.raises(Invalid):
         create(connection, QUEUES, objects.queue("q", capability={"cpu": "much"}))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone"}]},
+        {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+        {"resourceClaims": [{"name": "gpu"}]},
+    ],
+    ids=lambda spec: next(iter(spec)),
+)
+def test_what_nobody_plays_here_is_refused(connection: Connection, spec: Json) -> None:
+    with pytest.raises(Invalid) as refusal:
+        create(connection, PODS, pod(**spec))
+    assert f"spec.{next(iter(spec))}: Forbidden: the embedded cluster does not play" in str(refusal.value)
+
+
+def test_what_is_only_a_wish_or_needs_no_storage_is_accepted(connection: Connection) -> None:
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    volumes = [{"name": "scratch", "emptyDir": {}}, {"name": "settings", "configMap": {"name": "c"}}]
+    create(connection, PODS, pod(topologySpreadConstraints=[spread], volumes=volumes))

@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from extender.sim.apiserver.kinds import PODS
+from extender.sim.apiserver.kinds import EVENTS, NODES, PODS
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.tables import table, wanted
 from extender.sim.kubelets import Kubelets
+from extender.sim.scheduler.extender import Extender
+from extender.sim.scheduler.loop import Scheduler
+from tests.e2e.harness import objects
+from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import pod
 
 BUILT = sorted(Path.home().glob(".cache/kube-muster/control-plane/*/kubectl"))
@@ -61,6 +65,23 @@ def test_a_deletion_waits_for_the_kubelet(kubectl: Kubectl, service: Service) ->
     kubectl("delete", "pod", "a")
     assert service.store.get(PODS, "default", "a") is None
     kubelets.stop()
+
+
+@needs_kubectl
+def test_a_pod_is_described_with_its_events(kubectl: Kubectl, service: Service) -> None:
+    scheduler = Scheduler(service, Extender("127.0.0.1:9"))
+    scheduler.start()
+    for name in ("a", "b"):
+        service.create(PODS, "", pod(name, cpu="3"))
+    wait_for(lambda: len(service.store.all(EVENTS)) == 2)
+    service.create(NODES, "", objects.node("n0", cpu="4"))
+    wait_for(lambda: not scheduler.busy and len(service.store.all(EVENTS)) == 4)
+    scheduler.stop()
+    first, second = sorted((kubectl("describe", "pod", name) for name in ("a", "b")), key=len)
+    assert "no nodes available to schedule pods" in first
+    assert "Successfully assigned default/" in first
+    assert "Insufficient cpu" in second
+    assert "default-scheduler" in second
 
 
 def test_lists_become_tables_for_people(service: Service) -> None:

@@ -20,6 +20,10 @@ from tests.sim.requests import Json, pod
 
 Answer = Callable[[Json], Any]
 CONSTANT = "muster: NoRoom: no"
+UNHELPFUL = (
+    "no new claims to deallocate, preemption: 0/{0} nodes are available:"
+    " {0} Preemption is not helpful for scheduling."
+)
 
 
 class PlayedExtender:
@@ -39,7 +43,7 @@ class PlayedExtender:
 
     def answer(self, verb: str, args: Json) -> Any:
         name = args["PodName"] if verb == "bind" else args["Pod"]["metadata"]["name"]
-        self.calls.append((verb, name, args["Node"] if verb == "bind" else args["NodeNames"]))
+        self.calls.append((verb, name, _nodes(verb, args)))
         return self.answers[verb](args)
 
     def count(self, verb: str) -> int:
@@ -52,6 +56,15 @@ class PlayedExtender:
 
     def _pass(self, args: Json) -> Json:
         return {"NodeNames": args["NodeNames"]}
+
+
+def _nodes(verb: str, args: Json) -> Any:
+    match verb:
+        case "bind":
+            return args["Node"]
+        case "preempt":
+            return list(args["NodeNameToMetaVictims"])
+    return args["NodeNames"]
 
 
 def _handler(played: PlayedExtender) -> type[BaseHTTPRequestHandler]:
@@ -155,7 +168,7 @@ def test_a_refused_pod_is_asked_about_once_more_and_then_rests(
     extender.answers["filter"] = refuse
     ours(service, "a")
     wait_for(lambda: extender.count("filter") == 2 and not scheduler.busy)
-    assert said(service, "a")["message"] == f"0/3 nodes are available: 1 {CONSTANT}."
+    assert said(service, "a")["message"] == f"0/3 nodes are available: 1 {CONSTANT}. {UNHELPFUL.format(3)}"
 
 
 def test_what_happens_to_assigned_pods_and_nodes_wakes_the_refused(
@@ -197,7 +210,9 @@ def test_without_a_fitting_node_nobody_is_asked(
     ours(service, "a", cpu="2")
     wait_for(lambda: said(service, "a").get("reason") == "Unschedulable" and not scheduler.busy)
     assert extender.calls == []
-    assert said(service, "a")["message"] == "0/2 nodes are available: 2 Insufficient cpu."
+    assert (
+        said(service, "a")["message"] == f"0/2 nodes are available: 2 Insufficient cpu. {UNHELPFUL.format(2)}"
+    )
 
 
 def test_held_pods_keep_their_room_and_the_loop_goes_on(

@@ -59,7 +59,7 @@ def test_a_refused_pod_is_parked_until_an_event_concerns_it(queue: SchedulingQue
     queue.see(named("a"))
     item = popped(queue)
     queue.park(item, by_extender=False)
-    queue.wake(lambda each: each.by_extender)
+    queue.wake(concerns_all=False)
     assert is_idle(queue)
     queue.wake()
     assert popped(queue) is item
@@ -71,6 +71,26 @@ def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
     queue.wake()
     queue.park(item, by_extender=True)
     assert popped(queue) is item
+
+
+def test_what_comes_during_a_try_counts_for_those_whom_it_would_wake(queue: SchedulingQueue) -> None:
+    """Who refuses a pod is known only when its try is over."""
+    for name, by_extender in (("a", True), ("b", False)):
+        queue.see(named(name))
+        item = popped(queue)
+        queue.wake(concerns_all=False)
+        queue.park(item, by_extender=by_extender)
+        assert is_idle(queue) is not by_extender
+        queue.forget(name)
+
+
+def test_what_only_the_status_says_wakes_whom_the_extender_refused(queue: SchedulingQueue) -> None:
+    for name, by_extender in (("a", True), ("b", False)):
+        queue.see(named(name))
+        queue.park(popped(queue), by_extender=by_extender)
+        queue.see(named(name), concerns_all=False)
+        assert is_idle(queue) is not by_extender
+        queue.forget(name)
 
 
 def test_a_backoff_is_cut_short_when_nobody_else_is_there(queue: SchedulingQueue) -> None:

@@ -15,6 +15,7 @@ from extender.sim.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASS
 from extender.sim.apiserver.refusals import forbidden, invalid
 from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.typed import UNREADABLE, typed
+from extender.sim.apiserver.unplayed import unplayed
 
 GATED_SCHEDULERS = ("muster", "volcano")
 _UNGATED_NAMESPACES = ("kube-system", "kube-muster")
@@ -107,6 +108,7 @@ def _prioritize(pod: Json, store: Store) -> None:
     if found is not None:
         spec["priorityClassName"] = name
     spec["priority"] = int(found.get("value", 0)) if found else 0
+    spec["preemptionPolicy"] = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
 
 
 # ---- what is not allowed
@@ -124,6 +126,9 @@ def judge(kind: Kind, obj: Json) -> None:
             raise invalid(kind, name, "spec.containers", "Required value")
         if spec.get("nodeName") and spec.get("schedulingGates"):
             raise invalid(kind, name, "spec.nodeName", "cannot be set until all schedulingGates are cleared")
+        for field, what in unplayed(spec):
+            told = f"Forbidden: the embedded cluster does not play {field} with {what}"
+            raise invalid(kind, name, f"spec.{field}", told)
     if kind is QUEUES and not _whole(spec.get("weight", 1), 1):
         raise invalid(kind, name, "spec.weight", "Invalid value: should be a whole number of at least 1")
     if kind.name == "PodGroup" and not _whole(spec.get("minMember", 1), 0):

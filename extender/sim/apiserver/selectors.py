@@ -11,9 +11,10 @@ Test = Callable[[Json], bool]
 _SET = re.compile(r"(?P<key>[^\s!=(),]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^\s!=(),]+)\s*(?P<operator>!=|==|=)\s*(?P<value>[^\s=(),]*)")
 _BARE = re.compile(r"(?P<no>!?)\s*(?P<key>[^\s!=(),]+)")
+_INVOLVED = tuple(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid"))
 _FIELDS = (
     *("metadata.name", "metadata.namespace", "spec.nodeName", "spec.schedulerName", "status.phase"),
-    *("involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"),
+    *(*_INVOLVED, "reason", "type"),
 )
 
 
@@ -49,8 +50,13 @@ def _field_test(text: str) -> Test:
     if match is None or match["key"] not in _FIELDS:
         raise bad_request(f"field label not supported: {text!r}; allowed are {', '.join(_FIELDS)}")
     equal, value = match["operator"] != "!=", match["value"]
-    part, _, field = match["key"].partition(".")
-    return lambda obj: (obj.get(part, {}).get(field, "") == value) is equal
+    return lambda obj: (_field(obj, match["key"]) == value) is equal
+
+
+def _field(obj: Json, path: str) -> str:
+    part, _, field = path.partition(".")
+    found: str = obj.get(part, {}).get(field, "") if field else obj.get(part, "")
+    return found
 
 
 def _labels(obj: Json) -> dict[str, str]:

@@ -5,12 +5,13 @@ No call is repeated here; a call that fails is the pod's error, with words that 
 
 import http.client
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from extender.sim.apiserver.kinds import Json
+from extender.sim.scheduler.fitting import Fault
 
 CHOOSING_TIMEOUT = 3.0  # httpTimeout of the two entries in scheduler-config/sidecar.yaml
 BINDING_TIMEOUT = 600.0
@@ -25,13 +26,14 @@ class ExtenderError(Exception):
 
 
 class Filtered:
-    """What filter left over, and the words that came with nodes which it refused."""
+    """What filter left over, and what it said against nodes; it may leave nodes out without a word."""
 
     def __init__(self, answer: Json) -> None:
         self.nodes: list[str] = answer.get("NodeNames") or []
-        self.refusals: dict[str, str] = {
-            **(answer.get("FailedNodes") or {}),
-            **(answer.get("FailedAndUnresolvableNodes") or {}),
+        failed, unresolvable = (answer.get(f"Failed{kind}Nodes") or {} for kind in ("", "AndUnresolvable"))
+        self.faults = {
+            **{node: Fault((words,)) for node, words in failed.items()},
+            **{node: Fault((words,), lasting=True) for node, words in unresolvable.items()},
         }
 
 
@@ -58,6 +60,16 @@ class Extender:
         """Scores of 0 to 10 by node."""
         answer = self._choose("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         return {each["Host"]: each["Score"] for each in answer or []}
+
+    def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
+        """UIDs of victims by node: those that the scheduler would evict, and those that it may."""
+        asked = {
+            node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
+            for node, uids in victims.items()
+        }
+        args = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": asked}
+        left = self._choose("preempt", args).get("NodeNameToMetaVictims") or {}
+        return {node: [each["UID"] for each in found.get("Pods") or ()] for node, found in left.items()}
 
     def bind(self, pod: Json, node: str) -> None:
         """Held until the whole gang stands, so each call has a connection and a thread of its own."""

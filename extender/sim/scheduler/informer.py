@@ -1,7 +1,8 @@
 """What the scheduler hears: pods and nodes, and whom an event gives reason to hope.
 
 A pod that the extender refused is woken by everything that happens to a pod on a node or to a node, and by
-any change of its own; one that failed the scheduler's own tests only by what makes room.
+any change of its own; one that failed the scheduler's own tests only by what makes room, or by wanting
+something else.
 """
 
 import threading
@@ -10,10 +11,11 @@ from collections.abc import Collection
 from extender.sim.apiserver.kinds import NODES, PODS, Json
 from extender.sim.apiserver.store import Change, Store
 from extender.sim.scheduler.nodes import Nodes
-from extender.sim.scheduler.queue import QueuedPod, SchedulingQueue
+from extender.sim.scheduler.queue import SchedulingQueue
 
 _ENDED = ("Succeeded", "Failed")
 _LONGEST_WAIT = 1.0
+_WISHES = ("spec", "labels")
 
 
 class Informer:
@@ -71,7 +73,7 @@ class Informer:
         node = change.object
         if change.type == "DELETED":
             self._nodes.drop_node(node["metadata"]["name"])
-            return self._queue.wake(_refused_by_extender)
+            return self._queue.wake(concerns_all=False)
         self._nodes.set_node(node)
         if change.before is None or _told(node) != _told(change.before):
             self._queue.wake()
@@ -85,10 +87,11 @@ class Informer:
             self._hear_of_assigned(change, gone)
         elif gone:
             self._queue.forget(pod["metadata"]["uid"])
-            self._nodes.remove(pod["metadata"]["uid"])
+            if self._nodes.remove(pod["metadata"]["uid"]):
+                self._queue.wake()  # it was assumed, or nominated: its room is free
         elif pod["spec"]["schedulerName"] in self._schedulers:
             self._nodes.nominate(pod)
-            self._queue.see(pod)
+            self._queue.see(pod, concerns_all=_concerns_all(change))
 
     def _hear_of_assigned(self, change: Change, gone: bool) -> None:
         pod = change.object
@@ -99,11 +102,17 @@ class Informer:
             self._queue.wake()
         else:
             self._nodes.place(pod, pod["spec"]["nodeName"])
-            self._queue.wake(_refused_by_extender)
+            self._queue.wake(concerns_all=False)
 
 
-def _refused_by_extender(item: QueuedPod) -> bool:
-    return item.by_extender
+def _concerns_all(change: Change) -> bool:
+    """Whether a pod's own change may help it where the extender had no say; its status may not."""
+    before = change.before
+    return before is None or any(_wanted(change.object, part) != _wanted(before, part) for part in _WISHES)
+
+
+def _wanted(pod: Json, part: str) -> object:
+    return pod["spec"] if part == "spec" else pod["metadata"].get(part)
 
 
 def _told(node: Json) -> Json:

@@ -1,52 +1,57 @@
 """The loop: one pod at a time, from the queue to a node, by the tests of its own and then the extender's.
 
-A pod's nominated node is tried first, alone; only if it does not do are all nodes looked at. The pod is then
-assumed to stand on the chosen node and bound in a thread of its own, so that the loop goes on while the
-extender holds the call. Pods of `default-scheduler` are placed, too, without the extender, as the cluster's
-own scheduler would.
+A pod's nominated node is tried first, alone; only if it does not do are all nodes looked at. Where none does,
+less important pods may have to go. The pod is then assumed to stand on the chosen node and bound in a thread
+of its own, so that the loop goes on while the extender holds the call. Pods of profiles that have no extender
+are placed, too, as the cluster's own scheduler would.
 """
 
 import random
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from extender.sim.apiserver.kinds import PODS, Json
 from extender.sim.apiserver.refusals import Refusal
-from extender.sim.apiserver.rules import condition, set_condition
 from extender.sim.apiserver.service import Service
 from extender.sim.scheduler.extender import Extender, ExtenderError
+from extender.sim.scheduler.fitting import Fault, feasible
 from extender.sim.scheduler.informer import Informer
 from extender.sim.scheduler.nodes import Nodes, Standing
+from extender.sim.scheduler.preemption import Outcome, Preemption, best, no_candidate
 from extender.sim.scheduler.queue import QueuedPod, SchedulingQueue
+from extender.sim.scheduler.telling import Telling
 
 EXTENDED = frozenset({"muster", "volcano"})
-PLAIN = "default-scheduler"
+PLAIN = frozenset({"default-scheduler"})
 _SCORE_WEIGHT = 15  # of the extender's scores; that much outweighs the loop's own
 
 
 class Unschedulable(Exception):
     """No node does. `by_extender`: it had a say, so that more kinds of event may help."""
 
-    def __init__(self, faults: Mapping[str, str], by_extender: bool) -> None:
+    def __init__(self, faults: Mapping[str, Fault], by_extender: bool) -> None:
         super().__init__()
         self.faults = faults  # by node; the extender may have left some out
         self.by_extender = by_extender
 
     def words(self, nodes: int) -> str:
-        counted = sorted(Counter(self.faults.values()).items())
-        told = ", ".join(f"{count} {words}" for words, count in counted)
-        return f"0/{nodes} nodes are available: {told}." if nodes else "no nodes available"
+        counted = Counter(words for fault in self.faults.values() for words in fault.words)
+        told = ", ".join(sorted(f"{count} {words}" for words, count in counted.items()))
+        return f"0/{nodes} nodes are available:" + (f" {told}." if told else "")
 
 
 class Scheduler:
+    """`extended`: the profiles whose pods are sent to the extender; `plain`: the others that are served."""
+
     def __init__(
         self,
         service: Service,
         extender: Extender,
         dice: random.Random | None = None,
         extended: frozenset[str] = EXTENDED,
+        plain: frozenset[str] = PLAIN,
     ) -> None:
         self._service = service
         self._extender = extender
@@ -54,8 +59,10 @@ class Scheduler:
         self._extended = extended
         self._lock = threading.RLock()
         self._nodes = Nodes()
+        self._preemption = Preemption(self._nodes, extender)
+        self._telling = Telling(service)
         self.queue = SchedulingQueue()
-        self._informer = Informer(service.store, self._nodes, self._lock, self.queue, {*extended, PLAIN})
+        self._informer = Informer(service.store, self._nodes, self._lock, self.queue, extended | plain)
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
@@ -83,47 +90,61 @@ class Scheduler:
         try:
             node = self._choose(pod)
         except Unschedulable as fault:
-            self.queue.park(item, by_extender=fault.by_extender)
-            self._tell(pod, "Unschedulable", fault.words(self._nodes.count))
+            self._refuse(item, fault)
         except ExtenderError as fault:
             self.queue.punish(item)
-            self._tell(pod, "SchedulerError", str(fault))
+            self._telling.failed(pod, "SchedulerError", str(fault))
         else:
             self._assume(item, node)
+
+    def _refuse(self, item: QueuedPod, fault: Unschedulable) -> None:
+        with self._lock:
+            count = self._nodes.count
+        if not count:
+            self.queue.park(item, by_extender=False)
+            return self._telling.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
+        outcome = self._preempt(item.pod, fault.faults, count)
+        self.queue.park(item, by_extender=fault.by_extender)
+        words = f"{fault.words(count)} {outcome.words}".rstrip()
+        self._telling.failed(item.pod, "Unschedulable", words, outcome.node)
+        if outcome.node and outcome.victims:
+            self._clear(item.pod, outcome.node, outcome.victims)
 
     # ---- choosing
 
     def _choose(self, pod: Json) -> str:
         with self._lock:
             standing, names = self._nodes.standing(pod), self._nodes.names()
-        earlier: Mapping[str, str] = {}
+        earlier: Mapping[str, Fault] = {}
         if (nominated := pod["status"].get("nominatedNodeName")) in names:
             try:
                 return self._best(pod, standing, [nominated], {})
             except Unschedulable as fault:
                 earlier = fault.faults
+            except ExtenderError:
+                pass  # all nodes are tried, as if there had been no nomination
         return self._best(pod, standing, names, earlier)
 
-    def _best(self, pod: Json, standing: Standing, names: list[str], earlier: Mapping[str, str]) -> str:
+    def _best(self, pod: Json, standing: Standing, names: list[str], earlier: Mapping[str, Fault]) -> str:
         """The best node among these; `earlier` is what was found wrong in this try so far.
 
         Raises Unschedulable, ExtenderError.
         """
         with self._lock:
-            fit, faults = self._nodes.feasible(standing, names)
+            fit, faults = feasible(self._nodes, standing, names)
         if not fit:
             raise Unschedulable({**earlier, **faults}, by_extender=False)
-        if pod["spec"]["schedulerName"] in self._extended:
+        if self._is_extended(pod):
             filtered = self._extender.filter(pod, fit)
             if not filtered.nodes:
-                raise Unschedulable({**earlier, **faults, **filtered.refusals}, by_extender=True)
+                raise Unschedulable({**earlier, **faults, **filtered.faults}, by_extender=True)
             fit = filtered.nodes
         return fit[0] if len(fit) == 1 else self._scored(pod, standing, fit)
 
     def _scored(self, pod: Json, standing: Standing, fit: list[str]) -> str:
         """The emptiest node, unless the extender scores; ties are left to chance."""
         scores: dict[str, int] = {}
-        if self._extender.scores and pod["spec"]["schedulerName"] in self._extended:
+        if self._extender.scores and self._is_extended(pod):
             with suppress(ExtenderError):
                 scores = self._extender.prioritize(pod, fit)
         with self._lock:
@@ -132,8 +153,40 @@ class Scheduler:
                 + round(100 * (1 - self._nodes.load(standing, name)))
                 for name in fit
             }
-        best = max(total.values())
-        return self._dice.choice([name for name in fit if total[name] == best])
+        best_score = max(total.values())
+        return self._dice.choice([name for name in fit if total[name] == best_score])
+
+    def _is_extended(self, pod: Json) -> bool:
+        return pod["spec"]["schedulerName"] in self._extended
+
+    # ---- making room
+
+    def _preempt(self, pod: Json, faults: Mapping[str, Fault], count: int) -> Outcome:
+        """Whom to evict for a pod that no node takes, and where it is to go then."""
+        with self._lock:
+            standing = self._nodes.standing(pod)
+            if why := self._preemption.ineligible(pod, standing, faults):
+                return Outcome.refused(why)
+            candidates, against = self._preemption.candidates(standing, faults)
+        if not candidates:
+            return no_candidate(count, against)
+        try:
+            return best(self._preemption.agreed(pod, candidates, self._is_extended(pod)))
+        except ExtenderError as fault:
+            return Outcome(None, words=f"preemption: {fault}")
+
+    def _clear(self, pod: Json, node: str, victims: Iterable[Standing]) -> None:
+        """Whoever was to go to that node and is less important looks for another."""
+        with self._lock:
+            self._nodes.nominate(pod, node)
+            lesser = self._nodes.lesser_guests(self._nodes.standing(pod), node)
+        known = {each["metadata"]["uid"]: each for each in self._service.store.all(PODS)}
+        for uid in lesser:
+            if uid in known:
+                self._telling.forget_nomination(known[uid])
+        for victim in victims:
+            if victim.uid in known and "deletionTimestamp" not in known[victim.uid]["metadata"]:
+                self._telling.evict(known[victim.uid], pod, node)
 
     # ---- binding
 
@@ -148,10 +201,12 @@ class Scheduler:
             self._post(item.pod, node)
         except (ExtenderError, Refusal) as fault:
             self._unassume(item, str(fault))
+        else:
+            self._telling.scheduled(item.pod, node)
 
     def _post(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
-        if pod["spec"]["schedulerName"] in self._extended:
+        if self._is_extended(pod):
             return self._extender.bind(pod, node)
         binding = {"metadata": {"uid": meta["uid"]}, "target": {"kind": "Node", "name": node}}
         self._service.bind(meta["namespace"], meta["name"], binding)
@@ -164,20 +219,6 @@ class Scheduler:
             return
         with self._lock:
             self._nodes.remove(item.uid)
-        self.queue.wake(lambda other: other is not item)
+        self.queue.wake(but=item)
         self.queue.punish(item)
-        self._tell(item.pod, "SchedulerError", f"binding rejected: {error}")
-
-    # ---- telling
-
-    def _tell(self, pod: Json, reason: str, message: str) -> None:
-        """The pod's condition, written when it is new; a nomination that came to nothing is taken back."""
-        meta = pod["metadata"]
-
-        def change(found: Json) -> Json:
-            status = {name: value for name, value in found["status"].items() if name != "nominatedNodeName"}
-            set_condition(status, condition("PodScheduled", "False", reason, message))
-            return {**found, "metadata": {"uid": meta["uid"]}, "status": status}
-
-        with suppress(Refusal):
-            self._service.amend(PODS, meta["namespace"], meta["name"], change, "status")
+        self._telling.failed(item.pod, "SchedulerError", f"binding rejected: {error}")

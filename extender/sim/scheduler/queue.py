@@ -39,6 +39,7 @@ class QueuedPod:
     by_extender: bool = False  # who refused it last
     ready_at: float = 0.0  # until then it backs off
     missed: bool = False  # an event came while it was being tried
+    missed_if_refused: bool = False  # one that concerns it only if the extender refuses it now
     ticket: int = -1  # of its entry in a heap; others are stale
 
     @property
@@ -64,8 +65,9 @@ class SchedulingQueue:
 
     # ---- what the watch tells
 
-    def see(self, pod: Json) -> None:
-        """A pod without a node is there, or has changed; any change of its own is worth a try."""
+    def see(self, pod: Json, *, concerns_all: bool = True) -> None:
+        """A pod without a node is there, or has changed. Any change of its own is worth a try to one that the
+        extender refused; to others, only those that concern all."""
         with self._changed:
             item = self._pods.setdefault(pod["metadata"]["uid"], QueuedPod(pod))
             item.pod = pod
@@ -74,24 +76,25 @@ class SchedulingQueue:
             if item.place is Place.GATED:
                 self._move(item, Place.ACTIVE)
             else:
-                self._wake(item)
+                self._wake(item, concerns_all)
 
     def forget(self, uid: str) -> None:
         with self._changed:
             if item := self._pods.pop(uid, None):
                 item.ticket = -1
 
-    def wake(self, concerned: Callable[[QueuedPod], bool] = lambda _: True) -> None:
-        """Something has happened that lets the concerned hope."""
+    def wake(self, *, concerns_all: bool = True, but: QueuedPod | None = None) -> None:
+        """Something has happened that lets others hope: all of them, or those that the extender refused."""
         with self._changed:
             for item in list(self._pods.values()):
-                if item.place in (Place.PARKED, Place.TRIED) and concerned(item):
-                    self._wake(item)
+                if item is not but:
+                    self._wake(item, concerns_all)
 
-    def _wake(self, item: QueuedPod) -> None:
+    def _wake(self, item: QueuedPod, concerns_all: bool) -> None:
         if item.place is Place.TRIED:
-            item.missed = True
-        elif item.place is Place.PARKED:
+            item.missed = item.missed or concerns_all
+            item.missed_if_refused = True
+        elif item.place is Place.PARKED and (concerns_all or item.by_extender):
             self._move(item, Place.BACKOFF if self._clock() < item.ready_at else Place.ACTIVE)
 
     # ---- what the loop does
@@ -102,7 +105,7 @@ class SchedulingQueue:
             while not self._closed:
                 self._release_ready()
                 if item := self._first(Place.ACTIVE) or self._first(Place.BACKOFF):
-                    item.place, item.missed = Place.TRIED, False
+                    item.place, item.missed, item.missed_if_refused = Place.TRIED, False, False
                     return item
                 self._changed.wait(self._until_error_ends())
         return None
@@ -112,7 +115,8 @@ class SchedulingQueue:
         with self._changed:
             item.refusals, item.errors, item.by_extender = item.refusals + 1, 0, by_extender
             item.ready_at = self._after(item.refusals)
-            self._move(item, Place.BACKOFF if item.missed else Place.PARKED)
+            missed = item.missed or (by_extender and item.missed_if_refused)
+            self._move(item, Place.BACKOFF if missed else Place.PARKED)
 
     def punish(self, item: QueuedPod) -> None:
         """Trying it failed."""

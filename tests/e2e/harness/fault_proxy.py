@@ -36,9 +36,10 @@ class Call:
 class FaultProxy:
     """`with stage.start_fault_proxy() as proxy: proxy.inject(answer(409), answer(500), lose_answer())`."""
 
-    def __init__(self, server: str, certificate: Path, key: Path) -> None:
+    def __init__(self, server: str, certificate: Path | None = None, key: Path | None = None) -> None:
+        """Without a certificate it speaks plain HTTP, as a server on loopback may."""
         self.target = server.rpartition("/")[2]
-        self.trust = ssl.create_default_context(cafile=str(certificate))
+        self.trust = ssl.create_default_context(cafile=str(certificate)) if certificate else None
         self.calls: list[Call] = []
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
@@ -58,7 +59,8 @@ class FaultProxy:
     @property
     def server(self) -> str:
         """The API server's address as seen through this proxy."""
-        return f"https://127.0.0.1:{self._server.server_address[1]}"
+        scheme = "https" if self.trust else "http"
+        return f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def inject(self, *faults: Fault) -> None:
         """Requests meet the faults in this order; each is used up by as many requests as it says."""
@@ -102,18 +104,20 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, proxy: FaultProxy, certificate: Path, key: Path) -> None:
+    def __init__(self, proxy: FaultProxy, certificate: Path | None, key: Path | None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.proxy = proxy
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificate, key)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
+        if self._context and certificate:
+            self._context.load_cert_chain(certificate, key)
         self._open: set[Any] = set()
 
     def get_request(self) -> tuple[Any, Any]:
-        plain, address = super().get_request()
-        wrapped = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
-        self._open.add(wrapped)
-        return wrapped, address
+        caller, address = super().get_request()
+        if self._context:
+            caller = self._context.wrap_socket(caller, server_side=True, do_handshake_on_connect=False)
+        self._open.add(caller)
+        return caller, address
 
     def shutdown_request(self, request: Any) -> None:
         self._open.discard(request)
@@ -138,7 +142,11 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         proxy = self.server.proxy
-        self._upstream = http.client.HTTPSConnection(proxy.target, context=proxy.trust)
+        self._upstream = (
+            http.client.HTTPSConnection(proxy.target, context=proxy.trust)
+            if proxy.trust
+            else http.client.HTTPConnection(proxy.target)
+        )
 
     def finish(self) -> None:
         self._upstream.close()

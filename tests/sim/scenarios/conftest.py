@@ -1,73 +1,21 @@
-"""The stage of tests/e2e, set up on the embedded cluster: same words, same kubelets, same observer.
-
-Only the API server and the scheduler are ours here; what plays and what judges is the end-to-end tests' own,
-so that a scenario that passes on a real control plane and not here tells what is not alike.
-"""
+"""The fixtures of tests/e2e, on the embedded cluster, so that its scenarios run here as they are."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from extender.sim.apiserver.server import ApiServer
-from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.store import Store
-from extender.sim.scheduler.extender import Extender
-from extender.sim.scheduler.loop import Scheduler
 from tests.e2e.harness.access import ADMIN, User
-from tests.e2e.harness.client import Access, Client
-from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.embedded import EmbeddedStage, embedded_stage
+from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.objects import namespace
-from tests.e2e.harness.observer import GANG_DEADLINE, Observer
-from tests.e2e.harness.resources import NAMESPACES
-from tests.e2e.harness.stage import Stage
-
-NAMESPACE = "test"
-
-
-class EmbeddedControlPlane:
-    """As much of a ControlPlane as the stage asks for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.service = Service(Store(), Random(0), gating=False)
-        self._server = ApiServer(self.service)
-        self.server = self._server.url
-        self.admin = Client(Access(self.server, "", folder))
-
-    def __enter__(self) -> "EmbeddedControlPlane":
-        self._server.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.admin.close()
-        self._server.stop()
-
-    def kubeconfig(self, _user: User, _server: str | None = None) -> Path:
-        path = self.folder / "kubeconfig"
-        self._server.write_kubeconfig(path)
-        return path
 
 
 @pytest.fixture
-def control_plane(tmp_path: Path) -> Iterator[EmbeddedControlPlane]:
-    with EmbeddedControlPlane(tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
-def stage(control_plane: EmbeddedControlPlane) -> Iterator[Stage]:
-    client = control_plane.admin
-    client.create(NAMESPACES, namespace(NAMESPACE))
-    cluster: Any = control_plane
-    with Observer(client, GANG_DEADLINE) as observer, Kubelet(client) as kubelet:
-        made = Stage(cluster, NAMESPACE, kubelet, observer)
-        with made.started:
-            yield made
-        observer.assert_clean(gaps_allowed=False)
+def stage(tmp_path: Path) -> Iterator[EmbeddedStage]:
+    with embedded_stage(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -76,18 +24,33 @@ def muster_user() -> User:
 
 
 @pytest.fixture
-def muster(stage: Stage, muster_user: User) -> Muster:
-    return stage.start_muster(user=muster_user)
+def muster_flags(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    marker = request.node.get_closest_marker("muster_flags")
+    return marker.args if marker else ()
 
 
 @pytest.fixture
-def scheduler(control_plane: EmbeddedControlPlane, muster: Muster) -> Iterator[Scheduler]:
-    scheduler = Scheduler(control_plane.service, Extender(muster.address), Random(0))
-    scheduler.start()
-    yield scheduler
-    scheduler.stop()
+def muster(stage: EmbeddedStage, muster_user: User, muster_flags: tuple[str, ...]) -> Muster:
+    return stage.start_muster(*muster_flags, user=muster_user)
+
+
+@pytest.fixture
+def proxy(stage: EmbeddedStage) -> FaultProxy:
+    return stage.start_fault_proxy()
+
+
+@pytest.fixture
+def far_muster(
+    stage: EmbeddedStage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...]
+) -> Muster:
+    return stage.start_muster(*muster_flags, user=muster_user, server=proxy.server)
+
+
+@pytest.fixture
+def scheduler(stage: EmbeddedStage, muster: Muster) -> Any:
+    return stage.start_scheduler("sidecar.yaml", muster=muster.address)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for marker in ("gang_deadline", "gaps_allowed"):
+    for marker in ("gang_deadline", "gaps_allowed", "muster_flags"):
         config.addinivalue_line("markers", f"{marker}: of the end-to-end tests")

@@ -1,0 +1,133 @@
+"""Making room for a pod that fits nowhere: whom to evict, and what the extender says to that.
+
+As the stock scheduler does it: on each node where others are what stands in the way, all less important
+pods are thought away, then as many as possible are left, the most important first. The extender may drop
+nodes from the outcome or change the victims; of what it leaves, the node with the least important victims is
+cleared. There are no disruption budgets.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from extender.sim.apiserver.kinds import Json
+from extender.sim.scheduler.extender import Extender, ExtenderError
+from extender.sim.scheduler.fitting import Fault, fault_of
+from extender.sim.scheduler.nodes import Nodes, Standing
+
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NOBODY = Fault(("No preemption victims found for incoming pod",))
+_NO_DEVICES = "no new claims to deallocate"  # what is asked before, and has nothing to offer here
+_LEAST = -(2**31)  # no priority is lower
+
+Victims = list[Standing]
+
+
+class Outcome(NamedTuple):
+    """`node`: to be cleared of `victims` (empty: the pod loses its nomination; None: it keeps it).
+    `words`: why nobody is evicted."""
+
+    node: str | None
+    victims: Victims = []
+    words: str = ""
+
+    @classmethod
+    def refused(cls, why: str, node: str | None = None) -> "Outcome":
+        return cls(node, words=f"{_NO_DEVICES}, preemption: {why}")
+
+
+class Preemption:
+    """Its owner holds the lock of `nodes` around `candidates`, and not while the extender is asked."""
+
+    def __init__(self, nodes: Nodes, extender: Extender) -> None:
+        self._nodes = nodes
+        self._extender = extender
+
+    def ineligible(self, pod: Json, standing: Standing, faults: Mapping[str, Fault]) -> str:
+        """Why a pod may evict nobody at all; empty when it may."""
+        if pod["spec"].get("preemptionPolicy") == "Never":
+            return "not eligible due to preemptionPolicy=Never."
+        node = pod["status"].get("nominatedNodeName", "")
+        if not node or (node in faults and faults[node].lasting):
+            return ""
+        going = any(each.leaving and each.priority < standing.priority for each in self._nodes.on(node))
+        return "not eligible due to a terminating pod on the nominated node." if going else ""
+
+    def candidates(
+        self, pod: Standing, faults: Mapping[str, Fault]
+    ) -> tuple[dict[str, Victims], dict[str, Fault]]:
+        """Whom to evict on each node where that would help, and what speaks against others."""
+        found: dict[str, Victims] = {}
+        against: dict[str, Fault] = {}
+        for name in [each for each, fault in faults.items() if not fault.lasting]:
+            result = self._victims(pod, name)
+            if isinstance(result, Fault):
+                against[name] = result
+            else:
+                found[name] = result
+        return found, against
+
+    def _victims(self, pod: Standing, name: str) -> Victims | Fault:
+        lesser = [other for other in self._nodes.on(name) if other.priority < pod.priority]
+        if not lesser:
+            return NOBODY
+        try:
+            for other in lesser:
+                self._nodes.remove(other.uid)
+            return fault_of(self._nodes, pod, name) or self._spare(pod, name, lesser)
+        finally:
+            for other in lesser:
+                self._nodes.put(other, name)
+
+    def _spare(self, pod: Standing, name: str, lesser: Victims) -> Victims | Fault:
+        """Let the most important stay; who cannot is a victim."""
+        victims: Victims = []
+        for other in sorted(lesser, key=_importance):
+            self._nodes.put(other, name)
+            if fault_of(self._nodes, pod, name):
+                self._nodes.remove(other.uid)
+                victims.append(other)
+        return victims or Fault((f'expected at least one victim pod on node "{name}"',))
+
+    def agreed(self, pod: Json, candidates: Mapping[str, Victims], asks: bool) -> Mapping[str, Victims]:
+        """What the extender leaves of them. Raises ExtenderError."""
+        if not asks:
+            return candidates
+        answer = self._extender.preempt(pod, {name: _uids(found) for name, found in candidates.items()})
+        return {name: self._named(name, uids) for name, uids in answer.items()}
+
+    def _named(self, name: str, uids: Iterable[str]) -> Victims:
+        there = {each.uid: each for each in self._nodes.on(name)}
+        if not (victims := [there[uid] for uid in uids if uid in there]):
+            raise ExtenderError(f'expected at least one victim pod on node "{name}"')
+        return victims
+
+
+def no_candidate(nodes: int, against: Mapping[str, Fault]) -> Outcome:
+    counted = Counter(words for fault in against.values() for words in fault.words)
+    counted[NOT_HELPFUL] += nodes - len(against)
+    told = ", ".join(sorted(f"{count} {words}" for words, count in counted.items() if count))
+    return Outcome.refused(f"0/{nodes} nodes are available: {told}.", node="")
+
+
+def best(candidates: Mapping[str, Victims]) -> Outcome:
+    if not candidates:
+        return Outcome.refused("no candidate node for preemption")
+    node = min(candidates, key=lambda name: _cost(candidates[name]))
+    return Outcome(node, candidates[node])
+
+
+def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
+    """The least important victims, the fewest, those that have run shortest."""
+    highest = max(each.priority for each in victims)
+    earliest = min(each.started for each in victims if each.priority == highest)
+    latest_first = tuple(-ord(letter) for letter in earliest)
+    return highest, sum(each.priority - _LEAST for each in victims), len(victims), latest_first
+
+
+def _importance(pod: Standing) -> tuple[int, str]:
+    return -pod.priority, pod.started
+
+
+def _uids(victims: Victims) -> list[str]:
+    return [victim.uid for victim in victims]

@@ -1,0 +1,90 @@
+"""The stage of the end-to-end tests on the embedded cluster: same words, same kubelets, same observer.
+
+Only the API server and the scheduler are not the real ones; what plays and what judges is the same, so that a
+scenario that passes on a real control plane and not here tells what is not alike.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from extender.sim.apiserver.server import ApiServer
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.store import Store
+from extender.sim.scheduler.extender import Extender
+from extender.sim.scheduler.loop import Scheduler
+from tests.e2e.harness.access import User, write_kubeconfig
+from tests.e2e.harness.client import Access, Client
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.objects import namespace
+from tests.e2e.harness.observer import GANG_DEADLINE, Observer
+from tests.e2e.harness.resources import NAMESPACES
+from tests.e2e.harness.scheduler import PLAIN, load
+from tests.e2e.harness.stage import Stage
+
+Json = dict[str, Any]
+NAMESPACE = "test"
+NOBODY = "127.0.0.1:9"
+STOCK = {"schedulerName": "default-scheduler"}
+
+
+class EmbeddedControlPlane:
+    """As much of a ControlPlane as the stage asks for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.service = Service(Store(), Random(0), gating=False)
+        self._server = ApiServer(self.service)
+        self.server = self._server.url
+        self.admin = Client(Access(self.server, "", folder))
+
+    def __enter__(self) -> "EmbeddedControlPlane":
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.admin.close()
+        self._server.stop()
+
+    def kubeconfig(self, user: User, server: str | None = None) -> Path:
+        """Everybody may do everything; another server is a proxy in front of this one."""
+        access = Access(server or self.server, "", self.folder)
+        return write_kubeconfig(self.folder / f"kubeconfig-{access.server.rpartition(':')[2]}", user, access)
+
+
+class EmbeddedStage(Stage):
+    """A stage whose schedulers are embedded loops. They read the same configuration files."""
+
+    def __init__(self, control_plane: EmbeddedControlPlane, kubelet: Kubelet, observer: Observer) -> None:
+        cluster: Any = control_plane
+        super().__init__(cluster, NAMESPACE, kubelet, observer)
+        self._service = control_plane.service
+
+    def start_scheduler(self, config: str | Json = PLAIN, **options: Any) -> Any:
+        read = load(config) if isinstance(config, str) else config
+        profiles = frozenset(each["schedulerName"] for each in read.get("profiles", [STOCK]))
+        extender = Extender(options.get("muster", NOBODY))
+        extended, plain = (profiles, frozenset()) if read.get("extenders") else (frozenset(), profiles)
+        scheduler = Scheduler(self._service, extender, Random(0), extended, plain)
+        self.started.callback(scheduler.stop)
+        scheduler.start()
+        return scheduler
+
+    def start_fault_proxy(self) -> FaultProxy:
+        return self.started.enter_context(FaultProxy(self.cluster.server))
+
+
+@contextmanager
+def embedded_stage(folder: Path) -> Iterator[EmbeddedStage]:
+    """An empty embedded cluster; the observer judges at the end."""
+    with EmbeddedControlPlane(folder) as cluster:
+        client = cluster.admin
+        client.create(NAMESPACES, namespace(NAMESPACE))
+        with Observer(client, GANG_DEADLINE) as observer, Kubelet(client) as kubelet:
+            stage = EmbeddedStage(cluster, kubelet, observer)
+            with stage.started:
+                yield stage
+            observer.assert_clean(gaps_allowed=False)

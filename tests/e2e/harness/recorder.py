@@ -1,0 +1,150 @@
+"""What a scheduler says to its extender, written down: a proxy between the two that changes nothing.
+
+Calls are kept in the order in which they came, each with the kind of answer that it got, without what differs
+from run to run (UIDs, times, addresses).
+"""
+
+import http.client
+import json
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+_UNANSWERED = "(no answer yet)"
+
+
+@dataclass
+class Told:
+    """One call: the verb, the pod, the nodes that it names, and what became of it."""
+
+    verb: str
+    pod: str
+    nodes: frozenset[str]
+    answer: str = _UNANSWERED
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.pod} on {', '.join(sorted(self.nodes))}: {self.answer}"
+
+
+class Recorder:
+    """`with Recorder(muster.address) as recorder:`, and the scheduler is given `recorder.address`."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._calls: list[Told] = []
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="recorder")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> "Recorder":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def note(self, verb: str, args: Json) -> Told:
+        told = Told(verb, _pod(args), frozenset(_nodes(verb, args)))
+        with self._lock:
+            self._calls.append(told)
+        return told
+
+    def calls(self) -> list[Told]:
+        with self._lock:
+            return list(self._calls)
+
+    def wait_answered(self, verb: str, pods: Iterable[str]) -> None:
+        """Until each of these pods has had an answer of this verb."""
+        wanted = set(pods)
+
+        def answered() -> bool:
+            return wanted <= {each.pod for each in self.calls() if each.verb == verb and _done(each)}
+
+        wait_for(answered, what=f"{verb} answered for {sorted(wanted)}")
+
+
+def _done(told: Told) -> bool:
+    return told.answer != _UNANSWERED
+
+
+def _pod(args: Json) -> str:
+    name: str = args["PodName"] if "PodName" in args else args["Pod"]["metadata"]["name"]
+    return name
+
+
+def _nodes(verb: str, args: Json) -> Iterable[str]:
+    match verb:
+        case "bind":
+            return [args["Node"]]
+        case "preempt":
+            return args["NodeNameToMetaVictims"] or ()
+    return args["NodeNames"] or ()
+
+
+def kind_of(verb: str, answer: Any) -> str:
+    """An answer as far as the scheduler's next step depends on it."""
+    match verb:
+        case "filter":
+            refused = (answer.get("FailedNodes") or {}) | (answer.get("FailedAndUnresolvableNodes") or {})
+            return _told_of_filter(answer, sorted(set(refused.values())))
+        case "bind":
+            return answer["Error"] or "bound"
+        case "preempt":
+            return f"may clear {sorted(answer['NodeNameToMetaVictims'] or ())}"
+    return "scored"
+
+
+def _told_of_filter(answer: Json, refusals: list[str]) -> str:
+    if answer.get("Error"):
+        return f"error {answer['Error']}"
+    return f"passed {sorted(answer['NodeNames'])}" if answer.get("NodeNames") else f"refused {refusals}"
+
+
+def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """One connection of the scheduler, with one of its own to Muster."""
+
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            self._muster = http.client.HTTPConnection(recorder.target)
+
+        def finish(self) -> None:
+            self._muster.close()
+            super().finish()
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            verb = self.path.rpartition("/")[2]
+            told = recorder.note(verb, json.loads(body))
+            self._muster.request("POST", self.path, body, {"Content-Type": "application/json"})
+            answer = self._muster.getresponse()
+            content = answer.read()
+            told.answer = kind_of(verb, json.loads(content)) if answer.status == 200 else str(answer.status)
+            self._pass_back(answer.status, content)
+
+        def _pass_back(self, status: int, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Calls are kept in `Recorder.calls`."""
+
+    return Handler

@@ -1,0 +1,223 @@
+"""The embedded scheduling loop asks Muster what the real kube-scheduler asks, in the same order.
+
+Each scenario is played twice, on a real control plane and on the embedded one, with a proxy between the
+scheduler and Muster that writes every call down. In which order the gates of a gang open is left to chance on
+both sides, and so is how often a pod comes that waits for the same reason still. So calls are compared pod by
+pod, the same call twice in a row counting once, and over all pods in the order of their gangs. A pod's last
+condition has to say the same in the same words, because `muster why` and people read it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.e2e.harness import scheduler as configurations
+from tests.e2e.harness.access import User
+from tests.e2e.harness.embedded import EmbeddedStage, embedded_stage
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.recorder import Recorder, Told
+from tests.e2e.harness.resources import EVENTS, PODS
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+EVERYBODY = "default-scheduler"
+REFUSED = "refused"
+
+
+class Play(NamedTuple):
+    """One of the two stages, and what its scheduler has said so far."""
+
+    stage: Stage
+    muster: Muster
+    recorder: Recorder
+
+    def nodes(self, count: int, cpu: str) -> None:
+        """One after the other: plans go by the order in which nodes came."""
+        for number in range(count):
+            self.stage.nodes(1, prefix=f"node-{number}-", cpu=cpu)
+
+    def wait_refused(self, *pods: str) -> None:
+        """Until each of these has been sent back."""
+
+        def refused() -> bool:
+            return {*pods} <= {each.pod for each in self.recorder.calls() if REFUSED in each.answer}
+
+        wait_for(refused, what=f"{pods} refused")
+
+    def condition(self, pod: str) -> str:
+        conditions = self.stage.pod(pod)["status"].get("conditions", [])
+        found: Json = next((each for each in conditions if each["type"] == "PodScheduled"), {})
+        return f"{found.get('status')} {found.get('reason', '')} {found.get('message', '')}"
+
+    def wait_condition(self, pod: str, words: str) -> None:
+        wait_for(lambda: words in self.condition(pod), what=f"{pod} says {words}")
+
+
+Scenario = Callable[[Play], None]
+
+
+# ---- the scenarios
+
+
+def a_gang_that_starts_at_once(play: Play) -> None:
+    play.nodes(3, cpu="4")
+    play.stage.wait_phase(play.stage.gang("a", 3, cpu="2", gated=True))
+
+
+def two_gangs_that_fit_alone_but_not_together(play: Play) -> None:
+    play.nodes(3, cpu="2")
+    first = play.stage.gang("a", 3, cpu="2", gated=True)
+    play.stage.wait_phase(first)
+    second = play.stage.gang("b", 2, cpu="2", gated=True)
+    play.stage.wait_reason("b", "NoRoom")
+    play.stage.finish(first)
+    play.stage.wait_phase(second)
+
+
+def a_group_of_one_refused_and_then_admitted(play: Play) -> None:
+    play.nodes(1, cpu="4")
+    play.stage.queue("q", capability={"cpu": "2"})
+    filler = play.stage.pods("filler", 1, cpu="2", queue="q")
+    play.stage.wait_phase(filler)
+    (pod,) = play.stage.pods("p", 1, cpu="2", queue="q")
+    play.wait_refused(pod)
+    play.muster.wait_decision(play.stage.namespace, f"pod:{pod}", reason="QueueCeiling")
+    play.stage.finish(filler)
+    play.stage.wait_phase([pod])
+
+
+def an_ungated_gang_that_has_to_wait(play: Play) -> None:
+    play.nodes(1, cpu="4")
+    filler = play.stage.pods("filler", 1, cpu="2")
+    play.stage.wait_phase(filler)
+    gang = play.stage.gang("a", 2, cpu="2")
+    play.wait_refused(*gang)
+    play.stage.wait_reason("a", "NoRoom")
+    play.stage.finish(filler)
+    play.stage.wait_phase(gang)
+
+
+def pods_that_fit_on_no_node(play: Play) -> None:
+    """The extender is asked nothing: one is too large, of the other nobody is less important."""
+    play.nodes(1, cpu="2")
+    play.stage.wait_phase(play.stage.pods("stranger", 1, cpu="2", scheduler=EVERYBODY))
+    for name, cpu in (("large", "3"), ("late", "1")):
+        (pod,) = play.stage.pods(name, 1, cpu=cpu, scheduler=EVERYBODY)
+        play.wait_condition(pod, "Insufficient cpu")
+
+
+def an_urgent_pod_of_somebody_else(play: Play) -> None:
+    """It may clear the node of a pod on its own, not those of a gang; then it comes with its nomination."""
+    play.nodes(3, cpu="2")
+    gang = play.stage.gang("a", 2, cpu="2", gated=True)
+    play.stage.wait_phase(gang)
+    victim = play.stage.pods("victim", 1, cpu="2", scheduler=EVERYBODY)
+    play.stage.wait_phase(victim)
+    urgent = play.stage.priority("urgent", 100_000)
+    play.stage.wait_phase(
+        play.stage.pods("urgent", 1, cpu="2", scheduler=EVERYBODY, priorityClassName=urgent)
+    )
+    (last,) = play.stage.pods("last", 1, cpu="2", scheduler=EVERYBODY, priorityClassName=urgent)
+    play.wait_condition(last, "no candidate node for preemption")
+
+
+def an_urgent_member_that_evicts_nobody(play: Play) -> None:
+    play.nodes(1, cpu="2")
+    play.stage.wait_phase(play.stage.pods("standing", 1, cpu="2", scheduler=EVERYBODY))
+    urgent = play.stage.priority("urgent", 100_000)
+    (pod,) = play.stage.pods("p", 1, cpu="2", priorityClassName=urgent)
+    play.wait_condition(pod, "no candidate node for preemption")
+
+
+# ---- both loops
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[EmbeddedStage]:
+    with embedded_stage(tmp_path) as made:
+        yield made
+
+
+class Course(NamedTuple):
+    """What a scenario came to: each pod's calls, the order of the gangs, what pods say, and their events."""
+
+    calls: dict[str, list[str]]
+    gangs: list[str]
+    conditions: dict[str, str]
+    events: dict[str, set[str]]
+
+
+def course(stage: Stage, user: User, scenario: Scenario) -> Course:
+    muster = stage.start_muster(user=user)
+    config = configurations.load("sidecar.yaml")
+    config["profiles"].append({"schedulerName": EVERYBODY, "percentageOfNodesToScore": 100})
+    with Recorder(muster.address) as recorder:
+        stage.start_scheduler(config, muster=recorder.address, user=user)
+        play = Play(stage, muster, recorder)
+        scenario(play)
+        return _seen(play)
+
+
+def _seen(play: Play) -> Course:
+    names = sorted(pod["metadata"]["name"] for pod in play.stage.api.items(PODS, play.stage.namespace))
+    of_pods: dict[str, list[str]] = defaultdict(list)
+    for each in play.recorder.calls():
+        of_pods[each.pod].append(_kind(each))
+    return Course(
+        calls={pod: _once(told) for pod, told in sorted(of_pods.items())},
+        gangs=_once(pod.rpartition("-")[0] for pod in of_pods),
+        conditions={name: play.condition(name) for name in names},
+        events={name: _events(play, name) for name in names},
+    )
+
+
+def _kind(call: Told) -> str:
+    """A refusal is one, whichever reason holds at that moment."""
+    told = str(call)
+    return told.partition(REFUSED)[0] + REFUSED if REFUSED in call.answer else told
+
+
+def _once(told: Iterable[str]) -> list[str]:
+    """The same twice in a row counts once."""
+    return [each for each, _ in groupby(told)]
+
+
+def _events(play: Play, pod: str) -> set[str]:
+    """The scheduler's own, as `kubectl describe` finds them."""
+
+    def found() -> set[str]:
+        return {
+            f"{each['type']} {each['reason']} {each['action']}"
+            for each in play.stage.api.items(EVENTS, play.stage.namespace)
+            if each["involvedObject"]["name"] == pod and each["reason"] in ("Scheduled", "FailedScheduling")
+        }
+
+    wait_for(found, what=f"events of {pod}")
+    return found()
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        a_gang_that_starts_at_once,
+        two_gangs_that_fit_alone_but_not_together,
+        a_group_of_one_refused_and_then_admitted,
+        an_ungated_gang_that_has_to_wait,
+        pods_that_fit_on_no_node,
+        an_urgent_pod_of_somebody_else,
+        an_urgent_member_that_evicts_nobody,
+    ],
+    ids=lambda scenario: scenario.__name__,
+)
+def test_both_loops_ask_the_same(
+    stage: Stage, embedded: EmbeddedStage, muster_user: User, scenario: Scenario
+) -> None:
+    real, ours = course(stage, muster_user, scenario), course(embedded, muster_user, scenario)
+    assert ours.calls == real.calls
+    assert ours == real
+    assert any(real.calls.values())

@@ -1,0 +1,11 @@
+"""How often refused pods come again: as rarely as on a real control plane."""
+
+from tests.e2e.test_hot_loops import (
+    test_a_gang_that_lacks_room_evicts_nobody_and_costs_nothing,
+    test_refused_pods_do_not_come_again_and_again,
+)
+
+__all__ = [
+    "test_a_gang_that_lacks_room_evicts_nobody_and_costs_nothing",
+    "test_refused_pods_do_not_come_again_and_again",
+]

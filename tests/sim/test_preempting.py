@@ -1,0 +1,174 @@
+"""Whom the embedded loop evicts, and what it asks before: the stock scheduler's rules of preemption."""
+
+from typing import Any
+
+import pytest
+
+from extender.sim.apiserver.kinds import EVENTS, PODS, PRIORITY_CLASSES
+from extender.sim.apiserver.service import Service
+from extender.sim.kubelets import Kubelets
+from extender.sim.scheduler.extender import Extender
+from extender.sim.scheduler.fitting import Fault, feasible
+from extender.sim.scheduler.loop import Scheduler
+from extender.sim.scheduler.nodes import Nodes
+from extender.sim.scheduler.preemption import Preemption, best, no_candidate
+from tests.e2e.harness import objects
+from tests.e2e.harness.waiting import wait_for
+from tests.sim.requests import Json, pod
+from tests.sim.test_scheduler import PlayedExtender, extender, found, node_of, nodes, ours, said, scheduler
+
+__all__ = ["extender", "scheduler"]
+
+
+def placed(name: str, cpu: str, priority: int, started: str = "2026-01-01T00:00:00Z", **more: Any) -> Json:
+    made = pod(name, cpu=cpu, priority=priority, **more)
+    made["metadata"]["uid"] = name
+    made["status"] = {"startTime": started}
+    return made
+
+
+def cluster(**standing: list[Json]) -> Nodes:
+    """Nodes of 4 cpus by name, and who stands there."""
+    known = Nodes()
+    for name, pods in standing.items():
+        known.set_node(objects.node(name))
+        for each in pods:
+            known.place(each, name)
+    return known
+
+
+def chosen(known: Nodes, wanted: Json) -> tuple[str | None, list[str], str]:
+    """The node to clear, of whom, and why not."""
+    preemption = Preemption(known, Extender("127.0.0.1:9"))
+    standing = known.standing(wanted)
+    faults = feasible(known, standing, known.names())[1]
+    if why := preemption.ineligible(wanted, standing, faults):
+        return None, [], why
+    candidates, against = preemption.candidates(standing, faults)
+    outcome = best(candidates) if candidates else no_candidate(known.count, against)
+    return outcome.node, [victim.uid for victim in outcome.victims], outcome.words
+
+
+def test_only_as_many_go_as_have_to_and_the_least_important_first() -> None:
+    known = cluster(n0=[placed("low", "1", 1), placed("mid", "2", 2), placed("high", "1", 9)])
+    assert chosen(known, placed("new", "1", 5))[:2] == ("n0", ["low"])
+    assert chosen(known, placed("new", "3", 5))[:2] == ("n0", ["mid", "low"])
+    assert {each.uid for each in known.on("n0")} == {"low", "mid", "high"}, "nothing has happened yet"
+
+
+@pytest.mark.parametrize(
+    ("n0", "n1", "node"),
+    [
+        ([("a", "4", 3)], [("b", "4", 2)], "n1"),  # the lowest top priority
+        ([("a", "2", 2), ("b", "2", 2)], [("c", "4", 2)], "n1"),  # the lowest sum, so the fewest
+        ([("a", "2", 2), ("b", "2", 1)], [("c", "2", 2), ("d", "2", 0)], "n1"),
+    ],
+)
+def test_the_node_with_the_least_important_victims_is_cleared(
+    n0: list[tuple[str, str, int]], n1: list[tuple[str, str, int]], node: str
+) -> None:
+    known = cluster(n0=[placed(*each) for each in n0], n1=[placed(*each) for each in n1])
+    assert chosen(known, placed("new", "4", 5))[0] == node
+
+
+def test_among_equals_who_started_last_goes() -> None:
+    old, young = (placed(f"s{n}", "4", 1, started=f"2026-01-0{n}T00:00:00Z") for n in (1, 2))
+    assert chosen(cluster(n0=[old], n1=[young]), placed("new", "4", 5))[0] == "n1"
+    assert chosen(cluster(n0=[young], n1=[old]), placed("new", "4", 5))[0] == "n0"
+
+
+def test_nobody_goes_for_an_equal_or_where_it_would_not_help() -> None:
+    known = cluster(n0=[placed("equal", "4", 5)], n1=[placed("low", "1", 1), placed("high", "3", 9)])
+    known.set_node(objects.node("n2", taints=[{"key": "k", "value": "", "effect": "NoSchedule"}]))
+    node, victims, words = chosen(known, placed("new", "3", 5))
+    assert (node, victims) == ("", []), "a nomination would be taken back"
+    assert words == (
+        "no new claims to deallocate, preemption: 0/3 nodes are available: 1 Insufficient cpu,"
+        " 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+    )
+
+
+def test_who_never_preempts_and_who_waits_for_victims_already() -> None:
+    never = placed("new", "4", 5, preemptionPolicy="Never")
+    assert "preemptionPolicy=Never" in chosen(cluster(n0=[placed("low", "4", 1)]), never)[2]
+    going = placed("low", "4", 1)
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    going["status"]["conditions"] = [
+        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    ]
+    waiting = placed("new", "4", 5)
+    waiting["status"]["nominatedNodeName"] = "n0"
+    assert "terminating pod" in chosen(cluster(n0=[going]), waiting)[2]
+
+
+def test_a_lasting_fault_is_one_that_others_cannot_cure() -> None:
+    known = cluster(n0=[placed("low", "2", 1)])
+    assert feasible(known, known.standing(placed("a", "5", 5)), ["n0"])[1]["n0"].lasting
+    assert feasible(known, known.standing(placed("b", "3", 5)), ["n0"])[1]["n0"] == Fault(
+        ("Insufficient cpu",)
+    )
+
+
+# ---- the loop
+
+
+@pytest.fixture
+def crowded(service: Service) -> Service:
+    """n0 and n1 are full of pods of no importance; `urgent` is a class."""
+    nodes(service, 2, cpu="2")
+    service.create(PRIORITY_CLASSES, "", {"metadata": {"name": "urgent"}, "value": 1000})
+    for number in range(2):
+        service.create(PODS, "", pod(f"low-{number}", cpu="2", nodeName=f"n{number}"))
+    return service
+
+
+def test_the_extender_is_asked_the_victims_go_and_the_pod_follows(
+    crowded: Service, extender: PlayedExtender, scheduler: Scheduler
+) -> None:
+    extender.answers["preempt"] = lambda args: {
+        "NodeNameToMetaVictims": {"n1": args["NodeNameToMetaVictims"]["n1"]}
+    }
+    kubelets = Kubelets(crowded)
+    kubelets.start()
+    ours(crowded, "a", cpu="2", priorityClassName="urgent")
+    wait_for(lambda: node_of(crowded, "a") == "n1")
+    kubelets.stop()
+    verbs = [(verb, nodes) for verb, _, nodes in extender.calls]
+    assert verbs == [("preempt", ["n0", "n1"]), ("filter", ["n1"]), ("bind", "n1")]
+    assert crowded.store.get(PODS, "default", "low-1") is None
+    assert crowded.store.get(PODS, "default", "low-0") is not None
+    assert {"Preempted"} == {
+        each["reason"] for each in crowded.store.all(EVENTS, "default") if each["action"] == "Preempting"
+    }
+
+
+def test_an_extender_that_leaves_no_candidate_saves_all(
+    crowded: Service, extender: PlayedExtender, scheduler: Scheduler
+) -> None:
+    extender.answers["preempt"] = lambda _: {"NodeNameToMetaVictims": {}}
+    ours(crowded, "a", cpu="2", priorityClassName="urgent")
+    wait_for(lambda: "no candidate node" in said(crowded, "a").get("message", "") and not scheduler.busy)
+    assert extender.count("preempt") == 1, "its own condition is no reason to ask again"
+    assert "nominatedNodeName" not in found(crowded, "a")["status"]
+    assert len(crowded.store.all(PODS, "default")) == 2
+
+
+def test_without_a_node_that_could_be_cleared_the_extender_is_not_asked(
+    crowded: Service, extender: PlayedExtender, scheduler: Scheduler
+) -> None:
+    ours(crowded, "a", cpu="2")
+    wait_for(lambda: said(crowded, "a").get("reason") == "Unschedulable" and not scheduler.busy)
+    assert extender.calls == []
+
+
+def test_what_happens_to_a_pod_is_told_as_events(
+    service: Service, extender: PlayedExtender, scheduler: Scheduler
+) -> None:
+    ours(service, "a", cpu="2")
+    wait_for(lambda: said(service, "a").get("message") == "no nodes available to schedule pods")
+    nodes(service, 1)
+    wait_for(lambda: len(service.store.all(EVENTS, "kube-system")) == 2)
+    told = {each["reason"]: each for each in service.store.all(EVENTS, "kube-system")}
+    assert told["FailedScheduling"]["type"] == "Warning"
+    assert told["Scheduled"]["message"] == "Successfully assigned kube-system/a to n0"
+    assert told["Scheduled"]["involvedObject"]["uid"] == found(service, "a")["metadata"]["uid"]
