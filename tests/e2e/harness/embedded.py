@@ -55,6 +55,13 @@ class EmbeddedControlPlane:
         return write_kubeconfig(self.folder / f"kubeconfig-{access.server.rpartition(':')[2]}", user, access)
 
 
+class EmbeddedScheduler(Scheduler):
+    """As much of a KubeScheduler as scenarios ask for."""
+
+    def kill(self) -> None:
+        self.stop()
+
+
 class EmbeddedStage(Stage):
     """A stage whose schedulers are embedded loops. They read the same configuration files."""
 
@@ -68,7 +75,7 @@ class EmbeddedStage(Stage):
         profiles = frozenset(each["schedulerName"] for each in read.get("profiles", [STOCK]))
         extender = Extender(options.get("muster", NOBODY))
         extended, plain = (profiles, frozenset()) if read.get("extenders") else (frozenset(), profiles)
-        scheduler = Scheduler(self._service, extender, Random(0), extended, plain)
+        scheduler = EmbeddedScheduler(self._service, extender, Random(0), extended, plain)
         self.started.callback(scheduler.stop)
         scheduler.start()
         return scheduler
