@@ -175,6 +175,11 @@ def test_closing_tells_what_is_left(town: Desk) -> None:
     assert queue(town, "research")["status"]["state"] == "Open"
 
 
+def test_closing_is_not_closed_before_the_status_says_so(town: Desk) -> None:
+    town.store.keeps_queues = False
+    assert town.says("queue", "close", "idle") == f"{Q}/idle closing\n"
+
+
 def test_closing_waits_for_the_last_group(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:

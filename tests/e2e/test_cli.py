@@ -211,3 +211,27 @@ def test_who_is_no_administrator_is_told(stage: Stage, submitter: Shell) -> None
     said = {each["subject"]: each["said"] for each in json.loads(done.stdout)}
     assert said["kinds"].startswith("could not be looked at: not allowed: ")
     assert said["rights"].startswith("could not be looked at: not allowed: ")
+
+
+# ---- as a plugin
+
+
+def test_kubectl_finds_its_plugin_and_completes_it(stage: Stage) -> None:
+    stage.queue("research")
+    environment = {
+        **os.environ,
+        "PATH": f"{PROGRAM.parent}:{stage.cluster.binaries}:{os.environ['PATH']}",
+        "KUBECONFIG": str(stage.cluster.kubeconfig(ADMIN)),
+        "HOME": str(stage.cluster.folder),
+    }
+
+    def kubectl(*arguments: str) -> str:
+        command = [str(stage.cluster.binaries / "kubectl"), *arguments]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert kubectl("muster", "queue", "list", "-o", "name") == f"{Q}/research\n"
+    assert kubectl("__complete", "muster", "queue", "describe", "re").splitlines()[0] == "research"

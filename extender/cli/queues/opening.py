@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from extender.cli.access import Flags, Place, access_flags, opened
-from extender.cli.queues.dryness import CLIENT, dry_run_flag, say
+from extender.cli.queues.dryness import dry_run_flag, say
 from extender.cli.queues.editing import updated
 from extender.cli.queues.naming import several_names, the_names
 from extender.cli.queues.patience import Patience, patience_flag
@@ -53,17 +53,18 @@ def change_states(
 
 
 def _asked(place: Place, name: str, state: str, dry_run: str) -> str:
-    """`closing` while groups are left in it, as far as its status tells."""
+    """`closing`, with what is left in it, until its status says Closed."""
     from extender.cli.fetching import fetch
     from extender.cli.queues.waiting import in_it
     from extender.cli.seen import QueueSeen
     from extender.kube.resources import QUEUES
 
-    if state == OPEN or dry_run == CLIENT:
+    if state == OPEN or dry_run != "none":
         return _DONE[state]
     queue = fetch(place.reader, QUEUES, "", name, QueueSeen)
-    left = in_it(queue).partition(", ")[2]
-    return f"closing, {left}" if left else _DONE[state]
+    if queue.status.state == CLOSED:
+        return _DONE[state]
+    return ", ".join(filter(None, ("closing", in_it(queue).partition(", ")[2])))
 
 
 def _wait(place: Place, name: str, state: str, patience: Patience) -> None:
