@@ -49,8 +49,7 @@ def _of_share(queue: QueueSeen) -> str:
 
 def _opening(queue: QueueSeen) -> Iterator[str]:
     if queue.state in ("Closing", "Closed"):
-        patch = '{"spec":{"state":"Open"}}'
-        yield f"To open it: kubectl patch queue {queue.name} --type merge -p '{patch}'"
+        yield f"To open it: muster queue open {queue.name}"
 
 
 def _remedies(groups: Iterable[GroupSeen], waiting: Iterable[Other]) -> Iterator[str]:

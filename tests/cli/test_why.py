@@ -427,9 +427,7 @@ def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
         "Closing It takes no new groups; 3 that came before are still in it, and go on. It uses 0% of what it"
         " deserves. Groups that wait have a claim on the rest."
     )
-    assert (
-        helps(answer) == """To open it: kubectl patch queue q --type merge -p '{"spec":{"state":"Open"}}'"""
-    )
+    assert helps(answer) == "To open it: muster queue open q"
 
 
 def test_a_queue_of_which_muster_has_written_nothing(desk: Desk) -> None:
