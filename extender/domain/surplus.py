@@ -1,9 +1,12 @@
 """Members beyond minMember: they start one by one while there is room, after all gangs have had their turn.
 
-First what keeps each queue within its deserved share, then, in the same order, what is lent.
+First what keeps each queue within its deserved share, then what is lent. Queues take turns by share, so that
+none has all that is lent because it came first.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 import msgspec
 
@@ -14,6 +17,8 @@ from extender.domain.records import PodRecord, Uid
 from extender.domain.round import Round
 from extender.domain.shapes import Shape
 from extender.domain.snapshot import GroupView
+
+Turn = tuple[int, float, str, str]  # of a queue: priority, share, age, name
 
 
 class Growth(msgspec.Struct):
@@ -35,34 +40,76 @@ def keep_planned(round_: Round, groups: Iterable[GroupView]) -> list[Growth]:
     return [Growth(kept, dict(kept.take_part(round_, {}))) for kept in keep_all(round_, groups)]
 
 
+class _Batch(msgspec.Struct):
+    """Members of one group that are alike and still miss."""
+
+    growth: Growth
+    shape: Shape
+    pods: list[PodRecord]
+
+
 def grow(round_: Round, growths: list[Growth]) -> None:
     hungry = [growth for growth in growths if growth.kept.unplanned]
     for lending in (False, True):
         if lending and hungry:
             round_.keep_room_of_claimants()
-        for growth in sorted(hungry, key=lambda each: _turn(round_, each.group)):
-            _grow(round_, growth, lending)
+        _take_turns(round_, hungry, lending)
     for growth in growths:
         round_.settle(_decision(growth))
 
 
-def _turn(round_: Round, group: GroupView) -> tuple[int, float, tuple[int, str, str]]:
-    queue = round_.snapshot.queues[group.queue].record
-    return (-queue.priority, round_.queue_share(group.queue), group.order)
+def _take_turns(round_: Round, hungry: Iterable[Growth], lending: bool) -> None:
+    """The queue with the smallest share is next, until it has more than another one."""
+    lines: dict[str, deque[_Batch]] = {}
+    for growth in sorted(hungry, key=lambda each: each.group.order):
+        lines.setdefault(growth.group.queue, deque()).extend(_batches(growth))
+    turns = [_turn(round_, name) for name, line in lines.items() if line]
+    heapify(turns)
+    while turns:
+        name = heappop(turns)[-1]
+        line = lines[name]
+        if not _grow(round_, line[0], _until_another(round_, line[0], turns), lending):
+            line.popleft()
+        if line:
+            heappush(turns, _turn(round_, name))
 
 
-def _grow(round_: Round, growth: Growth, lending: bool) -> None:
-    batches: dict[Shape, list[PodRecord]] = {}
+def _batches(growth: Growth) -> Iterator[_Batch]:
+    alike: dict[Shape, list[PodRecord]] = {}
     for pod in sorted(growth.left(), key=lambda pod: pod.order):
-        batches.setdefault(pod.shape, []).append(pod)
-    for shape, pods in batches.items():
-        allowed, reason = _allowance(round_, growth.group, shape, lending)
-        more = round_.space.place(pods[:allowed], partly=True) or {}
-        growth.plan |= more
-        round_.charge(growth.group, (pod for pod in pods if pod.uid in more))
-        round_.window_left -= len(more)
-        if len(more) < len(pods):
-            growth.reason = reason if len(more) == allowed else Reason.NO_ROOM
+        alike.setdefault(pod.shape, []).append(pod)
+    return (_Batch(growth, shape, pods) for shape, pods in alike.items())
+
+
+def _turn(round_: Round, name: str) -> Turn:
+    queue = round_.snapshot.queues[name].record
+    return (-queue.priority, round_.queue_share(name), queue.created, name)
+
+
+def _until_another(round_: Round, batch: _Batch, turns: Sequence[Turn]) -> int:
+    """How many members bring a queue past the share of the next one of its priority."""
+    queue = batch.growth.group.queue
+    if not turns or turns[0][0] != -round_.snapshot.queues[queue].record.priority:
+        return len(batch.pods)
+    deserved = round_.shares[queue].deserved
+    level = {name: due * turns[0][1] for name, due in deserved.items()}
+    return _headroom(round_, batch.growth.group, batch.shape, level) + 1
+
+
+def _grow(round_: Round, batch: _Batch, most: int, lending: bool) -> bool:
+    """Start up to `most` of a batch; whether it may come again."""
+    growth, pods = batch.growth, batch.pods
+    allowed, reason = _allowance(round_, growth.group, batch.shape, lending)
+    tried = pods[: min(allowed, most)]
+    more = round_.space.place(tried, partly=True) or {}
+    growth.plan |= more
+    round_.charge(growth.group, (pod for pod in tried if pod.uid in more))
+    round_.window_left -= len(more)
+    batch.pods = [pod for pod in pods if pod.uid not in more]
+    if not batch.pods:
+        return False
+    growth.reason = reason if len(more) == allowed else Reason.NO_ROOM
+    return len(more) == len(tried) < allowed
 
 
 def _allowance(round_: Round, group: GroupView, shape: Shape, lending: bool) -> tuple[int, Reason]:

@@ -21,6 +21,7 @@ from extender.domain.snapshot import GroupView
 from extender.domain.space import Space
 
 _WAITS_FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
+_NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)  # who can never start holds up nobody
 _FIFO = "fifo"
 
 Turn = tuple[int, float, str, str]  # of a queue: priority, share, age, name
@@ -100,11 +101,14 @@ class _Admission:
 
     def _put_off(self, group: GroupView, line: deque[GroupView]) -> list[GroupView]:
         """A group above its share is judged again when lending; in a fifo queue the rest waits with it."""
-        if self._round.snapshot.queues[group.queue].record.strategy != _FIFO:
+        if self._strategy(group) != _FIFO:
             return [group]
         rest = list(line)
         line.clear()
         return [group, *rest]
+
+    def _strategy(self, group: GroupView) -> str:
+        return self._round.snapshot.queues[group.queue].record.strategy
 
     def _judge(self, group: GroupView, lending: bool) -> GroupDecision | None:
         """The decision on one group; None where it is above its share and lending comes later."""
@@ -135,7 +139,7 @@ class _Admission:
     def _blocked(self, group: GroupView, decision: GroupDecision, lending: bool) -> GroupDecision:
         """Remember whom a waiting group blocks: the rest of a fifo queue, and those who would borrow."""
         if decision.verdict is Verdict.WAITING:
-            if self._round.snapshot.queues[group.queue].record.strategy == _FIFO:
+            if self._strategy(group) == _FIFO and decision.reason not in _NEVER:
                 self._head[group.queue] = group.key
             if decision.reason in _WAITS_FOR_ROOM and not lending:
                 self._round.claimants.append(group)

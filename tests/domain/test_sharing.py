@@ -1,5 +1,7 @@
 """Who goes first, what is lent, and to whom."""
 
+from typing import Any
+
 import pytest
 
 from extender.domain.reasons import Reason, Verdict
@@ -100,6 +102,15 @@ def test_traverse_skips_what_does_not_fit() -> None:
     assert world.verdicts("big", "small") == [WAITS, STARTS]
 
 
+@pytest.mark.parametrize("head", [{"selector": {"no": "such"}}, {"cpu": "9"}, {"members": 7}])
+def test_who_can_never_start_does_not_hold_up_a_fifo_queue(head: dict[str, Any]) -> None:
+    world = World(node("n", cpu="8"), queue("q", strategy="fifo"), limits=Limits(window=6))
+    world.add(gang("head", **{"members": 2, **head}, queue="q", created="2026-01-01"))
+    world.add(gang("next", 1, queue="q", created="2026-01-02")).settle()
+    assert world.reason("head") in (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)
+    assert world.verdict("next") is STARTS
+
+
 def test_a_fifo_queue_blocks_nobody_elses() -> None:
     world = World(node("n"), stranger("s", on="n"), queue("q", strategy="fifo"), queue("r"))
     world.add(gang("big", 4, queue="q"), gang("behind", 1, queue="q", created="2026-01-09"))
@@ -144,6 +155,56 @@ def test_surplus_stays_within_the_ceiling() -> None:
     world.start("g")
     assert len(world.plan("g")) == 1
     assert world.reason("g") is Reason.QUEUE_CEILING
+
+
+def lent(surplus: int = 12, **weights: int) -> World:
+    """A cluster of 16 cpus; in each queue a group that stands with one member and would like more."""
+    world = World(node("n", cpu="16"))
+    for name, weight in weights.items():
+        world.add(queue(name, weight), gang(f"of-{name}", 1 + surplus, min_member=1, queue=name))
+    for name in weights:
+        world.bind(f"of-{name}-0", "n")
+    return world.run(*(f"of-{name}-0" for name in weights)).settle()
+
+
+@pytest.mark.parametrize(
+    ("weights", "more"),
+    [
+        ({"q": 1, "r": 1}, {"q": 7, "r": 7}),
+        ({"q": 3, "r": 1}, {"q": 11, "r": 3}),
+        ({"q": 1, "r": 1, "s": 2}, {"q": 3, "r": 3, "s": 7}),
+    ],
+)
+def test_surplus_members_start_by_share(weights: dict[str, int], more: dict[str, int]) -> None:
+    world = lent(**weights)
+    assert {name: len(world.plan(f"of-{name}")) for name in weights} == more
+
+
+def test_what_is_lent_goes_round() -> None:
+    """A third of the cluster is a queue's whose gang can never run; the others have it in equal parts."""
+    world = World(node("n", cpu="18"), queue("q"), queue("r"), queue("idle"))
+    world.add(gang("never", 9, queue="idle", selector={"no": "such"}))
+    for name in ("q", "r"):
+        world.add(gang(f"of-{name}", 18, min_member=1, queue=name)).bind(f"of-{name}-0", "n")
+    world.run("of-q-0", "of-r-0").settle()
+    assert world.queue("q").deserved["cpu"] == world.queue("r").deserved["cpu"] == 6000
+    assert [len(world.plan(f"of-{name}")) for name in ("q", "r")] == [8, 8]
+
+
+def test_what_is_lent_goes_to_the_queue_of_higher_priority() -> None:
+    world = World(node("n", cpu="18"), queue("q"), queue("r", priority=1), queue("idle"))
+    world.add(gang("never", 9, queue="idle", selector={"no": "such"}))
+    for name in ("q", "r"):
+        world.add(gang(f"of-{name}", 18, min_member=1, queue=name)).bind(f"of-{name}-0", "n")
+    world.run("of-q-0", "of-r-0").settle()
+    assert [len(world.plan(f"of-{name}")) for name in ("q", "r")] == [5, 11]
+
+
+def test_surplus_of_several_shapes_passes_by_what_does_not_fit() -> None:
+    world = World(node("n", cpu="4"), gang("g", 1, min_member=1)).start("g")
+    world.add(pod("large", "g", cpu="8"), pod("small", "g", cpu="1"), pod("tiny", "g", cpu="500m")).settle()
+    assert set(world.plan("g")) == {"small", "tiny"}
+    assert world.reason("g") is Reason.NO_ROOM
 
 
 # ---- the window
