@@ -88,11 +88,17 @@ def test_a_refused_eviction_is_told_and_tried_again() -> None:
     before = evictions("refused")
     with undoing() as (bench, logs):
         bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "a disruption budget says no"))
-        bench.fail_the_start().look()
+        calls = bench.fail_the_start().look()
         told = [line for line in logs if line["event"] == "an eviction was refused"]
         assert [(line["pod"], line["group"]) for line in told] == [("team/g-0", "team/g")]
         assert "a disruption budget says no" in told[0]["error"]
         assert bench.writers.outcomes["retried"] == 1
+        events = [call[2] for call in calls if call[0] == "event"]
+        assert [(event["involvedObject"]["name"], event["reason"]) for event in events] == [
+            ("g-0", "EvictionRefused"),
+            ("g", "EvictionRefused"),
+        ]
+        assert all("a disruption budget says no" in event["message"] for event in events)
         bench.advance(PAUSE)
         assert ("evict", "g-0") in bench.look()
     assert evictions("refused") - before == 1

@@ -2,10 +2,12 @@
 
 import pytest
 
+from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.kube.errors import Conflict, Invalid, NotFound, Refused
 from tests.e2e.harness import objects
 from tests.sim.requests import (
+    EVENTS,
     JSON_PATCH,
     NODES,
     POD_GROUPS,
@@ -97,3 +99,15 @@ def test_gates_are_only_taken_away_and_what_a_pod_is_stays(connection: Connectio
     patch(connection, f"{PODS}/a", {"spec": {"schedulingGates": None}})
     with pytest.raises(Invalid):
         patch(connection, f"{PODS}/a", {"spec": {"nodeSelector": {"zone": "b"}}})
+
+
+def test_events_are_made_and_counted_up(connection: Connection) -> None:
+    cluster = Cluster(connection)
+    about = {"kind": "Pod", "name": "a", "namespace": "default"}
+    meta = {"name": "a.1", "namespace": "default"}
+    cluster.create_event({"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": about})
+    cluster.patch_event("default", "a.1", {"count": 2, "message": "again"})
+    found = ask(connection, "GET", f"{EVENTS}/a.1")
+    assert (found["count"], found["involvedObject"]) == (2, about)
+    with pytest.raises(NotFound):
+        cluster.patch_event("default", "expired", {"count": 2})
