@@ -19,10 +19,11 @@ def volcano(site: Site) -> Iterator[Finding]:
         yield fine("Volcano", "no scheduler of Volcano is at work")
         return
     told = (
-        f"its scheduler is at work ({lease.spec.holder_identity}): two schedulers for schedulerName: volcano"
+        f"its scheduler is at work ({lease.spec.holder_identity}), so pods of schedulerName: volcano are"
+        " left to it, and both schedulers try them"
     )
     yield wrong(
         "Volcano",
         told,
-        "Stop Volcano's scheduler, or take volcano out of --scheduler-name and of the profiles.",
+        "Stop Volcano's scheduler, or take volcano out of --scheduler-name, the profiles and the policy.",
     )
