@@ -16,7 +16,7 @@ NUDGE = "kube-muster.io/nudge"
 PLACE_MARK = "kube-muster.io/place"
 BIND_MARK = "kube-muster.io/bind"
 MARKS = frozenset({PLACE_MARK, BIND_MARK})
-QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: which queue took it in
+QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: which queue took it in, and whom
 
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and why not
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup that once had all it needs running: never undone

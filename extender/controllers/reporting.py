@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE
+from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.actor import Actor
 from extender.domain.decisions import Decisions, GroupDecision
 from extender.domain.phases import Phase
+from extender.domain.queue_notes import note, noted_queue
 from extender.domain.reasons import Outcome
 from extender.domain.records import GroupKey
 from extender.kube.errors import ApiError
@@ -142,7 +143,7 @@ def reported(group: PodGroup) -> Report:
         detail=scheduled.message if scheduled else "",
         stood_whole=whole is not None and whole.status == "True",
         numbers=(status.running, status.succeeded, status.failed),
-        queue_uid=(group.metadata.annotations or {}).get(QUEUE_UID, ""),
+        queue_uid=noted_queue(group.metadata),
     )
 
 
@@ -154,7 +155,7 @@ def patch(group: PodGroup, report: Report) -> dict[str, Any]:
     before = {each.type: each for each in group.status.conditions or ()}
     ours = [replace(each, last_transition_time=_since(each, before.get(each.type))) for each in ours]
     others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
-    noted = {"annotations": {QUEUE_UID: report.queue_uid}} if report.queue_uid else {}
+    noted = {"annotations": note(report.queue_uid, group.metadata.uid)} if report.queue_uid else {}
     running, succeeded, failed = report.numbers
     return {
         "metadata": {"resourceVersion": group.metadata.resource_version, **noted},

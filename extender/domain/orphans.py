@@ -35,11 +35,11 @@ class Wards:
         if now is not None and now.queue_uid:
             self._of[now.queue_uid][now.key] = now
 
-    def left_by(self, existing: Set[str]) -> tuple[Orphan, ...]:
+    def left_by(self, existing: Set[str]) -> list[GroupRecord]:
         """The groups of all queues whose UID is not among these."""
         gone = sorted(self._of.keys() - existing)
-        return tuple(_orphan(record) for uid in gone for record in self._of[uid].values())
+        return [record for uid in gone for record in self._of[uid].values()]
 
 
-def _orphan(record: GroupRecord) -> Orphan:
-    return Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)
+def orphan(group: GroupRecord) -> Orphan:
+    return Orphan(group.namespace, group.name, group.uid, group.queue, group.queue_uid)

@@ -11,6 +11,7 @@ import msgspec
 from extender.api import keys
 from extender.api.objects import Condition, ContainerStatus, Pod, PodGroup
 from extender.api.quantities import BadQuantity
+from extender.domain.queue_notes import noted_queue
 from extender.domain.resources import asked
 from extender.domain.selectors import Labels
 from extender.domain.shapes import Shape, Shapes
@@ -209,7 +210,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         stood_whole=_condition(group, keys.STOOD_WHOLE).status == "True",
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
-        queue_uid=(meta.annotations or {}).get(keys.QUEUE_UID, ""),
+        queue_uid=noted_queue(meta),
     )
 
 

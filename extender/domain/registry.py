@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from extender.api import keys
 from extender.domain.claims import Claims
-from extender.domain.orphans import Orphan, Wards
+from extender.domain.orphans import Orphan, Wards, orphan
 from extender.domain.queue_records import QueueRecord
 from extender.domain.queues import Queues
 from extender.domain.quorum import whole
@@ -253,7 +253,7 @@ class Registry:
             running=members.running,
             succeeded=members.succeeded,
             failed=members.failed,
-            aborted=self._lost_its_queue(record),
+            aborted=self._lost_its_queue(group),
             accepted_by=self._accepts(group, queue),
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
@@ -275,12 +275,13 @@ class Registry:
         """The UID of the queue that takes a group in. A queue made again under the name of one that is gone
         does not: it never saw the group."""
         there = self._queues.get(queue)
-        accepts = there is not None and group.entitled and not self._lost_its_queue(group.record)
+        accepts = there is not None and group.entitled and not self._lost_its_queue(group)
         return there.uid if there is not None and accepts else ""
 
-    def _lost_its_queue(self, record: GroupRecord | None) -> bool:
-        """Whether the queue that took a group in is gone."""
-        return record is not None and bool(record.queue_uid) and record.queue_uid not in self._queues.uids
+    def _lost_its_queue(self, group: Group) -> bool:
+        """Whether the queue that took a group in is gone for good. `default` never is: it is made again."""
+        noted = group.record.queue_uid if group.record else ""
+        return bool(noted) and noted not in self._queues.uids and self.queue_of(group) != keys.DEFAULT_QUEUE
 
     def _priority(self, group: Group) -> int:
         name = group.record.priority_class if group.record else ""
@@ -301,7 +302,8 @@ class Registry:
 
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that queues had taken in which are no more."""
-        return self._wards.left_by(self._queues.uids)
+        left = self._wards.left_by(self._queues.uids)
+        return tuple(orphan(record) for record in left if self._lost_its_queue(self.groups[record.key]))
 
     def _queue_names(self) -> set[str]:
         return {keys.DEFAULT_QUEUE, *self._queues.names, *self._members}

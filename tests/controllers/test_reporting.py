@@ -136,12 +136,12 @@ def test_counts_alone_wait_their_turn() -> None:
 def test_the_queue_that_takes_a_group_in_is_noted_and_stays_so_when_it_goes() -> None:
     with desk(node("a"), queue("q"), gang("g", 2, queue="q")) as bench:
         (patch,) = bench.look()
-        assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q"}
+        assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g"}
         bench.ledger.drop_queue("q")
         bench.settle()
         (patch,) = bench.look()
         assert said(patch)[1][SCHEDULED] == ("False", Reason.QUEUE_NOT_FOUND)
-        assert bench.copies["g"].metadata.annotations == {QUEUE_UID: "uid-q"}
+        assert bench.copies["g"].metadata.annotations == {QUEUE_UID: "uid-q/uid-g"}
 
 
 def test_a_queue_that_is_not_open_is_not_noted() -> None:

@@ -35,6 +35,7 @@ from extender.api.objects import (
     Taint,
     Toleration,
 )
+from extender.domain.queue_notes import note
 
 NAMESPACE = "team"
 SCHEDULER = "muster"
@@ -138,7 +139,7 @@ def group(
             namespace=NAMESPACE,
             uid=uid or f"uid-{name}",
             creation_timestamp=created or None,
-            annotations={keys.QUEUE_UID: queue_uid} if queue_uid else None,
+            annotations=note(queue_uid, uid or f"uid-{name}") if queue_uid else None,
         ),
         PodGroupSpec(
             min_member,

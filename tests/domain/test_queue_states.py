@@ -230,6 +230,19 @@ def test_a_queue_that_is_made_anew_is_another() -> None:
     assert orphans(world.add(group("young", 1, "q", queue_uid="new"))) == ["old"]
 
 
+def test_a_copy_of_a_group_is_not_taken_for_the_group() -> None:
+    """As applied from a file or restored from a backup, with all its annotations."""
+    copied = group("g", 1, "q", queue_uid="uid-q", uid="original")
+    copied = replace(copied, metadata=replace(copied.metadata, uid="copy"))
+    assert orphans(World(nodes("a"), copied)) == []
+
+
+def test_the_groups_of_the_default_queue_wait_until_it_is_made_again() -> None:
+    world = World(nodes("a"), group("g", 1, "default", queue_uid="uid-default"), pod("g-0", "g"))
+    assert orphans(world) == []
+    assert world.verdict("g") is Verdict.STARTING
+
+
 def test_a_group_that_is_gone_is_no_orphan() -> None:
     world = World(nodes("a"), group("g", 1, "q", queue_uid="uid-q"))
     (orphan,) = world.settle().decisions.orphans

@@ -240,7 +240,8 @@ def test_the_groups_of_a_queue_that_is_deleted_go_and_their_pods_stay(
 
 
 def _noted(stage: Stage, group: str) -> str:
-    return str(stage.pod_group(group)["metadata"].get("annotations", {}).get(NOTE, ""))
+    note = str(stage.pod_group(group)["metadata"].get("annotations", {}).get(NOTE, ""))
+    return note.partition("/")[0]
 
 
 def test_a_queue_counts_its_groups_by_how_they_fare(

@@ -1,0 +1,19 @@
+"""Which queue took a group in, noted on the group for the day on which that queue is gone.
+
+A note names the group as well. So it counts for the object that it was written on, and not for a copy that
+somebody applied from a file or restored from a backup.
+"""
+
+from extender.api.keys import QUEUE_UID
+from extender.api.objects import Meta
+
+
+def note(queue_uid: str, group_uid: str) -> dict[str, str]:
+    """The annotation to write."""
+    return {QUEUE_UID: f"{queue_uid}/{group_uid}"}
+
+
+def noted_queue(group: Meta) -> str:
+    """The UID of the queue that took the group in; empty where none did, or another object of that name."""
+    queue_uid, _, group_uid = (group.annotations or {}).get(QUEUE_UID, "").partition("/")
+    return queue_uid if group_uid == group.uid else ""
