@@ -39,6 +39,12 @@ class Client:
         self._headers = {"Authorization": f"Bearer {access.token}", "Accept": "application/json"}
         self._pool = self._connections(CONNECTIONS)
 
+    def acting_as(self, user: str) -> "Client":
+        """For another user, by impersonation."""
+        other = Client(self._access)
+        other._headers |= {"Impersonate-User": user}
+        return other
+
     def __enter__(self) -> "Client":
         return self
 

@@ -25,4 +25,5 @@ PRIORITY_CLASSES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", nam
 POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
 QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues", namespaced=False)
 COMMANDS = Resource("/apis/bus.volcano.sh/v1alpha1", "commands")
+SECRETS = Resource("/api/v1", "secrets")
 CRDS = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)

@@ -1,0 +1,81 @@
+"""Muster's webhooks as the manifests configure them, on loopback instead of behind a Service."""
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.process import free_ports
+from tests.e2e.harness.resources import POD_GROUPS, SECRETS
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+
+Json = dict[str, Any]
+FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml")
+SECRET = ("muster-webhook-certificate", "kube-muster")
+NO_QUEUE = "there-is-none"
+SHOWN = objects.pod_group("for-show", namespace="default", min_member=1, queue=NO_QUEUE)
+
+
+class Port:
+    """Where one Muster answers reviews, and the flags that make it do so."""
+
+    def __init__(self) -> None:
+        (self.number,) = free_ports(1)
+
+    def flags(self, certificates: str, *more: str) -> tuple[str, ...]:
+        return (
+            f"--webhook-certificates={certificates}",
+            f"--webhook-listen=127.0.0.1:{self.number}",
+            "--webhook-name=127.0.0.1",
+            *more,
+        )
+
+    def url(self, path: str) -> str:
+        return f"https://127.0.0.1:{self.number}{path}"
+
+
+@contextmanager
+def configured(client: Client, port: Port, *more: str, bundle: bytes = b"") -> Iterator[None]:
+    """The configurations of the manifests, `more` files besides, while they are wanted. Without a bundle
+    Muster has to put its own in."""
+    written = [_on_loopback(each, port, bundle) for each in manifests.documents(*FILES, *more)]
+    try:
+        for each in written:
+            manifests.apply_one(client, each)
+        yield
+    finally:
+        manifests.remove(client, written)
+        wait_for(lambda: not refusal(client, SHOWN), what="webhooks out of force")
+        if client.find(SECRETS, *SECRET):
+            client.delete(SECRETS, *SECRET)
+
+
+def wait_in_force(client: Client) -> None:
+    wait_for(lambda: in_force(client), what="webhooks in force")
+
+
+def in_force(client: Client) -> bool:
+    """Whether a group is refused by Muster's own words."""
+    return f"there is no queue '{NO_QUEUE}'" in refusal(client, SHOWN)
+
+
+def refusal(client: Client, group: Json) -> str:
+    """The words with which a group would be refused; empty when it would not."""
+    try:
+        client.request("POST", f"{POD_GROUPS.path(group['metadata']['namespace'])}?dryRun=All", group)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def _on_loopback(configuration: Json, port: Port, bundle: bytes) -> Json:
+    def moved(webhook: Json) -> Json:
+        config: Json = {"url": port.url(webhook["clientConfig"]["service"]["path"])}
+        if bundle:
+            config["caBundle"] = base64.b64encode(bundle).decode()
+        return {**webhook, "clientConfig": config}
+
+    return {**configuration, "webhooks": [moved(each) for each in configuration["webhooks"]]}

@@ -1,0 +1,428 @@
+"""What may be written: a real API server asks Muster, and its own policies while Muster is down."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from extender.webhooks.certificates import Pair, make_pair
+from tests.e2e.harness import manifests, objects, webhooks
+from tests.e2e.harness.access import User
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import (
+    JOBS,
+    NAMESPACES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    SECRETS,
+    Resource,
+)
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+from tests.e2e.harness.webhooks import Port, configured, wait_in_force
+
+Json = dict[str, Any]
+POLICY = "validation-policy.yaml"
+POD_WEBHOOK = "older-kubernetes/pod-webhook.yaml"
+GROUP_NAME = "scheduling.k8s.io/group-name"
+QUEUE_NAME = "scheduling.volcano.sh/queue-name"
+SHORT_LIVED = "--webhook-lifetime=20s"
+
+
+@pytest.fixture
+def port() -> Port:
+    return Port()
+
+
+@pytest.fixture
+def judge(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
+    """Muster with a certificate that it makes itself, and its webhooks in force."""
+    with configured(stage.api, port, POD_WEBHOOK):
+        muster = stage.start_muster(*port.flags("self-signed"), user=muster_user)
+        wait_in_force(stage.api)
+        yield muster
+
+
+# ---- words for the tests
+
+
+def words(action: Callable[[], object], status: int) -> str:
+    """The refusal of what must be refused."""
+    with pytest.raises(ApiError) as refused:
+        action()
+    assert refused.value.status == status, str(refused.value)
+    return str(refused.value)
+
+
+def dry(client: Client, resource: Resource, body: Json) -> Json:
+    made: Json = client.request(
+        "POST", f"{resource.path(body['metadata'].get('namespace', ''))}?dryRun=All", body
+    )
+    return made
+
+
+def job(stage: Stage, name: str, **annotations: str) -> Json:
+    pod = objects.pod("template", namespace=stage.namespace)
+    template = {
+        "metadata": {"annotations": annotations},
+        "spec": {**pod["spec"], "restartPolicy": "Never"},
+    }
+    metadata = {"name": name, "namespace": stage.namespace}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+
+
+def closed(stage: Stage, judge: Muster, name: str) -> None:
+    """A queue that Muster knows to be Closed."""
+    stage.queue(name, state="Closed")
+    wait_for(lambda: _states(judge).get(name) == "Closed", what=f"{name} known as Closed")
+
+
+def _states(judge: Muster) -> dict[str, str]:
+    return {each["name"]: each["state"] for each in judge.debug("/debug/queues")}
+
+
+def known(stage: Stage, judge: Muster, *names: str) -> None:
+    wait_for(lambda: set(names) <= _states(judge).keys(), what=f"{names} known")
+
+
+# ---- each path
+
+
+def test_queues_get_what_they_leave_out(stage: Stage, judge: Muster) -> None:
+    bare = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "bare"}}
+    made = stage.api.create(QUEUES, bare)
+    assert (made["spec"]["weight"], made["spec"]["reclaimable"]) == (1, True)
+    zero = dry(stage.api, QUEUES, objects.queue("zero", weight=0))
+    assert zero["spec"]["weight"] == 1
+
+
+def test_queues_are_judged_beside_other_queues(stage: Stage, judge: Muster) -> None:
+    stage.queue("team", capability={"cpu": "4"}, deserved={"cpu": "4"})
+    known(stage, judge, "team")
+    child = partial(stage.queue, "child", parent="team")
+    assert "allowed is that of queue 'team' above it, 4, or less" in words(
+        partial(child, capability={"cpu": "5"}), 403
+    )
+    assert "allowed is what their parent 'team' has, 4, or less" in words(
+        partial(child, deserved={"cpu": "5"}), 403
+    )
+    assert "there is no such queue" in words(lambda: stage.queue("lost", parent="nowhere"), 403)
+    child(capability={"cpu": "3"})
+    known(stage, judge, "child")
+    lowered = {"spec": {"capability": {"cpu": "2"}, "deserved": {"cpu": "2"}}}
+    below = words(lambda: stage.api.patch(QUEUES, "team", lowered), 403)
+    assert "allowed is that of queue 'child' below it, 3, or more" in below
+
+
+def test_only_a_closed_queue_can_be_deleted(stage: Stage, judge: Muster) -> None:
+    stage.queue("open")
+    closed(stage, judge, "shut")
+    assert "set its spec.state to Closed" in words(lambda: stage.api.delete(QUEUES, "open"), 403)
+    stage.api.delete(QUEUES, "shut")
+    for name in ("default", "root"):
+        stage.queue(name)
+        known(stage, judge, name)
+        assert "is never deleted" in words(partial(stage.api.delete, QUEUES, name), 403)
+    assert "is never deleted" in words(lambda: stage.api.delete_all(QUEUES), 403)
+
+
+def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster) -> None:
+    stage.queue("team")
+    closed(stage, judge, "shut")
+    stage.group("a", 1, queue="team")
+    told = words(lambda: stage.group("b", 1, queue="shut"), 403)
+    assert "spec.queue: queue 'shut' is Closed and takes nothing new" in told
+    assert "set spec.state of this one to Open" in told
+    assert "create it, or name one that is there" in words(lambda: stage.group("b", 1, queue="nowhere"), 403)
+    moved = {"spec": {"queue": "shut"}}
+    assert "takes nothing new" in words(lambda: stage.api.patch(POD_GROUPS, "a", moved, stage.namespace), 403)
+    both = {"highestTierAllowed": 1, "highestTierName": "rack"}
+    assert "allowed is one of the two" in words(lambda: stage.group("b", 1, networkTopology=both), 422)
+
+
+def test_a_group_gets_the_queue_of_its_namespace(stage: Stage, judge: Muster) -> None:
+    stage.queue("team")
+    known(stage, judge, "team")
+    stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"annotations": {QUEUE_NAME: "team"}}})
+    shown = objects.pod_group("shown", namespace=stage.namespace, min_member=1, queue="default")
+    wait_for(
+        lambda: dry(stage.api, POD_GROUPS, shown)["spec"]["queue"] == "team", what="the namespace's queue"
+    )
+
+
+def test_jobs_are_judged_by_the_queue_of_their_pods(stage: Stage, judge: Muster) -> None:
+    stage.queue("team")
+    stage.queue("parent")
+    closed(stage, judge, "shut")
+    stage.queue("leaf", parent="parent")
+    known(stage, judge, "team", "leaf")
+    field = f"spec.template.metadata.annotations[{QUEUE_NAME}]"
+
+    def create(queue: str) -> Callable[[], Json]:
+        return partial(dry, stage.api, JOBS, job(stage, "j", **{QUEUE_NAME: queue}))
+
+    create("team")()
+    create("leaf")()
+    assert f"{field}: queue 'shut' is Closed" in words(create("shut"), 403)
+    assert f"{field}: there is no queue 'nowhere'" in words(create("nowhere"), 403)
+    assert "name one of leaf" in words(create("parent"), 403)
+
+
+def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, judge: Muster) -> None:
+    stage.queue("team")
+    known(stage, judge, "team")
+    stage.group("a", 1, queue="team")
+    stage.api.patch(QUEUES, "team", {"spec": {"state": "Closed"}})
+    wait_for(lambda: _states(judge)["team"] == "Closing", what="team Closing")
+    stage.pods("member", 1, group="a")
+    assert "queue 'team' is Closing" in words(lambda: stage.pods("late", 1, queue="team"), 403)
+    assert "there is no queue 'nowhere'" in words(lambda: stage.pods("lost", 1, queue="nowhere"), 403)
+    (moved,) = stage.pods("moved", 1)
+    annotations = {"metadata": {"annotations": {QUEUE_NAME: "team"}}}
+    assert "is Closing" in words(lambda: stage.api.patch(PODS, moved, annotations, stage.namespace), 403)
+    budget = {"volcano.sh/jdb-min-available": "120%"}
+    assert "allowed is a whole number above 0" in words(
+        lambda: stage.pods("budget", 1, annotations=budget), 422
+    )
+    stage.pods("foreign", 1, queue="nowhere", scheduler="nobody")
+
+
+def test_pods_get_their_gate_from_the_webhook(stage: Stage, judge: Muster) -> None:
+    (ours,) = stage.pods("ours", 1)
+    (foreign,) = stage.pods("foreign", 1, scheduler="nobody")
+    assert stage.pod(ours)["spec"]["schedulingGates"] == [{"name": objects.GATE}]
+    assert not stage.pod(foreign)["spec"].get("schedulingGates")
+
+
+def test_marks_come_with_the_gate_beside_the_clusters_own_scheduler(
+    stage: Stage, muster_user: User, port: Port
+) -> None:
+    with configured(stage.api, port, POD_WEBHOOK):
+        flags = port.flags("self-signed")
+        stage.start_muster(*flags, user=muster_user, scheduler_names=("default-scheduler", "muster"))
+        wait_in_force(stage.api)
+        (pod,) = stage.pods("p", 1, group="later", scheduler="default-scheduler")
+        spec = stage.pod(pod)["spec"]
+    marks = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
+    resources = spec["containers"][0]["resources"]
+    assert spec["schedulingGates"] == [{"name": objects.GATE}]
+    assert marks.items() <= resources["requests"].items()
+    assert marks.items() <= resources["limits"].items()
+    assert resources["requests"]["cpu"] == "1"
+
+
+# ---- who may use a queue
+
+
+@pytest.fixture
+def users(stage: Stage) -> Iterator[tuple[Client, Client]]:
+    """Alice may use the queue `private`, Bob may not; both may edit."""
+    written = [
+        _role("e2e-edit", [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["create", "get"]}]),
+        _role("e2e-use", [_may_use("private")]),
+        _binding("e2e-edit", "alice", "bob"),
+        _binding("e2e-use", "alice"),
+    ]
+    for each in written:
+        manifests.apply_one(stage.api, each)
+    with stage.api.acting_as("alice") as alice, stage.api.acting_as("bob") as bob:
+        yield alice, bob
+    manifests.remove(stage.api, written)
+
+
+def _role(name: str, rules: list[Json]) -> Json:
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    return {**kind, "metadata": {"name": name}, "rules": rules}
+
+
+def _may_use(queue: str) -> Json:
+    return {
+        "apiGroups": ["scheduling.volcano.sh"],
+        "resources": ["queues"],
+        "resourceNames": [queue],
+        "verbs": ["use"],
+    }
+
+
+def _binding(role: str, *users: str) -> Json:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [
+            {"kind": "User", "name": each, "apiGroup": "rbac.authorization.k8s.io"} for each in users
+        ],
+    }
+
+
+def test_a_restricted_queue_is_for_those_who_may_use_it(
+    stage: Stage, judge: Muster, users: tuple[Client, Client]
+) -> None:
+    alice, bob = users
+    stage.queue("private", restricted=True)
+    known(stage, judge, "private")
+    group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
+    pod = objects.pod("p", namespace=stage.namespace, queue="private")
+    work = job(stage, "j", **{QUEUE_NAME: "private"})
+    for resource, thing in ((POD_GROUPS, group), (PODS, pod), (JOBS, work)):
+        wait_for(partial(_passes, alice, resource, thing), what="RBAC in force")
+        told = words(partial(dry, bob, resource, thing), 403)
+        assert "queue 'private' is restricted" in told
+        assert "grant the verb use on queues.scheduling.volcano.sh 'private'" in told
+    stage.api.create(POD_GROUPS, group)
+    joining = objects.pod("joining", namespace=stage.namespace, group="g")
+    assert "is restricted" in words(lambda: dry(bob, PODS, joining), 403)
+    dry(alice, PODS, joining)
+
+
+def _passes(client: Client, resource: Resource, thing: Json) -> bool:
+    try:
+        dry(client, resource, thing)
+    except ApiError:
+        return False
+    return True
+
+
+def test_pods_of_a_job_that_was_judged_pass(
+    stage: Stage, judge: Muster, users: tuple[Client, Client]
+) -> None:
+    """The Job controller has no right of its own to the queue."""
+    alice, _ = users
+    stage.queue("private", restricted=True)
+    known(stage, judge, "private")
+    wait_for(lambda: _passes(alice, JOBS, job(stage, "j", **{QUEUE_NAME: "private"})), what="RBAC in force")
+    stage.cluster.start_controller_manager()
+    alice.create(JOBS, job(stage, "j", **{QUEUE_NAME: "private"}))
+    wait_for(lambda: stage.api.items(PODS, stage.namespace), what="the Job's pod")
+
+
+# ---- certificates
+
+
+@contextmanager
+def load(client: Client) -> Iterator[list[str]]:
+    """Groups created without end, over new connections as well; what was refused is in the list."""
+    refusals: list[str] = []
+    ended, numbers = Event(), count()
+
+    def create() -> None:
+        while not ended.is_set():
+            group = objects.pod_group(f"load-{next(numbers)}", namespace="default", min_member=1)
+            if refused := webhooks.refusal(client, group):
+                refusals.append(refused)
+            time.sleep(0.01)
+
+    threads = [Thread(target=create) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield refusals
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_the_certificate_is_renewed_under_load(stage: Stage, muster_user: User, port: Port) -> None:
+    """Two replicas with one Secret; the API server calls one of them."""
+    with configured(stage.api, port):
+        stage.start_muster(*port.flags("self-signed", SHORT_LIVED), user=muster_user)
+        stage.start_muster(*Port().flags("self-signed", SHORT_LIVED), user=muster_user)
+        wait_in_force(stage.api)
+        with load(stage.api) as refusals:
+            for _ in range(2):
+                served = _stored(stage)["tls.crt"]
+                wait_for(partial(_renewed, stage, served), what="renewed")
+        assert refusals == []
+
+
+def _renewed(stage: Stage, served: str) -> bool:
+    return _stored(stage)["tls.crt"] != served
+
+
+def _stored(stage: Stage) -> dict[str, str]:
+    data: dict[str, str] = stage.api.get(SECRETS, *webhooks.SECRET)["data"]
+    return data
+
+
+def test_certificate_files_are_replaced_under_load(
+    stage: Stage, muster_user: User, port: Port, tmp_path: Path
+) -> None:
+    first, second = (make_pair(["127.0.0.1"], 3600, time.time()) for _ in range(2))
+    _write(tmp_path, first)
+    both = first.authority + second.authority
+    with configured(stage.api, port, bundle=both):
+        flags = port.flags("files", f"--webhook-folder={tmp_path}")
+        muster = stage.start_muster(*flags, user=muster_user)
+        wait_in_force(stage.api)
+        with load(stage.api) as refusals:
+            _write(tmp_path, second)
+            wait_for(lambda: _times_read(muster) == 2, what="the second certificate read")
+            answered = muster.metric("muster_reviews_total", outcome="allowed")
+            wait_for(
+                lambda: muster.metric("muster_reviews_total", outcome="allowed") > answered + 20,
+                what="reviews with the second certificate",
+            )
+        assert refusals == []
+
+
+def _times_read(muster: Muster) -> int:
+    return muster.process.tail().count("certificate was read")
+
+
+def _write(folder: Path, pair: Pair) -> None:
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+
+
+# ---- without Muster
+
+
+def test_policies_hold_while_muster_is_down(stage: Stage) -> None:
+    written = manifests.apply(stage.api, POLICY)
+    try:
+        stage.queue("open")
+        wait_for(lambda: not _deletable(stage, "open"), what="the policy in force")
+        assert "set its spec.state to Closed" in words(lambda: stage.api.delete(QUEUES, "open"), 422)
+        stage.queue("default")
+        assert "is never deleted" in words(lambda: stage.api.delete(QUEUES, "default"), 422)
+        stage.queue("shut")
+        stage.api.patch(QUEUES, "shut", {"status": {"state": "Closed"}}, sub="status")
+        stage.api.delete(QUEUES, "shut")
+        for spec, told in (
+            ({"guarantee": {"resource": {"cpu": "1"}}}, "set deserved to the guarantee or more"),
+            ({"parent": "q"}, "allowed is a queue that is not this one"),
+            ({"weight": 0}, "greater than or equal to 1"),
+            ({"state": "Closing"}, "Unsupported value"),
+        ):
+            assert told in words(partial(stage.queue, "q", **spec), 422)
+        hierarchy = {"volcano.sh/hierarchy": "root/a/b", "volcano.sh/hierarchy-weights": "1/-2/3"}
+        queue = objects.queue("q")
+        queue["metadata"]["annotations"] = hierarchy
+        assert "allowed are numbers above 0" in words(lambda: stage.api.create(QUEUES, queue), 422)
+        stage.queue("root", deserved={"cpu": "4"})
+        grown = {"spec": {"deserved": {"cpu": "5"}}}
+        assert "root is the whole cluster" in words(lambda: stage.api.patch(QUEUES, "root", grown), 422)
+        both = {"highestTierAllowed": 1, "highestTierName": "rack"}
+        assert "allowed is one of the two" in words(lambda: stage.group("g", 1, networkTopology=both), 422)
+    finally:
+        manifests.remove(stage.api, written)
+        wait_for(lambda: _deletable(stage, "open"), what="the policy out of force")
+
+
+def _deletable(stage: Stage, name: str) -> bool:
+    try:
+        stage.api.request("DELETE", f"{QUEUES.path(name=name)}?dryRun=All")
+    except ApiError:
+        return False
+    return True
