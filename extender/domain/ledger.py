@@ -109,7 +109,7 @@ class Ledger(Intake, Calls, Publishing):
     def picture(self) -> Picture:
         """All queues, for rules about several of them."""
         with self._lock:
-            return Picture({name: self._registry.queue_view(name) for name in self._registry.known_queues})
+            return Picture(self._registry.queue_records, self.queue_view)
 
     def namespace_queue(self, namespace: str) -> str:
         return self._registry.namespace_queues.get(namespace, "")

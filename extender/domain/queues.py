@@ -39,6 +39,11 @@ class Queues:
         """Those that the API has; `default` may be missing."""
         return set(self._records)
 
+    @property
+    def records(self) -> dict[str, QueueRecord]:
+        """All as they are now."""
+        return dict(self._records)
+
     def is_open(self, name: str) -> bool:
         record = self.get(name)
         return record is not None and self._state(record, has_groups=True) is QueueState.OPEN

@@ -292,6 +292,11 @@ class Registry:
         return self._priorities.get(self._default_priority or "", 0)
 
     @property
+    def queue_records(self) -> dict[str, QueueRecord]:
+        """As the API has them now."""
+        return self._queues.records
+
+    @property
     def known_queues(self) -> set[str]:
         """Those that the API has; `default` may be missing."""
         return self._queues.names

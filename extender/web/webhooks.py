@@ -7,8 +7,9 @@ which falls silent holds up nobody else.
 """
 
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
@@ -24,6 +25,8 @@ from extender.web.identity import Identity
 LARGEST_BODY = 8 * 1024 * 1024  # an object of 1.5 MiB, before and after, escaped
 _HANDSHAKE = 5.0  # seconds
 _IDLE = 120.0  # above the 90 s of Go's transport: who closes first makes the other's POST fail
+_LINGER = 1.0
+_LOOK = 0.1  # how soon a stop is noticed
 _LAST_ANSWERS = 2.0
 _CHUNK = 64 * 1024
 
@@ -55,10 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not length.isdecimal():
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "a Content-Length is needed")
         elif int(length) > LARGEST_BODY:
-            self._drop(int(length))
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes")
         elif path not in self.server.answerer.paths:
-            self.rfile.read(int(length))
             self._refuse(HTTPStatus.NOT_FOUND, f"allowed are {', '.join(sorted(self.server.answerer.paths))}")
         else:
             self._answer(path, self.rfile.read(int(length)))
@@ -78,15 +79,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET
 
-    def _drop(self, length: int) -> None:
-        """Take more of a body that is too large: who still sends while we hang up never sees the answer."""
-        left = min(length, 4 * LARGEST_BODY)
-        while left > 0 and (piece := self.rfile.read(min(left, _CHUNK))):
-            left -= len(piece)
-
     def _refuse(self, status: HTTPStatus, words: str) -> None:
+        """The body is not read, so the connection ends with the answer. Who still sends while we hang up
+        would never see that: more is taken, for a moment."""
         self.close_connection = True
         self._send(status, readable({"error": words}))
+        self.wfile.flush()
+        left = 4 * LARGEST_BODY
+        self.connection.settimeout(_LINGER)
+        with suppress(OSError):
+            while left > 0 and (piece := self.rfile.read1(_CHUNK)):
+                left -= len(piece)
 
     def _send(self, status: HTTPStatus, body: bytes) -> None:
         self.close_connection = self.close_connection or self.server.stopping
@@ -126,7 +129,7 @@ class _Listener(ThreadingMixIn, HTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Handshakes that fail and connections that break are the other side's affair."""
-        log.debug("a webhook connection broke", client=str(client_address), exc_info=True)
+        log.debug("a webhook connection broke", client=str(client_address), error=str(sys.exc_info()[1]))
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -150,7 +153,7 @@ class WebhookServer:
     def __init__(self, listener: socket.socket, answerer: Answerer, identity: Identity) -> None:
         self.address = Address(*listener.getsockname()[:2])
         self._listener = _Listener(listener, answerer, identity)
-        self._thread = Thread(target=self._listener.serve_forever, name="webhooks", daemon=True)
+        self._thread = Thread(target=self._listener.serve_forever, args=[_LOOK], name="webhooks", daemon=True)
         self._thread.start()
         log.info("serving webhooks", listen=str(self.address))
 

@@ -1,34 +1,43 @@
 """The queues as a rule sees them: which there are, and how they hang together."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from extender.api.keys import ROOT_QUEUE
+from extender.domain.queue_records import QueueRecord
+from extender.domain.resources import PODS
 from extender.domain.snapshot import QueueView
 
 
 class Picture:
-    """Of one moment. Queues that groups name but that do not exist are not in it."""
+    """Of one moment. What a queue holds is looked up when a rule asks for it: few do, and for few queues."""
 
-    def __init__(self, views: Mapping[str, QueueView]) -> None:
-        self.queues = {name: view for name, view in views.items() if view.exists}
+    def __init__(self, queues: Mapping[str, QueueRecord], look_up: Callable[[str], QueueView | None]) -> None:
+        self.queues = queues
+        self._look_up = look_up
         self._children: defaultdict[str, list[str]] = defaultdict(list)
-        for name, view in self.queues.items():
-            self._children[view.record.parent].append(name)
+        for name, record in queues.items():
+            self._children[record.parent].append(name)
 
-    def get(self, name: str) -> QueueView | None:
-        return self.queues.get(name)
+    def view(self, name: str) -> QueueView | None:
+        """A queue with what it holds; None when there is none."""
+        return self._look_up(name) if name in self.queues else None
+
+    def pods(self, name: str) -> int:
+        """How many pods of a queue are on nodes."""
+        view = self.view(name)
+        return view.allocated.get(PODS, 0) if view else 0
 
     def children(self, name: str) -> list[str]:
         return self._children.get(name, [])
 
-    def line(self, name: str) -> Iterator[QueueView]:
+    def line(self, name: str) -> Iterator[QueueRecord]:
         """`name` and the queues above it, without root, each once: a circle ends where it began."""
         seen: set[str] = set()
-        while name != ROOT_QUEUE and name not in seen and (view := self.get(name)) is not None:
+        while name != ROOT_QUEUE and name not in seen and (record := self.queues.get(name)) is not None:
             seen.add(name)
-            yield view
-            name = view.record.parent
+            yield record
+            name = record.parent
 
     def height(self, name: str, seen: frozenset[str] = frozenset()) -> int:
         """How many levels a queue and those below it make."""
@@ -40,8 +49,8 @@ class Picture:
     def largest(self, resource: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, int]:
         """The largest capability of a resource from a queue down, and whose it is. A queue that lists it
         answers for all below."""
-        view = self.get(name)
-        own = (view.record.capability or {}).get(resource) if view else None
+        record = self.queues.get(name)
+        own = (record.capability or {}).get(resource) if record else None
         if own is not None or name in seen:
             return name, own or 0
         below = (self.largest(resource, child, seen | {name}) for child in self.children(name))

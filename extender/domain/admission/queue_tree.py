@@ -12,8 +12,8 @@ from extender.api.keys import ROOT_QUEUE
 from extender.api.objects import Queue
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.picture import Picture
-from extender.domain.resources import PODS, Resources, offered, show, total
-from extender.domain.snapshot import QueueView
+from extender.domain.queue_records import QueueRecord
+from extender.domain.resources import Resources, offered, show, total
 
 
 def _parent_of(queue: Queue) -> str:
@@ -38,7 +38,7 @@ def _judge_parent(name: str, parent: str, picture: Picture, max_depth: int) -> F
     def fault(code: Code, words: str) -> Fault:
         return Fault(code, "spec.parent", f"got {parent!r}; {words}")
 
-    above = [view.record.name for view in picture.line(parent)]
+    above = [record.name for record in picture.line(parent)]
     if parent == name or name in above:
         return fault(Code.SELF_PARENT, "allowed is a queue that is not this one and not below it")
     if not above:
@@ -46,7 +46,7 @@ def _judge_parent(name: str, parent: str, picture: Picture, max_depth: int) -> F
     depth = len(above) + picture.height(name)
     if depth > max_depth:
         return fault(Code.DEPTH_EXCEEDED, f"that makes {depth} levels below root; allowed are {max_depth}")
-    if not picture.children(parent) and (pods := picture.queues[parent].allocated.get(PODS, 0)):
+    if not picture.children(parent) and (pods := picture.pods(parent)):
         words = f"that queue runs {pods} pods itself, and pods are run by queues without children"
         return fault(Code.PARENT_HAS_PODS, f"{words}: wait until they are gone, or name another parent")
     return None
@@ -95,12 +95,12 @@ def _misfits(queue: Queue, own: _Amounts, picture: Picture) -> Iterator[Fault]:
 def _above_ancestor(capability: Resources, parent: str, picture: Picture) -> Iterator[Fault]:
     """Each resource against the nearest queue above that lists it."""
     for name, amount in capability.items():
-        for view in picture.line(parent):
-            limit = (view.record.capability or {}).get(name)
+        for record in picture.line(parent):
+            limit = (record.capability or {}).get(name)
             if limit is None:
                 continue
             if amount > limit:
-                words = f"got {show(name, amount)}; allowed is that of queue {view.record.name!r} above it, "
+                words = f"got {show(name, amount)}; allowed is that of queue {record.name!r} above it, "
                 yield Fault(
                     Code.CAPABILITY_ABOVE_ANCESTOR,
                     f"spec.capability[{name}]",
@@ -126,26 +126,24 @@ _GUARANTEE = (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource")
 _DESERVED = (Code.CHILDREN_DESERVED_SUM, "spec.deserved")
 
 
-def _sums_above_parent(own: _Amounts, siblings: list[QueueView], parent: QueueView) -> Iterator[Fault]:
-    record = parent.record
-
+def _sums_above_parent(own: _Amounts, siblings: list[QueueRecord], parent: QueueRecord) -> Iterator[Fault]:
     def words(resource: str, amount: int, limit: int) -> str:
         sum_of = f"with its siblings that makes {show(resource, amount)}"
-        return f"{sum_of}; allowed is what their parent {record.name!r} has, {show(resource, limit)}, or less"
+        return f"{sum_of}; allowed is what their parent {parent.name!r} has, {show(resource, limit)}, or less"
 
-    guarantees = [own.guarantee, *(each.record.guarantee for each in siblings)]
-    yield from _above(_GUARANTEE, guarantees, record.guarantee, words)
-    deserved = [own.deserved, *(each.record.deserved or {} for each in siblings)]
-    yield from _above(_DESERVED, deserved, record.deserved or {}, words)
+    guarantees = [own.guarantee, *(each.guarantee for each in siblings)]
+    yield from _above(_GUARANTEE, guarantees, parent.guarantee, words)
+    deserved = [own.deserved, *(each.deserved or {} for each in siblings)]
+    yield from _above(_DESERVED, deserved, parent.deserved or {}, words)
 
 
-def _sums_above_own(own: _Amounts, children: list[QueueView]) -> Iterator[Fault]:
+def _sums_above_own(own: _Amounts, children: list[QueueRecord]) -> Iterator[Fault]:
     def words(resource: str, amount: int, limit: int) -> str:
         got = f"got {show(resource, limit)}"
         return f"{got}; allowed is what the queues below it have together, {show(resource, amount)}, or more"
 
-    yield from _above(_GUARANTEE, [each.record.guarantee for each in children], own.guarantee, words)
-    yield from _above(_DESERVED, [each.record.deserved or {} for each in children], own.deserved, words)
+    yield from _above(_GUARANTEE, [each.guarantee for each in children], own.guarantee, words)
+    yield from _above(_DESERVED, [each.deserved or {} for each in children], own.deserved, words)
 
 
 def _above(

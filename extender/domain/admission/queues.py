@@ -12,7 +12,6 @@ from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.picture import Picture
 from extender.domain.admission.queue_tree import judge_place, judge_resources
-from extender.domain.resources import PODS
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")
@@ -131,10 +130,10 @@ def _judge_weights(path: str, weights: str) -> Fault | None:
 
 
 def _judge_path(name: str, path: str, picture: Picture) -> Fault | None:
-    for other, view in picture.queues.items():
-        if other != name and view.record.hierarchy.startswith(f"{path}/"):
+    for other, record in picture.queues.items():
+        if other != name and record.hierarchy.startswith(f"{path}/"):
             words = (
-                f"got {path!r}, which lies above {view.record.hierarchy!r} of queue {other!r}; "
+                f"got {path!r}, which lies above {record.hierarchy!r} of queue {other!r}; "
                 "allowed is a path that no other queue's path goes through"
             )
             return Fault(Code.HIERARCHY_SUBPATH, f"metadata.annotations[{HIERARCHY}]", words)
@@ -168,7 +167,7 @@ def judge_deletion(name: str, picture: Picture) -> list[Fault]:
 
 
 def _deletion_faults(name: str, picture: Picture) -> Iterator[tuple[Code, str]]:
-    view = picture.get(name)
+    view = picture.view(name)
     if name in PROTECTED:
         yield (
             Code.PROTECTED_QUEUE,
@@ -179,7 +178,7 @@ def _deletion_faults(name: str, picture: Picture) -> Iterator[tuple[Code, str]]:
     else:
         if below := ", ".join(sorted(picture.children(name))):
             yield Code.HAS_CHILDREN, f"is the parent of {below}: delete those, or give them another parent"
-        if pods := view.allocated.get(PODS, 0):
+        if pods := picture.pods(name):
             yield Code.HAS_ALLOCATED_PODS, f"has {pods} pods on nodes: close it, and wait until they are gone"
         if view.state != "Closed":
             yield Code.NOT_CLOSED, _NOT_CLOSED.format(state=view.state or "Open", groups=view.groups)

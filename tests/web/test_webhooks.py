@@ -1,0 +1,186 @@
+"""The webhook port: TLS, connections that stay, bodies that make no sense, certificates that change."""
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPSConnection
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from extender.api.configuration import Address
+from extender.web.identity import Identity
+from extender.web.listen import listen
+from extender.web.webhooks import LARGEST_BODY, WebhookServer
+from extender.webhooks.certificates import Pair, make_pair
+
+PATIENCE = 10
+
+
+class Echo:
+    """Answers with what was asked. `slow` waits until it may go on, `broken` fails."""
+
+    paths = frozenset({"/echo", "/slow", "/broken"})
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = Event(), Event()
+
+    def answer(self, path: str, body: bytes) -> bytes:
+        if path == "/broken":
+            raise RuntimeError("nobody foresaw this")
+        if path == "/slow":
+            self.begun.set()
+            assert self.go_on.wait(PATIENCE)
+        if body == b"bad":
+            raise ValueError("no review at $.request")
+        return body
+
+
+@pytest.fixture(scope="module")
+def pairs() -> tuple[Pair, Pair]:
+    first, second = (make_pair(["127.0.0.1"], 3600, time.time()) for _ in range(2))
+    return first, second
+
+
+@pytest.fixture
+def identity(pairs: tuple[Pair, Pair]) -> Identity:
+    made = Identity()
+    made.use(pairs[0].certificate, pairs[0].key)
+    return made
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def server(echo: Echo, identity: Identity) -> Iterator[WebhookServer]:
+    running = WebhookServer(listen("--webhook-listen", Address("127.0.0.1", 0)), echo, identity)
+    yield running
+    echo.go_on.set()
+    running.stop()
+
+
+@contextmanager
+def connect(server: WebhookServer, pair: Pair) -> Iterator[HTTPSConnection]:
+    """Trusts this pair's CA and no other."""
+    context = ssl.create_default_context(cadata=pair.authority.decode())
+    with closing(
+        HTTPSConnection("127.0.0.1", server.address.port, context=context, timeout=PATIENCE)
+    ) as made:
+        yield made
+
+
+def ask(server: WebhookServer, pair: Pair, path: str, body: bytes) -> tuple[int, bytes]:
+    """Over a connection of its own."""
+    with connect(server, pair) as connection:
+        return post(connection, path, body)
+
+
+def post(connection: HTTPSConnection, path: str, body: bytes) -> tuple[int, bytes]:
+    connection.request("POST", path, body)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def test_many_reviews_go_over_one_connection(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+    with connect(server, pairs[0]) as connection:
+        connection.connect()
+        sock = connection.sock
+        for number in range(3):
+            body = b"x" * number * 100_000
+            assert post(connection, "/echo?timeout=5s", body) == (200, body)
+        assert connection.sock is sock
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("POST", "/echo", b"bad", 400, b"no review at $.request"),
+        ("POST", "/nowhere", b"", 404, b"/broken, /echo, /slow"),
+        ("GET", "/echo", b"", 405, b"POST"),
+        ("POST", "/echo", b" " * (LARGEST_BODY + 1), 413, b"8388608 bytes"),
+        ("POST", "/broken", b"", 500, b"its log says why"),
+    ],
+)
+def test_what_makes_no_sense(
+    method: str,
+    path: str,
+    body: bytes,
+    status: int,
+    words: bytes,
+    server: WebhookServer,
+    pairs: tuple[Pair, Pair],
+) -> None:
+    with connect(server, pairs[0]) as connection:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert words in answer.read()
+    assert ask(server, pairs[0], "/echo", b"fine") == (200, b"fine")
+
+
+def test_a_body_of_unknown_length_is_not_read(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+    with connect(server, pairs[0]) as connection:
+        connection.request("POST", "/echo", iter([b"x"]), encode_chunked=True)
+        answer = connection.getresponse()
+        assert (answer.status, b"Content-Length" in answer.read()) == (411, True)
+
+
+def test_who_falls_silent_holds_up_nobody(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+    with socket.create_connection(("127.0.0.1", server.address.port)):  # and no handshake
+        assert ask(server, pairs[0], "/echo", b"x") == (200, b"x")
+
+
+def test_who_speaks_no_tls_is_dropped(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+    with socket.create_connection(("127.0.0.1", server.address.port), timeout=PATIENCE) as plain:
+        plain.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        with suppress(ConnectionResetError):
+            assert b"HTTP" not in plain.recv(1000)
+    assert ask(server, pairs[0], "/echo", b"x") == (200, b"x")
+
+
+def test_a_new_certificate_is_for_new_connections(
+    server: WebhookServer, identity: Identity, pairs: tuple[Pair, Pair]
+) -> None:
+    with connect(server, pairs[0]) as open_one:
+        assert post(open_one, "/echo", b"1") == (200, b"1")
+        identity.use(pairs[1].certificate, pairs[1].key)
+        assert post(open_one, "/echo", b"2") == (200, b"2")
+    assert ask(server, pairs[1], "/echo", b"3") == (200, b"3")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        ask(server, pairs[0], "/echo", b"4")
+
+
+def test_without_a_certificate_connections_are_closed(echo: Echo, pairs: tuple[Pair, Pair]) -> None:
+    running = WebhookServer(listen("--webhook-listen", Address("127.0.0.1", 0)), echo, Identity())
+    with pytest.raises((ConnectionError, ssl.SSLError)):
+        ask(running, pairs[0], "/echo", b"x")
+    running.stop()
+
+
+def test_a_stop_answers_what_was_asked(server: WebhookServer, echo: Echo, pairs: tuple[Pair, Pair]) -> None:
+    answers: list[tuple[int, bytes]] = []
+    asking = Thread(target=lambda: answers.append(ask(server, pairs[0], "/slow", b"x")))
+    asking.start()
+    assert echo.begun.wait(PATIENCE)
+    stopping = Thread(target=server.stop)
+    stopping.start()
+    echo.go_on.set()
+    stopping.join(PATIENCE)
+    asking.join(PATIENCE)
+    assert answers == [(200, b"x")]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.address.port), timeout=PATIENCE).close()
+
+
+def test_the_certificate_is_not_left_on_disk(
+    pairs: tuple[Pair, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    Identity().use(pairs[0].certificate, pairs[0].key)
+    assert list(tmp_path.iterdir()) == []

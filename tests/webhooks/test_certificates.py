@@ -1,0 +1,256 @@
+"""Certificates of Muster's own: what is made, how it is stored, and how replicas agree on it."""
+
+import ssl
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from extender.api.configuration import ObjectName
+from extender.api.objects import Meta
+from extender.domain.admission.rotation import Step, settle
+from extender.kube.admission import AdmissionApi, ClientConfig, Secret, Webhook, WebhookConfiguration
+from extender.kube.errors import Conflict, NotFound, Unreachable
+from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from extender.web.identity import Identity
+from extender.webhooks.certificates import Pair, Unreadable, expiry, make_pair, names, split, vouches
+from extender.webhooks.keeper import Keeper
+from extender.webhooks.stored import advanced, read_stored
+
+NOW = 1_800_000_000.0
+LIFE = 900.0
+WHOM = frozenset({"muster-webhook.kube-muster.svc", "127.0.0.1"})
+SECRET = ObjectName("kube-muster", "certificate")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return make_pair(sorted(WHOM), LIFE, NOW)
+
+
+# ---- one certificate
+
+
+def test_a_pair_is_for_its_names_and_its_time(pair: Pair) -> None:
+    assert names(pair.certificate) == WHOM
+    assert expiry(pair.certificate) == NOW + LIFE
+    assert vouches(pair.authority, pair.certificate, pair.key)
+
+
+def test_the_ca_signs_and_the_certificate_does_not(pair: Pair) -> None:
+    constraints = [
+        x509.load_pem_x509_certificate(each).extensions.get_extension_for_class(x509.KeyUsage).value
+        for each in (pair.authority, pair.certificate)
+    ]
+    assert [each.key_cert_sign for each in constraints] == [True, False]
+
+
+def test_another_ca_or_key_does_not_vouch(pair: Pair) -> None:
+    other = make_pair(["x"], LIFE, NOW)
+    assert not vouches(other.authority, pair.certificate, pair.key)
+    assert not vouches(pair.authority, pair.certificate, other.key)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"]
+)
+def test_what_is_no_certificate(text: bytes) -> None:
+    for read in (expiry, names, split):
+        with pytest.raises(Unreadable):
+            read(text)
+
+
+def test_a_server_takes_it_and_keeps_the_old_one_when_the_next_makes_no_sense(pair: Pair) -> None:
+    identity = Identity()
+    assert identity.missing()
+    identity.use(pair.certificate, pair.key)
+    served = identity.context
+    with pytest.raises(ssl.SSLError):
+        identity.use(pair.certificate, make_pair(["x"], LIFE, NOW).key)
+    assert identity.context is served
+    assert identity.missing() is None
+
+
+# ---- as it is stored
+
+
+def test_what_is_stored_is_read_again() -> None:
+    stored = advanced(Step.MAKE, None, WHOM, LIFE, NOW)
+    prepared = advanced(Step.PREPARE, stored, WHOM, LIFE, NOW)
+    switched = advanced(Step.SWITCH, prepared, WHOM, LIFE, NOW)
+    pruned = advanced(Step.PRUNE, switched, WHOM, LIFE, NOW)
+    for each in (stored, prepared, switched, pruned):
+        assert read_stored(each.data) == each
+    assert [len(each.trusted) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
+    assert [each.kept.prepared for each in (stored, prepared, switched)] == [False, True, False]
+    assert [each.kept.extra for each in (prepared, switched, pruned)] == [False, True, False]
+    assert switched.serving == prepared.prepared
+
+
+@pytest.mark.parametrize("broken", ["tls.crt", "tls.key", "ca.crt", "next.key"])
+def test_what_is_broken_is_nothing(broken: str) -> None:
+    stored = advanced(Step.PREPARE, advanced(Step.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW)
+    assert read_stored({**stored.data, broken: b"nonsense"}) is None
+    assert read_stored({key: value for key, value in stored.data.items() if key != broken}) is None
+    assert read_stored({}) is None
+
+
+# ---- how replicas agree
+
+
+class Cluster(AdmissionApi):
+    """One Secret and two configurations, with the API server's way to refuse the slower of two."""
+
+    def __init__(self) -> None:
+        self.kept: Secret | None = None
+        self.bundles: dict[str, bytes] = {VALIDATING_WEBHOOKS.plural: b"", MUTATING_WEBHOOKS.plural: b""}
+        self.trusted: list[bytes] = []
+        self.away = False
+        self._version = 0
+
+    def _next(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+    def secret(self, namespace: str, name: str, timeout: float = 10) -> Secret:
+        if self.away:
+            raise Unreachable("away")
+        if self.kept is None:
+            raise NotFound(404)
+        return self.kept
+
+    def create_secret(self, namespace: str, name: str, data: dict[str, bytes], timeout: float = 10) -> None:
+        if self.kept is not None:
+            raise Conflict(409)
+        self.kept = Secret(Meta(name, namespace, resource_version=self._next()), data)
+
+    def replace_secret(self, secret: Secret, data: dict[str, bytes], timeout: float = 10) -> None:
+        assert self.kept is not None
+        if self.kept.metadata.resource_version != secret.metadata.resource_version:
+            raise Conflict(409)
+        self.kept = Secret(Meta(secret.metadata.name, resource_version=self._next()), data)
+
+    def webhook_configuration(
+        self, resource: Resource, name: str, timeout: float = 10
+    ) -> WebhookConfiguration:
+        if name != "kube-muster":
+            raise NotFound(404)
+        bundle = ClientConfig(self.bundles[resource.plural])
+        return WebhookConfiguration(Meta(name), [Webhook("a", bundle), Webhook("b", bundle)])
+
+    def trust(
+        self, resource: Resource, configuration: WebhookConfiguration, bundle: bytes, timeout: float = 10
+    ) -> None:
+        self.bundles[resource.plural] = bundle
+        self.trusted.append(bundle)
+
+
+class Replica:
+    def __init__(self, api: Cluster, whom: frozenset[str] = WHOM) -> None:
+        self.now = NOW
+        self.served: list[bytes] = []
+        self.keeper = Keeper(api, SECRET, whom, LIFE, self._serve, clock=lambda: self.now)
+
+    def _serve(self, certificate: bytes, key: bytes) -> None:
+        self.served.append(certificate)
+
+    def look(self) -> None:
+        """Until there is nothing new."""
+        for _ in range(5):
+            if not self.keeper.look():
+                return
+        raise AssertionError("it never comes to rest")
+
+
+@pytest.fixture
+def api() -> Cluster:
+    return Cluster()
+
+
+def test_the_first_makes_it_and_the_second_takes_it(api: Cluster) -> None:
+    first, second = Replica(api), Replica(api)
+    first.look()
+    second.look()
+    assert first.served == second.served
+    assert len(first.served) == 1
+    (bundle,) = set(api.bundles.values())
+    assert api.kept is not None
+    assert bundle == api.kept.data["ca.crt"]
+
+
+def test_who_is_slower_takes_what_is_there(api: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both saw no Secret; the other one was faster."""
+    other = Replica(api)
+    slower = Replica(api)
+
+    def secret(namespace: str, name: str, timeout: float = 10) -> Any:
+        monkeypatch.undo()
+        other.look()
+        raise NotFound(404)
+
+    monkeypatch.setattr(api, "secret", secret)
+    slower.look()
+    assert slower.served == other.served
+
+
+def test_a_renewal_goes_step_by_step(api: Cluster) -> None:
+    replica = Replica(api)
+    replica.look()
+    replica.now += LIFE * 2 / 3 + 1
+    replica.look()
+    assert len(replica.served) == 1
+    assert [len(split(each)) for each in api.bundles.values()] == [2, 2]
+    replica.now += settle(LIFE) / 2
+    replica.look()
+    assert len(replica.served) == 1
+    replica.now += settle(LIFE)
+    replica.look()
+    assert len(replica.served) == 2
+    assert [len(split(each)) for each in api.bundles.values()] == [2, 2]
+    replica.now += settle(LIFE)
+    replica.look()
+    assert [len(split(each)) for each in api.bundles.values()] == [1, 1]
+    assert len(replica.served) == 2
+
+
+def test_what_takes_the_ca_away_is_put_right(api: Cluster) -> None:
+    replica = Replica(api)
+    replica.look()
+    (bundle,) = set(api.bundles.values())
+    api.bundles[VALIDATING_WEBHOOKS.plural] = b""
+    replica.look()
+    assert set(api.bundles.values()) == {bundle}
+
+
+def test_nothing_is_written_without_need(api: Cluster) -> None:
+    replica = Replica(api)
+    replica.look()
+    written, kept = len(api.trusted), api.kept
+    replica.now += LIFE / 2
+    replica.look()
+    assert (len(api.trusted), api.kept) == (written, kept)
+
+
+def test_other_names_are_renewed_in_step(api: Cluster) -> None:
+    Replica(api).look()
+    other = Replica(api, frozenset({"other"}))
+    other.look()
+    other.now += settle(LIFE) + 1
+    other.look()
+    assert names(other.served[-1]) == {"other"}
+
+
+def test_a_secret_of_nonsense_is_made_anew(api: Cluster) -> None:
+    api.create_secret(*SECRET, {"tls.crt": b"nonsense"})
+    replica = Replica(api)
+    replica.look()
+    assert len(replica.served) == 1
+
+
+def test_a_fault_is_passed_on_and_changes_nothing(api: Cluster) -> None:
+    replica = Replica(api)
+    replica.look()
+    api.away = True
+    with pytest.raises(Unreachable):
+        replica.keeper.look()
+    assert len(replica.served) == 1

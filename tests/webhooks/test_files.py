@@ -1,0 +1,50 @@
+"""A certificate that others renew: read again when it changes, never half."""
+
+from pathlib import Path
+
+import pytest
+
+from extender.webhooks.files import CertificateFiles
+
+
+@pytest.fixture
+def served() -> list[tuple[bytes, bytes]]:
+    return []
+
+
+@pytest.fixture
+def files(tmp_path: Path, served: list[tuple[bytes, bytes]]) -> CertificateFiles:
+    def serve(certificate: bytes, key: bytes) -> None:
+        if certificate[-1:] != key[-1:]:
+            raise OSError("they do not fit together")
+        served.append((certificate, key))
+
+    return CertificateFiles(tmp_path, serve)
+
+
+def write(folder: Path, certificate: str, key: str) -> None:
+    (folder / "tls.crt").write_text(certificate)
+    (folder / "tls.key").write_text(key)
+
+
+def test_what_is_not_there_yet_is_waited_for(
+    files: CertificateFiles, tmp_path: Path, served: list[tuple[bytes, bytes]]
+) -> None:
+    files.look()
+    write(tmp_path, "c1", "k1")
+    files.look()
+    assert served == [(b"c1", b"k1")]
+
+
+def test_a_change_is_served_once_it_is_whole(
+    files: CertificateFiles, tmp_path: Path, served: list[tuple[bytes, bytes]]
+) -> None:
+    write(tmp_path, "c1", "k1")
+    files.look()
+    files.look()
+    write(tmp_path, "c2", "k1")
+    files.look()
+    assert served == [(b"c1", b"k1")]
+    write(tmp_path, "c2", "k2")
+    files.look()
+    assert served == [(b"c1", b"k1"), (b"c2", b"k2")]
