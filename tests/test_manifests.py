@@ -307,7 +307,8 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         for verb in rule["verbs"]
     }
     read = {"pods", "nodes", "namespaces", "priorityclasses", "queues", "podgroups"}
-    assert granted == {(resource, verb) for resource in read for verb in ("get", "list", "watch")} | {
+    assert granted == {(resource, verb) for resource in read for verb in ("list", "watch")} | {
+        ("pods", "get"),
         ("pods", "patch"),
         ("pods/status", "patch"),
         ("leases", "get"),
@@ -318,6 +319,7 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         ("podgroups", "patch"),
         ("podgroups", "delete"),
         ("queues", "create"),
+        ("queues", "get"),
         ("queues", "patch"),
         ("queues/status", "patch"),
         ("commands", "list"),

@@ -72,6 +72,16 @@ def remove(client: Client, written: Iterable[Json]) -> None:
         client.delete(resource_of(client, document), metadata["name"], metadata.get("namespace", ""))
 
 
+def find(client: Client, document: Json) -> Json | None:
+    """The object as the API server has it; None where even its kind is gone."""
+    try:
+        resource = resource_of(client, document)
+    except (LookupError, ApiError):
+        return None
+    metadata = document["metadata"]
+    return client.find(resource, metadata["name"], metadata.get("namespace", ""))
+
+
 def resource_of(client: Client, document: Json) -> Resource:
     """Where objects of this kind live, asked from the API server."""
     version, kind = document["apiVersion"], document["kind"]

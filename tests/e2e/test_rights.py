@@ -1,0 +1,209 @@
+"""Muster needs each right that manifests/rbac.yaml grants it, and no other.
+
+It runs here as beside the cluster's own scheduler, because in the sidecar install its account is also the
+second scheduler's and has that one's rights, too.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from extender.api.keys import QUEUE_UID
+from tests.e2e.harness import manifests, rights
+from tests.e2e.harness.access import User
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.faults import lose_answer
+from tests.e2e.harness.resources import COMMANDS, EVENTS, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.rights import Right
+from tests.e2e.harness.scheduler import load
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+LEASE = "kube-scheduler"
+# A short deadline, because a start has to be undone twice here.
+FLAGS = ("--lease", f"kube-system/{LEASE}", "--bind-deadline", "2s", "--start-backoff", "1s")
+LOST = "lost"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
+    schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
+    manifests.remove(cluster.admin, schedulers)
+    yield
+    manifests.install(cluster.admin, schedulers)
+
+
+class Life:
+    """All that Muster does in its life, brought about over and over."""
+
+    def __init__(self, stage: Stage, proxy: FaultProxy, user: User) -> None:
+        self.stage = stage
+        self.proxy = proxy
+        self.muster = stage.start_muster(
+            *FLAGS, user=user, server=proxy.server, leader_elect="follow", wait=False
+        )
+        config = load("sidecar.yaml")
+        config["leaderElection"]["resourceName"] = LEASE
+        stage.start_scheduler(config, muster=self.muster.address, leader_elect=True)
+        stage.nodes(3, cpu="4")
+        # One answer to a binding is lost, so that the pod is looked up.
+        proxy.inject(lose_answer())
+        stage.queue("team")
+        self.gang = stage.gang("whole", 2, queue="team", gated=True)
+        # One member of this gang is refused by its kubelet, so that the start is undone; and again.
+        stage.kubelet.refuse(lambda pod: pod["metadata"]["name"].startswith(LOST))
+        stage.group("short", 2)
+        self._tries = 0
+        # One Command for a queue, and one for a queue that is another by now.
+        queue = stage.queue("ordered")
+        self._command("obeyed", queue)
+        self._command("lost", {**queue, "metadata": {"name": "ordered", "uid": "another"}})
+        # This group will lose its queue.
+        stage.queue("going")
+        stage.group("orphan", 1, queue="going")
+
+    def _command(self, name: str, queue: dict[str, Any]) -> None:
+        target = {"apiVersion": queue["apiVersion"], "kind": "Queue", "controller": True}
+        target |= {key: queue["metadata"][key] for key in ("name", "uid")}
+        kind = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
+        metadata = {"name": name, "namespace": self.stage.namespace, "ownerReferences": [target]}
+        self.stage.api.create(
+            COMMANDS, {**kind, "metadata": metadata, "action": "CloseQueue", "target": target}
+        )
+
+    def go_on(self) -> None:
+        """What ended short begins anew, and the queue that is to go goes once its group was taken in."""
+        self._start_anew()
+        orphan = self.stage.api.find(POD_GROUPS, "orphan", self.stage.namespace)
+        noted = orphan is not None and QUEUE_UID in orphan["metadata"].get("annotations", {})
+        if noted and self.stage.api.find(QUEUES, "going"):
+            self.stage.api.delete(QUEUES, "going")
+
+    def _start_anew(self) -> None:
+        there = self.stage.api.items(PODS, self.stage.namespace)
+        standing = [each for each in there if each["metadata"]["name"].startswith(("short", LOST))]
+        if not [each for each in standing if each["status"].get("phase") != "Failed"]:
+            for name in ("short", LOST):
+                self.stage.pods(name, 1, first=self._tries, group="short", gated=True)
+            self._tries += 1
+
+    def refused(self) -> set[Right]:
+        self.go_on()
+        return rights.refused(self.proxy.calls)
+
+    def used(self) -> set[Right]:
+        self.go_on()
+        return rights.used(self.proxy.calls)
+
+
+@pytest.fixture
+def life(stage: Stage, proxy: FaultProxy, muster_user: User) -> Callable[[], Life]:
+    return lambda: Life(stage, proxy, muster_user)
+
+
+@pytest.mark.gang_deadline(60)
+def test_each_right_is_needed_and_they_suffice(life: Callable[[], Life]) -> None:
+    lived = life()
+    wanted = set(rights.granted())
+    try:
+        wait_for(lambda: lived.used() >= wanted)
+    except TimeoutError:
+        raise AssertionError(f"granted and never used: {sorted(map(str, wanted - lived.used()))}") from None
+    assert rights.refused(lived.proxy.calls) == set()
+    assert lived.used() == wanted
+
+
+@pytest.mark.gang_deadline(60)
+@pytest.mark.parametrize("right", rights.granted(), ids=str)
+def test_without_a_right_something_is_missing(stage: Stage, life: Callable[[], Life], right: Right) -> None:
+    with rights.taken_away(stage.api, right):
+        lived = life()
+        wait_for(lambda: right in lived.refused(), what=f"the want of the right to {right} noticed")
+        missing = MISSING.get((right.verb, right.resource)) or BY_VERB.get(right.verb, lambda _: True)
+        wait_for(lambda: missing(lived), 10, f"what {right} is for missing")
+
+
+def _unready(lived: Life) -> bool:
+    """Without a list of something there is no picture of the cluster."""
+    return not lived.muster.ready()
+
+
+def _told(lived: Life) -> bool:
+    """Without a watch the picture grows old; long before that makes it unready, the log says why."""
+    return "forbidden" in lived.muster.process.tail(1000)
+
+
+def _not_bound(lived: Life) -> bool:
+    return not lived.stage.bound(lived.gang)
+
+
+def _not_nominated(lived: Life) -> bool:
+    return not any("nominatedNodeName" in lived.stage.pod(name)["status"] for name in lived.gang)
+
+
+def _not_undone(lived: Life) -> bool:
+    return lived.stage.phases(["short-0"]) == {"Running"}
+
+
+def _untold(lived: Life) -> bool:
+    return "phase" not in lived.stage.pod_group("whole").get("status", {})
+
+
+def _queue_untold(lived: Life) -> bool:
+    return all("allocated" not in each.get("status", {}) for each in lived.stage.api.items(QUEUES))
+
+
+def _no_events(lived: Life) -> bool:
+    return _events(lived) == []
+
+
+def _no_event_counted(lived: Life) -> bool:
+    return all(each["count"] == 1 for each in _events(lived))
+
+
+def _not_leading(lived: Life) -> bool:
+    return lived.muster.metric("muster_leader") == 0
+
+
+def _no_queue_made(lived: Life) -> bool:
+    return lived.stage.api.find(QUEUES, "default") is None
+
+
+def _queue_not_closed(lived: Life) -> bool:
+    return "state" not in lived.stage.api.get(QUEUES, "ordered")["spec"]
+
+
+def _commands_left(lived: Life) -> bool:
+    return bool(lived.stage.api.items(COMMANDS, lived.stage.namespace))
+
+
+def _orphan_left(lived: Life) -> bool:
+    return lived.stage.api.find(POD_GROUPS, "orphan", lived.stage.namespace) is not None
+
+
+def _events(lived: Life) -> list[dict[str, Any]]:
+    found = lived.stage.api.items(EVENTS, lived.stage.namespace)
+    return [each for each in found if each["source"].get("component") == "muster"]
+
+
+# What is not as it should be without a right; of one that is not listed, being refused is all that is asked.
+BY_VERB: dict[str, Callable[[Life], bool]] = {"list": _unready, "watch": _told}
+MISSING: dict[tuple[str, str], Callable[[Life], bool]] = {
+    ("get", "leases"): _not_leading,
+    ("get", "pods"): _not_undone,
+    ("patch", "pods"): _not_bound,
+    ("patch", "pods/status"): _not_nominated,
+    ("create", "pods/binding"): _not_bound,
+    ("create", "pods/eviction"): _not_undone,
+    ("patch", "podgroups"): _untold,
+    ("patch", "queues/status"): _queue_untold,
+    ("delete", "podgroups"): _orphan_left,
+    ("create", "queues"): _no_queue_made,
+    ("get", "queues"): _commands_left,
+    ("patch", "queues"): _queue_not_closed,
+    ("delete", "commands"): _commands_left,
+    ("create", "events"): _no_events,
+    ("patch", "events"): _no_event_counted,
+}

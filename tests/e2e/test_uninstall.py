@@ -1,0 +1,175 @@
+"""The commands of docs/uninstall.md, as they stand there, on a real API server: nothing of Muster is left."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import KUBERNETES
+from tests.e2e.harness import installs, manifests, objects
+from tests.e2e.harness.access import ADMIN, User
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.policy import gates_pods
+from tests.e2e.harness.resources import CRDS, LEASES, NAMESPACES, NODES, POD_GROUPS, PODS
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+PAGE = installs.ROOT / "docs" / "uninstall.md"
+TEAM = "team"
+FOREIGN = "example.com/theirs"
+LEAVING = "kube-muster/install/leaving"
+HELM_UNINSTALL = "helm uninstall muster --namespace kube-muster && kubectl delete namespace kube-muster"
+
+
+class Administrator:
+    """Somebody with a shell, the repository and an overlay beside it, who reads docs/uninstall.md."""
+
+    def __init__(self, cluster: ControlPlane, home: Path) -> None:
+        self.home = home
+        self._env = {
+            **os.environ,
+            "KUBECONFIG": str(cluster.kubeconfig(ADMIN)),
+            "PATH": os.pathsep.join((str(cluster.binaries), str(installs.helm().parent), os.environ["PATH"])),
+            "HOME": str(home),
+        }
+        installs.overlay(home, "sidecar")
+        for name in ("install", "manifests", "scheduler-config"):
+            shutil.copytree(installs.ROOT / name, home / "kube-muster" / name)
+
+    def run(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-eu", "-o", "pipefail", "-c", command],
+            cwd=self.home,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def step(self, number: int) -> str:
+        """The commands of one step of the page."""
+        return self.run(commands(number))
+
+
+def commands(number: int) -> str:
+    """The shell block (or blocks) under the heading with this number."""
+    (section,) = re.findall(rf"^## {number}\. .*?(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^( *)```sh\n(.*?)^\1```$", section, re.MULTILINE | re.DOTALL)
+    return "\n".join(re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, block in blocks)
+
+
+@pytest.fixture
+def cluster(muster_user: User) -> Iterator[ControlPlane]:
+    """One for this test alone, because everything is taken out of it; namespaces really end in it."""
+    with ControlPlane(kubernetes=KUBERNETES, users=[muster_user]) as started:
+        started.start_controller_manager()
+        yield started
+
+
+@pytest.fixture
+def administrator(cluster: ControlPlane, tmp_path: Path) -> Administrator:
+    return Administrator(cluster, tmp_path)
+
+
+INSTALL = {
+    "kustomize": "kubectl apply --kustomize overlay",
+    "helm": "helm install muster kube-muster/install/chart --namespace kube-muster --create-namespace",
+}
+
+
+@pytest.mark.parametrize("way", INSTALL)
+def test_uninstalling_leaves_nothing_and_nobody_waiting(
+    cluster: ControlPlane, administrator: Administrator, muster_user: User, way: str
+) -> None:
+    assert HELM_UNINSTALL in PAGE.read_text()
+    administrator.run(INSTALL[way])
+    _populate(cluster)
+    with (
+        Muster(cluster, cluster.kubeconfig(muster_user), leader_elect="follow") as muster,
+        KubeScheduler(cluster, "sidecar.yaml", muster=muster.address, user=muster_user, leader_elect=True),
+    ):
+        running = _create(cluster, "small", 1)
+        waiting = _create(cluster, "large", 3)
+        wait_for(lambda: _nodes_of(cluster, running) == {"n0"}, what="what fits bound")
+        muster.wait_decision(TEAM, "large", verdict="Waiting")
+        assert _gated(cluster) == set(waiting)
+        administrator.step(1)
+        wait_for(lambda: not gates_pods(cluster.admin, TEAM), what="nothing gated any more")
+        administrator.run(HELM_UNINSTALL) if way == "helm" else administrator.step(2)
+    # The pods of the Deployment have ended with it, as the two processes here have.
+    while administrator.step(3):
+        pass
+    assert _gated(cluster) == set()
+    assert cluster.admin.get(PODS, "large-2", TEAM)["spec"]["schedulingGates"] == [{"name": FOREIGN}]
+    assert _nodes_of(cluster, running) == {"n0"}
+    assert len(cluster.admin.items(POD_GROUPS, TEAM)) == 2
+    if way == "kustomize":
+        _placed_by_a_plain_scheduler(cluster, administrator, muster_user, waiting[:2])
+    administrator.step(5)
+    _nothing_left(cluster, administrator)
+
+
+def _placed_by_a_plain_scheduler(
+    cluster: ControlPlane, administrator: Administrator, user: User, waiting: Sequence[str]
+) -> None:
+    """What the page offers for pods whose scheduler is gone: those that fit are placed, one by one."""
+    administrator.step(4)
+    assert not gates_pods(cluster.admin, TEAM)
+    found = installs.kustomized(cluster.binaries / "kubectl", administrator.home / LEAVING)
+    (config,) = [each for each in found if each["kind"] == "ConfigMap"]
+    (workload,) = [each for each in found if each["kind"] == "Deployment"]
+    assert not workload["spec"]["template"]["spec"]["initContainers"]
+    with KubeScheduler(cluster, yaml.safe_load(config["data"]["sidecar.yaml"]), user=user, leader_elect=True):
+        wait_for(lambda: len(_nodes_of(cluster, waiting)) == 1, what="pods of the old name placed")
+    administrator.run(commands(2).replace("overlay", LEAVING))
+
+
+def _nothing_left(cluster: ControlPlane, administrator: Administrator) -> None:
+    found = installs.kustomized(cluster.binaries / "kubectl", administrator.home / "overlay")
+    named = [each for each in found if each["apiVersion"].partition("/")[0] != "scheduling.volcano.sh"]
+    wait_for(lambda: cluster.admin.find(NAMESPACES, "kube-muster") is None, what="the namespace gone")
+    left = [manifests.find(cluster.admin, each) for each in named]
+    assert [each["metadata"]["name"] for each in left if each] == []
+    assert [each for each in cluster.admin.items(CRDS) if "volcano" in each["metadata"]["name"]] == []
+    assert cluster.admin.find(LEASES, "muster-scheduler", "kube-system") is None
+
+
+def _populate(cluster: ControlPlane) -> None:
+    """Room for three pods, a namespace, and the policy in force."""
+    cluster.admin.create(NODES, objects.node("n0", cpu="3"))
+    cluster.admin.create(NAMESPACES, objects.namespace(TEAM))
+    wait_for(lambda: gates_pods(cluster.admin, TEAM), what="the policy in force")
+
+
+def _create(cluster: ControlPlane, name: str, size: int) -> list[str]:
+    """A gang. The last pod of one that is too large has somebody else's gate as well."""
+    cluster.admin.create(POD_GROUPS, objects.pod_group(name, namespace=TEAM, min_member=size))
+    pods = [objects.pod(f"{name}-{number}", namespace=TEAM, group=name) for number in range(size)]
+    if size > 1:
+        pods[-1]["spec"]["schedulingGates"] = [{"name": FOREIGN}]
+    return [cluster.admin.create(PODS, each)["metadata"]["name"] for each in pods]
+
+
+def _gated(cluster: ControlPlane) -> set[str]:
+    ours = {"name": objects.GATE}
+    return {
+        each["metadata"]["name"]
+        for each in cluster.admin.items(PODS)
+        if ours in each["spec"].get("schedulingGates", [])
+    }
+
+
+def _nodes_of(cluster: ControlPlane, names: Sequence[str]) -> set[str]:
+    pods = [cluster.admin.get(PODS, name, TEAM) for name in names]
+    return {each["spec"].get("nodeName", "") for each in pods}
