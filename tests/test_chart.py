@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -54,6 +55,20 @@ def test_the_braces_of_others_are_left_to_them() -> None:
 
 def test_templates_ask_for_values_that_are_there() -> None:
     assert asked() <= set(paths(values()))
+
+
+def test_a_value_that_is_mistyped_would_be_refused() -> None:
+    """The schema names every value, and allows no others."""
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
+    described = set(described_paths(schema)) - {"global"}  # that one is Helm's
+    free = ("resources", "labels")
+    assert described == {each for each in paths(values()) if not {*free} & {*each.split(".")[:-1]}}
+
+
+def described_paths(schema: dict[str, Any], above: str = "") -> Iterator[str]:
+    for key, each in schema.get("properties", {}).items():
+        yield above + key
+        yield from described_paths(each, f"{above}{key}.")
 
 
 def test_every_value_is_asked_for() -> None:

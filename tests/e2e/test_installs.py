@@ -128,6 +128,22 @@ def test_scheduler_names_are_set_in_one_place(release: str) -> None:
     assert names == ["--scheduler-name=muster", "--scheduler-name=other"]
 
 
+@pytest.mark.parametrize("value", ["install=both", "schedulerNames={default-scheduler}", "crds.instal=false"])
+def test_a_value_that_is_not_allowed_is_refused(release: str, value: str) -> None:
+    chart = str(installs.INSTALL / "chart")
+    command = [
+        str(installs.helm()),
+        "template",
+        "muster",
+        chart,
+        f"--kube-version={release}",
+        f"--set={value}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert value.partition("=")[0].rpartition(".")[2] in done.stderr
+
+
 @pytest.mark.parametrize("install", ["sidecar", "default-scheduler"])
 def test_the_pods_are_admitted_by_their_namespace(
     cluster: ControlPlane, tmp_path: Path, install: str
