@@ -29,7 +29,13 @@ WHEN = {
     "default-scheduler": 'eq .Values.install "default-scheduler"',
     "monitoring": ".Values.monitoring.enabled",
     "webhooks": "",
-    "older-kubernetes": ".Values.podWebhook.enabled",
+    "older-kubernetes": 'semverCompare "<1.36-0" .Capabilities.KubeVersion.Version',
+    "cert-manager": ".Values.certManager.enabled",
+}
+# Files that are rendered under a condition more than their folder's.
+ALSO_WHEN = {
+    "sidecar/admission-policy.yaml": 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version',
+    "default-scheduler/admission-policy.yaml": 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version',
 }
 
 # What is put everywhere where it occurs.
@@ -79,12 +85,52 @@ OURS_ANYWHERE = (
     "in ['{{ join \"', '\" .Values.schedulerNames }}']",
 )
 WEBHOOKS = (
-    "            - --webhook-certificates=self-signed\n",
-    "            - --webhook-certificates=self-signed\n"
+    "            - --webhook-name=muster-webhook.kube-muster.svc\n"
+    "            - --webhook-secret=kube-muster/muster-webhook-certificate\n",
     "            - --webhook-name=muster-webhook.{{ .Release.Namespace }}.svc\n"
     "            - --webhook-secret={{ .Release.Namespace }}/muster-webhook-certificate\n",
 )
-POD = (NAMES, WEBHOOKS, FLAGS, IMAGE, PULLING, ROOM)
+CERTIFICATES = (
+    "MUSTER_WEBHOOK_CERTIFICATES, value: self-signed}",
+    "MUSTER_WEBHOOK_CERTIFICATES, "
+    "value: {{ if .Values.certManager.enabled }}files{{ else }}self-signed{{ end }}}",
+)
+MOUNT = (
+    "            - {name: tmp, mountPath: /tmp}\n",
+    "            - {name: tmp, mountPath: /tmp}\n"
+    "            {{- if .Values.certManager.enabled }}\n"
+    "            - {name: webhook-certificate, mountPath: /etc/kube-muster/webhook, readOnly: true}\n"
+    "            {{- end }}\n",
+)
+VOLUME = (
+    "          emptyDir: {medium: Memory, sizeLimit: 64Mi}\n",
+    "          emptyDir: {medium: Memory, sizeLimit: 64Mi}\n"
+    "        {{- if .Values.certManager.enabled }}\n"
+    "        - name: webhook-certificate\n"
+    "          secret: {secretName: muster-webhook-cert-manager}\n"
+    "        {{- end }}\n",
+)
+INJECTED = (
+    "metadata:\n  name: kube-muster",
+    "metadata:\n"
+    "  {{- if .Values.certManager.enabled }}\n"
+    "  annotations:\n"
+    "    cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/muster-webhook\n"
+    "  {{- end }}\n"
+    "  name: kube-muster",
+)
+# With files, Muster keeps no certificate: the Role for its Secret and its binding, last in their file, go.
+OWN_SECRET = (
+    "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
+    "{{- if not .Values.certManager.enabled }}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
+)
+OWN_SECRET_END = (
+    "  name: kube-muster-webhook-certificate\nsubjects:\n"
+    "  - {kind: ServiceAccount, name: muster, namespace: kube-muster}\n",
+    "  name: kube-muster-webhook-certificate\nsubjects:\n"
+    "  - {kind: ServiceAccount, name: muster, namespace: kube-muster}\n{{- end }}\n",
+)
+POD = (NAMES, WEBHOOKS, FLAGS, IMAGE, PULLING, ROOM, CERTIFICATES, MOUNT, VOLUME)
 # Prometheus may look for labels of its own.
 LABELLED = (
     "    app.kubernetes.io/part-of: kube-muster\n",
@@ -102,8 +148,13 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "sidecar/admission-policy.yaml": (OURS,),
     "default-scheduler/admission-policy.yaml": (OURS,),
     "default-scheduler/daemonset.yaml": (*POD, REACHED),
-    "webhooks/validating.yaml": (OURS_ANYWHERE,),
-    "older-kubernetes/pod-webhook.yaml": (OURS_ANYWHERE,),
+    "webhooks/mutating.yaml": (INJECTED,),
+    "webhooks/rbac.yaml": (OWN_SECRET, OWN_SECRET_END),
+    "webhooks/validating.yaml": (INJECTED, OURS_ANYWHERE),
+    "older-kubernetes/pod-webhook.yaml": (INJECTED, OURS_ANYWHERE),
+    "cert-manager/certificate.yaml": (
+        ("muster-webhook.kube-muster.svc", "muster-webhook.{{ .Release.Namespace }}.svc"),
+    ),
     "monitoring/alerts.yaml": (LABELLED,),
     "monitoring/service-monitor.yaml": (LABELLED,),
     "sidecar/deployment.yaml": (
@@ -208,7 +259,8 @@ def _condition(source: str) -> str:
     folder = str(Path(source).parent)
     if folder not in WHEN:
         raise OutOfStep(f"manifests/{folder}: WHEN in tools/chart.py does not say when it is rendered")
-    return WHEN[folder]
+    both = [each for each in (WHEN[folder], ALSO_WHEN.get(source)) if each]
+    return f"and ({both[0]}) ({both[1]})" if len(both) == 2 else "".join(both)
 
 
 def _kept(text: str) -> str:

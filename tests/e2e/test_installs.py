@@ -38,7 +38,13 @@ class Variant(NamedTuple):
         return "+".join((self.install, *self.components))
 
 
-COMPONENTS = {"monitoring": {"monitoring.enabled": "true"}}
+COMPONENTS: dict[str, dict[str, str]] = {
+    "monitoring": {"monitoring.enabled": "true"},
+    "cert-manager": {"certManager.enabled": "true"},
+    "older-kubernetes": {},
+}
+# The chart asks the API server how old it is.
+OLDER = "v1.35.4"
 VARIANTS = [
     Variant(install, components, {"install": install, **values})
     for install in ("sidecar", "default-scheduler")
@@ -62,7 +68,8 @@ def kustomized(cluster: ControlPlane, variant: Variant, tmp_path: Path) -> Objec
 @pytest.fixture
 def rendered(variant: Variant, release: str) -> Objects:
     image = {"image.repository": "registry.example/kube-muster"}
-    return installs.rendered(release, {**variant.values, **image})
+    kubernetes = OLDER if "older-kubernetes" in variant.components else release
+    return installs.rendered(kubernetes, {**variant.values, **image})
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +196,8 @@ def identity(document: Json) -> tuple[str, str, str]:
 
 
 def comparable(document: Json) -> Any:
-    """Without what differs on purpose: Helm's own marks, the hash in a ConfigMap's name, and how lines are
-    folded, of which kustomize makes something else. Files in a ConfigMap count by what they say."""
+    """Without what differs on purpose: Helm's marks, the hash in a ConfigMap's name, how lines are folded,
+    and the order of what has a name. Files in a ConfigMap count by what they say."""
     files = document.get("data", {}) if document["kind"] == "ConfigMap" else {}
     return _plain({**document, "data": {name: yaml.safe_load(text) for name, text in files.items()}})
 
@@ -199,7 +206,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items() if not _of_one_way(key, each)}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        named = all(isinstance(each, dict) and "name" in each for each in value)
+        return [_plain(each) for each in (sorted(value, key=lambda each: each["name"]) if named else value)]
     return unhashed(" ".join(value.split())) if isinstance(value, str) else value
 
 

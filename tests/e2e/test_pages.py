@@ -12,11 +12,13 @@ from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import Way, way_of
 
 TYPED = [page for page in PAGES if any(way_of(each) is Way.CLUSTER for each in commands(page))]
 FOLDERS = ("manifests", "install", "scheduler-config", "examples")
+OVERLAYS = ("overlay", "overlay-before")  # pages that come after docs/install.md have them already
 STAND_INS = {" rollout status ": " rollout status --watch=false "}  # nobody starts pods here
 
 
@@ -30,17 +32,22 @@ def own() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where people stand: in the repository, and beside it, whichever a page means."""
+    """Where people stand: in the repository, and beside it, whichever a page means. With their overlays."""
     for place in (tmp_path, tmp_path / "kube-muster"):
         for name in FOLDERS:
             if (ROOT / name).exists():
                 shutil.copytree(ROOT / name, place / name)
+    for name in OVERLAYS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kustomization.yaml").write_text("resources: [../kube-muster/install/sidecar]\n")
     return tmp_path
 
 
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_the_page_says_can_be_typed(page: Path, own: ControlPlane, folder: Path) -> None:
     """From the top to the end, on a cluster with the CRDs and the objects of the first example."""
+    for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):  # nobody answers them here
+        own.admin.delete_all(resource)
     manifests.apply(own.admin, "crds/*.yaml")
     _type(own, folder, Command("the example", "kubectl apply -f examples/first-gang.yaml"))
     for step in steps(page):

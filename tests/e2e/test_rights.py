@@ -203,6 +203,7 @@ MISSING: dict[tuple[str, str], Callable[[Life], bool]] = {
     ("create", "queues"): _no_queue_made,
     ("get", "queues"): _commands_left,
     ("patch", "queues"): _queue_not_closed,
+    ("list", "commands"): _commands_left,
     ("delete", "commands"): _commands_left,
     ("create", "events"): _no_events,
     ("patch", "events"): _no_event_counted,

@@ -1,5 +1,6 @@
 """The commands of docs/uninstall.md, as they stand there, on a real API server: nothing of Muster is left."""
 
+import json
 import os
 import re
 import shutil
@@ -17,12 +18,24 @@ from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.policy import gates_pods
-from tests.e2e.harness.resources import CRDS, LEASES, NAMESPACES, NODES, POD_GROUPS, PODS
+from tests.e2e.harness.process import free_ports
+from tests.e2e.harness.resources import (
+    CRDS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    VALIDATING_WEBHOOKS,
+)
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
 PAGE = installs.ROOT / "docs" / "uninstall.md"
+UPGRADE = installs.ROOT / "docs" / "upgrade.md"
 TEAM = "team"
 FOREIGN = "example.com/theirs"
 LEAVING = "kube-muster/install/leaving"
@@ -94,11 +107,14 @@ def test_uninstalling_leaves_nothing_and_nobody_waiting(
 ) -> None:
     assert HELM_UNINSTALL in PAGE.read_text()
     administrator.run(INSTALL[way])
-    _populate(cluster)
+    port = _webhooks_on_loopback(cluster)
     with (
-        Muster(cluster, cluster.kubeconfig(muster_user), leader_elect="follow") as muster,
+        Muster(
+            cluster, cluster.kubeconfig(muster_user), leader_elect="follow", arguments=_webhook_flags(port)
+        ) as muster,
         KubeScheduler(cluster, "sidecar.yaml", muster=muster.address, user=muster_user, leader_elect=True),
     ):
+        _populate(cluster)
         running = _create(cluster, "small", 1)
         waiting = _create(cluster, "large", 3)
         wait_for(lambda: _nodes_of(cluster, running) == {"n0"}, what="what fits bound")
@@ -118,6 +134,22 @@ def test_uninstalling_leaves_nothing_and_nobody_waiting(
         _placed_by_a_plain_scheduler(cluster, administrator, muster_user, waiting[:2])
     administrator.step(5)
     _nothing_left(cluster, administrator)
+
+
+def test_helm_upgrades_and_rolls_back(cluster: ControlPlane, administrator: Administrator) -> None:
+    """As docs/upgrade.md says, with a value for the next version."""
+    administrator.run(INSTALL["helm"])
+    (administrator.home / "values.yaml").write_text("replicas: 3\n")
+    upgrade, rollback = (_helm(word) for word in ("upgrade", "rollback"))
+    for command, replicas in ((upgrade, 3), (rollback, 2)):
+        administrator.run(command)
+        deployment = json.loads(administrator.run("kubectl -n kube-muster get deployment muster -o json"))
+        assert deployment["spec"]["replicas"] == replicas
+
+
+def _helm(word: str) -> str:
+    (found,) = re.findall(rf"^helm {word} .*$", UPGRADE.read_text(), re.MULTILINE)
+    return str(found)
 
 
 def _placed_by_a_plain_scheduler(
@@ -145,6 +177,23 @@ def _nothing_left(cluster: ControlPlane, administrator: Administrator) -> None:
     assert cluster.admin.find(LEASES, "muster-scheduler", "kube-system") is None
 
 
+def _webhooks_on_loopback(cluster: ControlPlane) -> int:
+    """As no Service leads anywhere here, the API server calls the one Muster of this test directly."""
+    (port,) = free_ports(1)
+    for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
+        for found in cluster.admin.items(resource):
+            for each in found["webhooks"]:
+                path = each["clientConfig"].pop("service")["path"]
+                each["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+            cluster.admin.replace(resource, found)
+    return port
+
+
+def _webhook_flags(port: int) -> list[str]:
+    listen = f"--webhook-listen=127.0.0.1:{port}"
+    return ["--webhook-certificates=self-signed", listen, "--webhook-name=127.0.0.1"]
+
+
 def _populate(cluster: ControlPlane) -> None:
     """Room for three pods, a namespace, and the policy in force."""
     cluster.admin.create(NODES, objects.node("n0", cpu="3"))
@@ -154,11 +203,21 @@ def _populate(cluster: ControlPlane) -> None:
 
 def _create(cluster: ControlPlane, name: str, size: int) -> list[str]:
     """A gang. The last pod of one that is too large has somebody else's gate as well."""
-    cluster.admin.create(POD_GROUPS, objects.pod_group(name, namespace=TEAM, min_member=size))
+    group = objects.pod_group(name, namespace=TEAM, min_member=size)
+    wait_for(lambda: _accepted(cluster, group), what="the webhooks reached")
     pods = [objects.pod(f"{name}-{number}", namespace=TEAM, group=name) for number in range(size)]
     if size > 1:
         pods[-1]["spec"]["schedulingGates"] = [{"name": FOREIGN}]
     return [cluster.admin.create(PODS, each)["metadata"]["name"] for each in pods]
+
+
+def _accepted(cluster: ControlPlane, group: Json) -> bool:
+    """The CA of the webhooks is written in the first seconds of Muster's life."""
+    try:
+        cluster.admin.create(POD_GROUPS, group)
+    except ApiError:
+        return False
+    return True
 
 
 def _gated(cluster: ControlPlane) -> set[str]:

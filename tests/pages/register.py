@@ -33,6 +33,12 @@ REGISTER = (
     Entry(r"source <\(muster completion bash\)", Way.ALONE),
     Entry(r"kubectl .*port-forward .*", Way.ELSEWHERE, "needs a kubelet"),
     Entry(r"curl -s 127\.0\.0\.1:8283/debug/\S*", Way.ELSEWHERE, "tests/web/test_debug.py asks each page"),
+    Entry(
+        r"helm (install|upgrade|rollback) muster .*",
+        Way.ELSEWHERE,
+        "tests/e2e/test_uninstall.py runs them with a real Helm",
+    ),
+    Entry(r"kubectl .*volcano-system.*", Way.ELSEWHERE, "needs Volcano"),
     Entry(r"docker (build|push) .*", Way.ELSEWHERE, "needs a builder and a registry"),
     Entry(r"kubectl .*", Way.CLUSTER),
 )

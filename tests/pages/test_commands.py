@@ -74,7 +74,7 @@ def test_it_runs_in_the_town(page: Path, town: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["helm install muster chart", "muster destroy everything", "kubectlx get pods"]
+    "text", ["helm install another chart", "muster destroy everything", "kubectlx get pods"]
 )
 def test_an_unknown_command_is_found(text: str) -> None:
     assert entry_of(Command("docs/new.md", text)) is None

@@ -27,3 +27,9 @@ QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues", namespaced=Fa
 COMMANDS = Resource("/apis/bus.volcano.sh/v1alpha1", "commands")
 SECRETS = Resource("/api/v1", "secrets")
 CRDS = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
+VALIDATING_WEBHOOKS = Resource(
+    "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
+)
+MUTATING_WEBHOOKS = Resource(
+    "/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
+)
