@@ -14,15 +14,28 @@ VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"
 FORBIDDEN = 403
 
 
-class Right(NamedTuple):
-    """One verb on one resource of a group, such as patch pods/status."""
+class Need(NamedTuple):
+    """What one request asks of RBAC."""
 
     verb: str
     resource: str
     group: str
+    name: str
+
+
+class Right(NamedTuple):
+    """One verb on one resource of a group, such as patch pods/status; of all names unless some are given."""
+
+    verb: str
+    resource: str
+    group: str
+    names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}"
+        return " ".join((self.verb, self.resource, *self.names))
+
+    def covers(self, need: Need) -> bool:
+        return self[:3] == need[:3] and (not self.names or need.name in self.names)
 
 
 def roles() -> list[Json]:
@@ -41,14 +54,15 @@ def granted() -> list[Right]:
 
 
 def used(calls: Iterable[Call]) -> set[Right]:
-    return {right for each in calls if (right := needed(each))}
+    needs = {need for each in calls if (need := needed(each))}
+    return {right for right in granted() if any(right.covers(need) for need in needs)}
 
 
-def refused(calls: Iterable[Call]) -> set[Right]:
-    return used(each for each in calls if each.status == FORBIDDEN)
+def refused(calls: Iterable[Call]) -> set[Need]:
+    return {need for each in calls if each.status == FORBIDDEN and (need := needed(each))}
 
 
-def needed(call: Call) -> Right | None:
+def needed(call: Call) -> Need | None:
     """What a request asks of RBAC; nothing for discovery, which everybody may read."""
     url = urlsplit(call.path)
     match url.path.strip("/").split("/"):
@@ -65,7 +79,7 @@ def needed(call: Call) -> Right | None:
     resource, name, sub = [*rest, "", ""][:3]
     watching = parse_qs(url.query).get("watch", ["0"])[0] not in ("0", "false")
     reading = "get" if name else "watch" if watching else "list"
-    return Right(VERBS.get(call.method, reading), f"{resource}/{sub}" if sub else resource, group)
+    return Need(VERBS.get(call.method, reading), f"{resource}/{sub}" if sub else resource, group, name)
 
 
 @contextmanager
@@ -81,18 +95,19 @@ def taken_away(client: Client, right: Right) -> Iterator[None]:
 
 
 def _without(rule: Json, right: Right) -> Iterator[Json]:
-    """A rule in as many parts as it has resources."""
+    """A rule in as many parts as it has resources and verbs."""
     for resource in rule["resources"]:
-        lost = right.verb if resource == right.resource and right.group in rule["apiGroups"] else None
-        verbs = [verb for verb in rule["verbs"] if verb != lost]
-        if verbs:
-            yield {**rule, "resources": [resource], "verbs": verbs}
+        for verb in rule["verbs"]:
+            part = {**rule, "resources": [resource], "verbs": [verb]}
+            if right not in _rights(part):
+                yield part
 
 
 def _rights(rule: Json) -> Iterator[Right]:
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
-            yield from (Right(verb, resource, group) for verb in rule["verbs"])
+            names = tuple(rule.get("resourceNames", ()))
+            yield from (Right(verb, resource, group, names) for verb in rule["verbs"])
 
 
 def _write(client: Client, role: Json) -> None:
