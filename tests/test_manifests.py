@@ -316,8 +316,9 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         ("events", "patch"),
         ("pods/binding", "create"),
         ("pods/eviction", "create"),
-        ("podgroups", "patch"),
+        ("podgroups", "create"),
         ("podgroups", "delete"),
+        ("podgroups", "patch"),
         ("queues", "create"),
         ("queues", "get"),
         ("queues", "patch"),
@@ -325,6 +326,10 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         ("commands", "list"),
         ("commands", "watch"),
         ("commands", "delete"),
+    } | {
+        (owner, verb)
+        for owner in ("replicasets", "statefulsets", "daemonsets", "jobs")
+        for verb in ("list", "watch")
     }
 
 

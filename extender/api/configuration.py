@@ -156,6 +156,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         NAME,
         "The values of spec.schedulerName whose pods Muster manages.",
     ] = ("muster", "volcano")
+    auto_groups: Annotated[
+        str,
+        one_of("on", "off"),
+        "on: pods that name no group get a PodGroup with those of the same owner. off: each is on its own.",
+    ] = "on"
     window: Annotated[
         int,
         count(1, 20000),

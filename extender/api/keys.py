@@ -6,6 +6,7 @@ QUEUE = "scheduling.volcano.sh/queue-name"  # annotation or label of a pod, anno
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent shuts it
 HIERARCHY = "volcano.sh/hierarchy"  # annotation of a queue: its path, for hierarchical fair shares
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # one weight for each part of that path
+MIN_MEMBER = "scheduling.volcano.sh/group-min-member"  # annotation of a controller of pods
 ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"  # annotations of a pod: how many of its Job's pods
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"  # may be disturbed; one of them, not both
@@ -17,6 +18,7 @@ PLACE_MARK = "kube-muster.io/place"
 BIND_MARK = "kube-muster.io/bind"
 MARKS = frozenset({PLACE_MARK, BIND_MARK})
 QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: which queue took it in, and whom
+STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # annotation: the same as the condition, on groups of others
 
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and why not
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup that once had all it needs running: never undone

@@ -18,6 +18,14 @@ class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=
     """Base of all objects: camelCase on the wire, defaults left out."""
 
 
+class OwnerReference(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
 class Meta(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
@@ -27,6 +35,7 @@ class Meta(Wire, frozen=True):
     deletion_timestamp: str | None = None
     labels: Labels | None = None
     annotations: Labels | None = None
+    owner_references: list[OwnerReference] | None = None
 
 
 class Condition(Wire, frozen=True, omit_defaults=False):
@@ -155,6 +164,7 @@ class PodSpec(Wire, frozen=True):
     scheduling_gates: list[Gate] | None = None
     scheduling_group: SchedulingGroup | None = None
     priority: int | None = None
+    priority_class_name: str = ""
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
     resource_claims: msgspec.Raw = msgspec.Raw()
     volumes: list[Volume] | None = None
@@ -275,20 +285,54 @@ class PodGroup(Wire, frozen=True):
     status: PodGroupStatus = PodGroupStatus()
 
 
-class OwnerReference(Wire, frozen=True):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
 class Command(Wire, frozen=True):
     """What somebody wants of `target`, which is named by a reference of the form that owners have."""
 
     metadata: Meta
     action: str = ""
     target: OwnerReference | None = None
+
+
+class PluginsPodGroup(Wire, frozen=True):
+    """A PodGroup of scheduler-plugins (scheduling.x-k8s.io/v1alpha1)."""
+
+    metadata: Meta
+    spec: PodGroupSpec = PodGroupSpec()
+
+
+class GangPolicy(Wire, frozen=True):
+    min_count: int = 0
+
+
+class SchedulingPolicy(Wire, frozen=True):
+    gang: GangPolicy | None = None
+
+
+class NativePodGroupSpec(Wire, frozen=True):
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    priority_class_name: str = ""
+
+
+class NativePodGroup(Wire, frozen=True):
+    """A PodGroup of Kubernetes itself (scheduling.k8s.io/v1alpha2)."""
+
+    metadata: Meta
+    spec: NativePodGroupSpec = NativePodGroupSpec()
+
+
+# ---- controllers of pods
+
+
+class WorkloadSpec(Wire, frozen=True):
+    replicas: int | None = None
+    suspend: bool | None = None
+
+
+class Workload(Wire, frozen=True):
+    """A ReplicaSet, StatefulSet, DaemonSet or Job."""
+
+    metadata: Meta
+    spec: WorkloadSpec = WorkloadSpec()
 
 
 # ---- the rest

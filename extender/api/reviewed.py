@@ -3,17 +3,7 @@
 The watches keep a hundred thousand objects; what only admission asks for is not kept with them.
 """
 
-from extender.api.objects import Meta, Pod, PodGroup, PodGroupSpec, PodSpec, Wire
-
-
-class Owner(Wire, frozen=True):
-    kind: str
-    uid: str
-    controller: bool = False
-
-
-class OwnedMeta(Meta, frozen=True):
-    owner_references: list[Owner] | None = None
+from extender.api.objects import Meta, OwnerReference, Pod, PodGroup, PodGroupSpec, PodSpec, Wire
 
 
 class NewPodSpec(PodSpec, frozen=True):
@@ -21,11 +11,10 @@ class NewPodSpec(PodSpec, frozen=True):
 
 
 class NewPod(Pod, frozen=True):
-    metadata: OwnedMeta
     spec: NewPodSpec = NewPodSpec()
 
     @property
-    def controller(self) -> Owner | None:
+    def controller(self) -> OwnerReference | None:
         return next((each for each in self.metadata.owner_references or () if each.controller), None)
 
 
@@ -48,7 +37,7 @@ class NewPodGroup(PodGroup, frozen=True):
 
 
 class PodTemplate(Wire, frozen=True):
-    metadata: OwnedMeta = OwnedMeta()
+    metadata: Meta = Meta()
     spec: NewPodSpec = NewPodSpec()
 
 
@@ -66,7 +55,7 @@ class Job(Wire, frozen=True):
     def pod(self) -> NewPod:
         """What each of its pods will be, as far as queues go."""
         template = self.spec.template
-        meta = OwnedMeta(
+        meta = Meta(
             namespace=self.metadata.namespace,
             labels=template.metadata.labels,
             annotations=template.metadata.annotations,

@@ -8,6 +8,7 @@ server and made again on the new one.
 
 import threading
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,9 +21,11 @@ from extender.domain.decisions import Decisions, GroupDecision
 from extender.domain.phases import Phase
 from extender.domain.queue_notes import note, noted_queue
 from extender.domain.reasons import Outcome
-from extender.domain.records import GroupKey
+from extender.domain.records import GroupKey, Origin
 from extender.kube.errors import ApiError
+from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
 
+_OTHERS = {Origin.PLUGINS: PLUGINS_POD_GROUPS, Origin.NATIVE: NATIVE_POD_GROUPS}
 _PACE = 5.0
 
 
@@ -79,6 +82,8 @@ class Reporter(Actor):
 
     def _report(self, key: GroupKey, decision: GroupDecision) -> None:
         group = self._groups.get(key)
+        if group is None:
+            self._note_on_others(key)
         if group is None or self._ledger.may_be_left(key):
             return
         written = reported(group)
@@ -90,6 +95,16 @@ class Reporter(Actor):
                 self._due.add(key)
             return
         self._writers.submit(("report", key), lambda: self._write(key), lambda fault: self._ended(key, fault))
+
+    def _note_on_others(self, key: GroupKey) -> None:
+        """The status of a PodGroup of another kind is its owner's: that it stood whole is noted beside it."""
+        record = self._ledger.group_record(key)
+        if record is None or record.origin not in _OTHERS or record.stood_whole:
+            return
+        if self._ledger.history(key)[0]:
+            kind = _OTHERS[record.origin]
+            write = partial(self._cluster.note_stood_whole, kind, record.namespace, record.name, record.uid)
+            self._writers.submit(("report", key), write, lambda fault: self._ended(key, fault))
 
     def _ended(self, key: GroupKey, fault: ApiError | None) -> None:
         """What failed for a passing reason stays due, however often it was tried, and so does what the fence

@@ -3,13 +3,24 @@
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.api.objects import (
+    Namespace,
+    NativePodGroup,
+    Node,
+    PluginsPodGroup,
+    Pod,
+    PodGroup,
+    PriorityClass,
+    Queue,
+    Workload,
+)
+from extender.domain.auto_groups import owner_record
 from extender.domain.books import FEW_SHAPES, Books
 from extender.domain.claims import Stage
 from extender.domain.nodes import NodeRecord
 from extender.domain.queue_records import queue_record
 from extender.domain.reasons import REFUSAL_PREFIX
-from extender.domain.records import GroupKey, PodRecord, Uid, group_record, pod_record
+from extender.domain.records import GroupKey, Origin, PodRecord, Uid, any_group_record, pod_record
 from extender.domain.registry import Group
 from extender.domain.resources import offered
 from extender.domain.shapes import node_taints
@@ -39,7 +50,7 @@ class Intake(Books):
     def set_pod(self, pod: Pod) -> None:
         """Raises BadQuantity."""
         with self._lock:
-            self._set(pod_record(pod, self._shapes, self.owns(pod)))
+            self._set(pod_record(pod, self._shapes, self.owns(pod), self._ownership.auto_groups))
 
     def adopt_pod(self, pod: Pod) -> None:
         """A pod shown by somebody before the watch does; what the watch showed stays. Raises BadQuantity."""
@@ -69,15 +80,28 @@ class Intake(Books):
                 else:
                     self._set(replace(pod, group=pod.own_group))
 
-    def set_group(self, group: PodGroup) -> None:
+    def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         with self._lock:
-            if self._registry.set_group(group_record(group)):
+            if self._registry.set_group(any_group_record(group)):
                 self._changed()
 
-    def drop_group(self, key: GroupKey) -> None:
+    def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
         with self._lock:
-            self._registry.drop_group(key)
+            self._registry.drop_group(key, origin)
             self._changed()
+
+    def set_owner(self, workload: Workload) -> bool:
+        """A controller of pods. True when it says something new about them."""
+        with self._lock:
+            is_news = self._registry.set_owner(workload.metadata.namespace, owner_record(workload))
+            if is_news:
+                self._changed()
+            return is_news
+
+    def drop_owner(self, namespace: str, uid: str) -> None:
+        with self._lock:
+            if self._registry.drop_owner(namespace, uid):
+                self._changed()
 
     def set_queue(self, queue: Queue) -> None:
         with self._lock:

@@ -11,6 +11,7 @@ watches rebuild all of it.
 from collections.abc import Iterable
 
 from extender.domain.admission.picture import Picture
+from extender.domain.auto_groups import OwnerRecord
 from extender.domain.calls import Calls, Confirmation
 from extender.domain.claims import Claim, Stage
 from extender.domain.intake import Intake
@@ -66,6 +67,15 @@ class Ledger(Intake, Calls, Publishing):
         """The PodGroup as the API has it; None where there is none."""
         group = self._registry.groups.get(key)
         return group.record if group else None
+
+    def owner_of(self, key: GroupKey) -> OwnerRecord | None:
+        """What the controller of pods that name no group says about theirs."""
+        with self._lock:
+            return self._registry.owner_of(key)
+
+    def queue_of(self, key: GroupKey) -> str:
+        with self._lock:
+            return self._registry.queue_of(self._registry.group(key))
 
     def stood_whole(self, key: GroupKey) -> bool:
         group = self._registry.groups.get(key)

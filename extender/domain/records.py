@@ -4,13 +4,25 @@ Which pods are ours, which group and which queue a pod belongs to is read here, 
 """
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import NewType
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Condition, ContainerStatus, Pod, PodGroup
+from extender.api.objects import (
+    Condition,
+    ContainerStatus,
+    Meta,
+    NativePodGroup,
+    PluginsPodGroup,
+    Pod,
+    PodGroup,
+    PodGroupSpec,
+)
 from extender.api.quantities import BadQuantity
+from extender.domain.auto_groups import auto_name, controller_of, group_name_of
 from extender.domain.queue_notes import noted_queue
 from extender.domain.resources import asked
 from extender.domain.selectors import Labels
@@ -34,6 +46,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     scheduler: str = ""
     group: GroupKey = GroupKey("")  # empty: not ours
     own_group: GroupKey = GroupKey("")  # what `group` is whenever it is ours
+    auto: bool = False  # nobody named the group: it follows from the pod
     queue: str = ""
     role: str = ""
     priority: int = 0
@@ -69,6 +82,14 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return (-self.priority, self.name)
 
 
+class Origin(IntEnum):
+    """Whose kind of PodGroup it is; where one name has several, the first of these counts."""
+
+    VOLCANO = 0
+    PLUGINS = 1  # scheduler-plugins
+    NATIVE = 2  # Kubernetes itself
+
+
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     key: GroupKey
     namespace: str
@@ -84,6 +105,8 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     last_reason: str = ""
     fault: str = ""
     queue_uid: str = ""  # of the queue that took it in
+    owner: str = ""  # the UID of its controller
+    origin: Origin = Origin.VOLCANO
 
 
 class Ownership(msgspec.Struct, frozen=True):
@@ -91,6 +114,7 @@ class Ownership(msgspec.Struct, frozen=True):
     or a queue, themselves or through their namespace."""
 
     schedulers: frozenset[str]
+    auto_groups: bool = False  # whether pods that name no group make one with their siblings
 
     def owns(self, pod: Pod, namespace_queue: str) -> bool:
         scheduler = pod.spec.scheduler_name
@@ -121,15 +145,15 @@ def group_name(pod: Pod) -> str:
 
 
 def own_queue(pod: Pod) -> str:
-    meta = pod.metadata
-    return (meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or ""
+    return _queue_of(pod.metadata)
 
 
-def pod_record(pod: Pod, shapes: Shapes, ours: bool) -> PodRecord:
+def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
     """Raises BadQuantity."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
+    group, auto = _group(pod, auto_groups)
+    key = GroupKey(f"{meta.namespace}/{group}")
     gates = {gate.name for gate in spec.scheduling_gates or ()}
-    group = _group_key(pod)
     return PodRecord(
         uid=Uid(meta.uid),
         namespace=meta.namespace,
@@ -138,8 +162,9 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool) -> PodRecord:
         labels=meta.labels or {},
         node=spec.node_name,
         scheduler=spec.scheduler_name,
-        group=group if ours else GroupKey(""),
-        own_group=group,
+        group=key if ours else GroupKey(""),
+        own_group=key,
+        auto=auto,
         queue=own_queue(pod),
         role=_role(pod),
         priority=spec.priority or 0,
@@ -154,9 +179,13 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool) -> PodRecord:
     )
 
 
-def _group_key(pod: Pod) -> GroupKey:
-    name = group_name(pod)
-    return GroupKey(f"{pod.metadata.namespace}/{name or f'pod:{pod.metadata.name}'}")
+def _group(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
+    """The name of a pod's group, and whether it follows from the pod: naming that one changes nothing."""
+    named = group_name(pod)
+    if not auto_groups:
+        return named or f"pod:{pod.metadata.name}", False
+    own = auto_name(pod)
+    return named or own, named in ("", own)
 
 
 def is_single(key: GroupKey) -> bool:
@@ -210,8 +239,53 @@ def group_record(group: PodGroup) -> GroupRecord:
         stood_whole=_condition(group, keys.STOOD_WHOLE).status == "True",
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
+        owner=_owner(meta),
         queue_uid=noted_queue(meta),
     )
+
+
+def group_of_owner(namespace: str, uid: str) -> GroupKey:
+    """The group of the pods of a controller that name none."""
+    return GroupKey(f"{namespace}/{group_name_of(uid)}")
+
+
+def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> GroupRecord:
+    match group:
+        case PluginsPodGroup():
+            return plugins_record(group)
+        case NativePodGroup():
+            return native_record(group)
+    return group_record(group)
+
+
+def plugins_record(group: PluginsPodGroup) -> GroupRecord:
+    """It says the same under other names; its queue is that of the group's annotation."""
+    record = group_record(PodGroup(group.metadata, replace(group.spec, queue=_queue_of(group.metadata))))
+    return replace(record, origin=Origin.PLUGINS, stood_whole=_is_noted(group.metadata))
+
+
+def native_record(group: NativePodGroup) -> GroupRecord:
+    gang = group.spec.scheduling_policy.gang
+    spec = PodGroupSpec(
+        min_member=gang.min_count if gang else 1,
+        queue=_queue_of(group.metadata),
+        priority_class_name=group.spec.priority_class_name,
+    )
+    record = group_record(PodGroup(group.metadata, spec))
+    return replace(record, origin=Origin.NATIVE, stood_whole=_is_noted(group.metadata))
+
+
+def _queue_of(meta: Meta) -> str:
+    return (meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or ""
+
+
+def _is_noted(meta: Meta) -> bool:
+    return (meta.annotations or {}).get(keys.STOOD_WHOLE_NOTE) == "true"
+
+
+def _owner(meta: Meta) -> str:
+    controller = controller_of(meta.owner_references)
+    return controller.uid if controller else ""
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from extender.api import keys
+from extender.domain.auto_groups import OwnerRecord
 from extender.domain.claims import Claims
 from extender.domain.orphans import Orphan, Wards, orphan
 from extender.domain.queue_records import QueueRecord
 from extender.domain.queues import Queues
 from extender.domain.quorum import whole
 from extender.domain.reasons import Reason
-from extender.domain.records import GroupKey, GroupRecord, PodRecord, Uid, is_single
+from extender.domain.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, group_of_owner, is_single
 from extender.domain.resources import add
 from extender.domain.shapes import Shape, requests_of
 from extender.domain.snapshot import GroupView, QueueView, Refusal, Start
@@ -30,8 +31,10 @@ class Group:
         "entitled",
         "expected_since",
         "key",
+        "owner",
         "pods",
         "record",
+        "records",
         "refusals",
         "standing",
         "start",
@@ -43,6 +46,8 @@ class Group:
     def __init__(self, key: GroupKey) -> None:
         self.key = key
         self.record: GroupRecord | None = None
+        self.records: dict[Origin, GroupRecord] = {}
+        self.owner: OwnerRecord | None = None  # the controller of pods that name no group
         self.pods: dict[Uid, PodRecord] = {}
         self.standing: dict[Uid, str] = {}
         self.started: dict[Uid, str] = {}
@@ -64,10 +69,15 @@ class Group:
         self.refusals.pop(uid, None)
 
     @property
+    def is_implied(self) -> bool:
+        """Whether the group is there without a PodGroup, by its pods alone."""
+        return any(pod.auto for pod in self.pods.values())
+
+    @property
     def needs(self) -> tuple[int, dict[str, int]]:
-        """minMember and minTaskMember; a pod on its own is a group of one."""
+        """minMember and minTaskMember; without a PodGroup 1, unless the pods' controller asks for more."""
         if self.record is None:
-            return 1, {}
+            return (self.owner.min_member if self.owner else 1), {}
         return self.record.min_member, dict(self.record.min_task_member)
 
     def is_quorate(self) -> bool:
@@ -107,6 +117,8 @@ class Registry:
         self.namespace_queues: dict[str, str] = {}
         self._queues = Queues()
         self._wards = Wards()
+        self._owners: dict[GroupKey, OwnerRecord] = {}
+        self._suspended: set[str] = set()
         self._priorities: dict[str, int] = {}
         self._default_priority: str | None = None
         self._dirty: set[GroupKey] = set()
@@ -121,6 +133,7 @@ class Registry:
     def group(self, key: GroupKey) -> Group:
         if key not in self.groups:
             self.groups[key] = Group(key)
+            self.groups[key].owner = self._owners.get(key)
         return self.groups[key]
 
     def touch(self, key: GroupKey) -> None:
@@ -134,21 +147,51 @@ class Registry:
     def set_group(self, record: GroupRecord) -> bool:
         """True when anything that matters changed."""
         group = self.group(record.key)
-        if group.record == record:
+        group.records[record.origin] = record
+        return self._settle_record(group)
+
+    def _settle_record(self, group: Group) -> bool:
+        """A PodGroup that comes to pods that had a group without it changes nothing of their course."""
+        before, now = group.record, group.records[min(group.records)] if group.records else None
+        if before == now:
             return False
-        if group.record is None or group.record.uid != record.uid:
+        if not (group.is_implied or (before and now and before.uid == now.uid)):
             group.forget_history()
-        self._wards.note(group.record, record)
-        group.record = record
+        self._wards.note(before, now)
+        group.record = now
         self._note_arrival(group)
-        self.touch(record.key)
+        self.touch(group.key)
         return True
 
-    def drop_group(self, key: GroupKey) -> None:
+    def drop_group(self, key: GroupKey, origin: Origin) -> None:
+        group = self.groups.get(key)
+        if group is not None and group.records.pop(origin, None) is not None:
+            self._settle_record(group)
+
+    def set_owner(self, namespace: str, record: OwnerRecord) -> bool:
+        """True when anything that matters changed. One that never said anything special is not kept."""
+        key = group_of_owner(namespace, record.uid)
+        before = self._owners.get(key)
+        if record == (before or OwnerRecord(record.uid)):
+            return False
+        self._owners[key] = record
+        self._heed(key, record)
+        return True
+
+    def drop_owner(self, namespace: str, uid: str) -> bool:
+        key = group_of_owner(namespace, uid)
+        if self._owners.pop(key, None) is None:
+            return False
+        self._heed(key, OwnerRecord(uid))
+        return True
+
+    def _heed(self, key: GroupKey, owner: OwnerRecord) -> None:
+        if owner.suspended:
+            self._suspended.add(owner.uid)
+        else:
+            self._suspended.discard(owner.uid)
         if key in self.groups:
-            self._wards.note(self.groups[key].record, None)
-            self.groups[key].record = None
-            self.groups[key].forget_history()
+            self.groups[key].owner = owner
             self.touch(key)
 
     def set_queue(self, record: QueueRecord) -> bool:
@@ -204,6 +247,10 @@ class Registry:
             named = next((pod.queue for pod in group.pods.values()), "")
         return named or namespace_queue or keys.DEFAULT_QUEUE
 
+    def owner_of(self, key: GroupKey) -> OwnerRecord | None:
+        """The controller of pods that name no group, where it says anything about theirs."""
+        return self._owners.get(key)
+
     def refresh(self, claims: Claims) -> tuple[dict[GroupKey, GroupView], dict[str, QueueView]]:
         """The views of all groups and queues, rebuilt where something changed."""
         if self._dirty:
@@ -236,7 +283,7 @@ class Registry:
             min_task_member=min_task_member,
             priority=self._priority(group),
             created=record.created if record else min((p.created for p in group.pods.values()), default=""),
-            exists=record is not None or is_single(group.key),
+            exists=record is not None or group.is_implied or is_single(group.key),
             fault=record.fault if record else "",
             entitled=group.entitled,
             stood_whole=group.stood_whole,
@@ -253,7 +300,7 @@ class Registry:
             running=members.running,
             succeeded=members.succeeded,
             failed=members.failed,
-            aborted=self._lost_its_queue(group),
+            aborted=self._lost_its_queue(group) or self._is_suspended(group),
             accepted_by=self._accepts(group, queue),
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
@@ -277,6 +324,10 @@ class Registry:
         there = self._queues.get(queue)
         accepts = there is not None and group.entitled and not self._lost_its_queue(group)
         return there.uid if there is not None and accepts else ""
+
+    def _is_suspended(self, group: Group) -> bool:
+        named = group.record.owner if group.record else ""
+        return named in self._suspended or (group.owner is not None and group.owner.suspended)
 
     def _lost_its_queue(self, group: Group) -> bool:
         """Whether the queue that took a group in is gone for good. `default` never is: it is made again."""

@@ -9,23 +9,43 @@ from functools import partial
 from threading import Event, Thread
 from typing import Any, Generic, TypeVar
 
-from extender.api.objects import Command, Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.api.objects import (
+    Command,
+    Namespace,
+    NativePodGroup,
+    Node,
+    PluginsPodGroup,
+    Pod,
+    PodGroup,
+    PriorityClass,
+    Queue,
+    Workload,
+)
 from extender.controllers.commanding import Commander
+from extender.controllers.grouping import Grouper
 from extender.controllers.queue_reporting import QueueReporter
 from extender.controllers.reporting import Reporter
 from extender.domain.ledger import Ledger
-from extender.domain.records import GroupKey, Uid
+from extender.domain.records import GroupKey, Origin, Uid, group_of_owner
+from extender.host.optional import OptionalWatches
+from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
 from extender.kube.resources import (
     COMMANDS,
+    DAEMON_SETS,
+    JOBS,
     NAMESPACES,
+    NATIVE_POD_GROUPS,
     NODES,
+    PLUGINS_POD_GROUPS,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
 )
 from extender.verbs.newcomers import Newcomers
 
@@ -35,6 +55,13 @@ _FAREWELL = 1.0  # seconds that all watches together have to end
 _OLDEST = 180.0  # seconds without a word from a watch that sends bookmarks every minute
 
 
+_OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS)
+_GROUPS_OF_OTHERS = (
+    (PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
+    (NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
+)
+
+
 class _Sink(Generic[T]):
     def __init__(self, upsert: Callable[[T], None], remove: Callable[[Removed], None]) -> None:
         self.upsert = upsert
@@ -42,7 +69,8 @@ class _Sink(Generic[T]):
 
 
 class Feed:
-    """`reflectors` are all watches. Those of kinds that a cluster may lack are waited for by nobody."""
+    """`reflectors` are all watches. Those of kinds that a cluster may lack are waited for by nobody for long.
+    `grouper` is None where pods that name no group get none: then nothing is read of their owners."""
 
     def __init__(
         self,
@@ -52,13 +80,17 @@ class Feed:
         reporter: Reporter,
         queue_reporter: QueueReporter,
         commander: Commander,
+        grouper: Grouper | None = None,
     ) -> None:
         self._ledger = ledger
+        self._grouper = grouper
         self._newcomers = newcomers
         self._reporter = reporter
         self._queue_reporter = queue_reporter
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
+        optional = (watch(COMMANDS, Command, commander), *self._optional_reflectors(watch))
+        self._optional = OptionalWatches(Cluster(connection), optional)
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
                 NAMESPACES,
@@ -75,17 +107,29 @@ class Feed:
             watch(POD_GROUPS, PodGroup, _Sink(self._set_group, self._drop_group)),
             watch(PODS, Pod, _Sink(self._set_pod, self._drop_pod)),
         )
-        self._optional: tuple[Reflector[Any], ...] = (watch(COMMANDS, Command, commander),)
-        self.reflectors = (*self._needed, *self._optional)
+
+    def _optional_reflectors(self, watch: Callable[..., Reflector[Any]]) -> list[Reflector[Any]]:
+        groups = [
+            watch(kind, type_, _Sink(self._ledger.set_group, partial(self._drop_group_of_others, origin)))
+            for kind, type_, origin in _GROUPS_OF_OTHERS
+        ]
+        owners = _Sink(self._set_owner, self._drop_owner)
+        return groups + [watch(kind, Workload, owners) for kind in (_OWNERS if self._grouper else ())]
+
+    @property
+    def reflectors(self) -> tuple[Reflector[Any], ...]:
+        """Those that are at work, or will be."""
+        return (*self._needed, *self._optional.started)
 
     def start(self) -> None:
         *others, pods = self._needed
-        for reflector in (*others, *self._optional):
+        for reflector in others:
             reflector.start()
+        self._optional.start()
         Thread(target=self._start_after, args=[pods, others], name="feed", daemon=True).start()
 
     def _start_after(self, last: Reflector[Any], others: Sequence[Reflector[Any]]) -> None:
-        while not all(reflector.synced for reflector in others):
+        while not (all(reflector.synced for reflector in others) and self._optional.settled):
             if self._stopping.wait(_PATIENCE):
                 return
         last.start()
@@ -93,6 +137,7 @@ class Feed:
     def stop(self) -> None:
         """All at the same time: with an API server out of reach each takes what patience there is."""
         self._stopping.set()
+        self._optional.halt()
         for reflector in self.reflectors:
             reflector.halt()
         deadline = time.monotonic() + _FAREWELL
@@ -117,18 +162,40 @@ class Feed:
     def _set_group(self, group: PodGroup) -> None:
         self._reporter.see(group)
         self._ledger.set_group(group)
+        if self._grouper:
+            self._grouper.notice(GroupKey(f"{group.metadata.namespace}/{group.metadata.name}"))
 
     def _drop_group(self, gone: Removed) -> None:
-        key = GroupKey(f"{gone.namespace}/{gone.name}")
-        self._reporter.forget(key)
-        self._ledger.drop_group(key)
+        self._reporter.forget(_key(gone))
+        self._ledger.drop_group(_key(gone))
+        if self._grouper:
+            self._grouper.notice(_key(gone), gone=True)
+
+    def _drop_group_of_others(self, origin: Origin, gone: Removed) -> None:
+        self._ledger.drop_group(_key(gone), origin)
+
+    def _set_owner(self, owner: Workload) -> None:
+        if self._ledger.set_owner(owner) and self._grouper:
+            self._grouper.notice(group_of_owner(owner.metadata.namespace, owner.metadata.uid))
+
+    def _drop_owner(self, gone: Removed) -> None:
+        self._ledger.drop_owner(gone.namespace, gone.uid)
 
     def _set_pod(self, pod: Pod) -> None:
         self._ledger.set_pod(pod)
         self._newcomers.seen(Uid(pod.metadata.uid))
+        if self._grouper:
+            self._grouper.see_pod(pod)
 
     def _drop_pod(self, gone: Removed) -> None:
+        record = self._ledger.pod(Uid(gone.uid))
         self._ledger.drop_pod(Uid(gone.uid))
+        if self._grouper and record is not None:
+            self._grouper.forget_pod(record)
+
+
+def _key(gone: Removed) -> GroupKey:
+    return GroupKey(f"{gone.namespace}/{gone.name}")
 
 
 def _state(reflector: Reflector[Any]) -> str | None:

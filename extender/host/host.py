@@ -18,6 +18,7 @@ from extender.controllers.clearing import Clearer
 from extender.controllers.commanding import Commander
 from extender.controllers.cycle import Cycle
 from extender.controllers.founding import Founder
+from extender.controllers.grouping import Grouper
 from extender.controllers.leadership import ALONE, Leadership, Standing
 from extender.controllers.queue_reporting import QueueReporter
 from extender.controllers.recording import Recorder
@@ -52,7 +53,8 @@ from extender.web.side import SideServer
 
 log = logger(__name__)
 
-_READERS = 8  # watches, and single reads of pods and the Lease
+_READERS = 16  # watches, and single reads of pods and the Lease
+_GROUP_WRITERS = 4  # of their own: PodGroups for plain pods never keep a gate waiting
 _STUCK = 30.0  # seconds without a cycle after which the process is not alive
 
 
@@ -78,7 +80,7 @@ def serve(configuration: Configuration) -> None:
 
 def _connect(configuration: Configuration) -> Connection:
     """Raises InvalidConfiguration where no cluster is named."""
-    connections = configuration.binders + configuration.writers + _READERS
+    connections = configuration.binders + configuration.writers + _GROUP_WRITERS + _READERS
     try:
         return Connection.load(configuration.kubeconfig or None, configuration.context or None, connections)
     except NoConfiguration as fault:
@@ -89,13 +91,13 @@ class Host:
     """Made before the fork, started after it: threads do not survive one."""
 
     def __init__(self, configuration: Configuration, connection: Connection) -> None:
-        lease = configuration.lease
+        lease, auto_groups = configuration.lease, configuration.auto_groups == "on"
         cluster = Cluster(connection)
         self._configuration = configuration
         self._leadership = Leadership(cluster, lease.namespace, lease.name, socket.gethostname())
         self._writers = Writers(configuration.writers, "write", fence=self.leads)
         self.ledger = Ledger(
-            Ownership(frozenset(configuration.scheduler_names)),
+            Ownership(frozenset(configuration.scheduler_names), auto_groups),
             _limits(configuration),
             clock=time.monotonic,
             lock=RLock(),
@@ -109,8 +111,18 @@ class Host:
         reporter = Reporter(self.ledger, cluster, self._writers, self.leads)
         queue_reporter = QueueReporter(self.ledger, cluster, self._writers, self.leads, self.recorder)
         commander = Commander(self.ledger, cluster, self._writers, self.leads, self.recorder)
-        self._feed = Feed(connection, self.ledger, self._newcomers, reporter, queue_reporter, commander)
         self._yielder = Yielder(self.ledger, cluster, self._writers, self.leads)
+        self._group_writers = Writers(_GROUP_WRITERS, "group", fence=self.leads)
+        grouper = Grouper(self.ledger, cluster, self._group_writers, self.leads)
+        self._feed = Feed(
+            connection,
+            self.ledger,
+            self._newcomers,
+            reporter,
+            queue_reporter,
+            commander,
+            grouper if auto_groups else None,
+        )
         chronicle = Chronicle()
         self._views = Views(self.ledger, self._barrier, self._feed, chronicle, configuration)
         self._webhooks = Webhooks(configuration, connection, self.ledger, self._feed.synced)
@@ -122,6 +134,7 @@ class Host:
                 Releaser(self.ledger, cluster, self._writers, self.leads).look,
                 Undoer(self.ledger, cluster, self._writers, self.leads, self.recorder).look,
                 reporter.look,
+                grouper.look,
                 Founder(self.ledger, cluster, self._writers, self.leads).look,
                 queue_reporter.look,
                 commander.look,
@@ -151,6 +164,7 @@ class Host:
     ) -> None:
         """Begin to watch and decide."""
         self._writers.start()
+        self._group_writers.start()
         self._binder.start()
         if self._configuration.leader_elect == "follow":
             self._leadership.start()
@@ -175,6 +189,7 @@ class Host:
         self._yielder.stop()
         self._cycle.stop()
         self._writers.stop()
+        self._group_writers.stop()
         self._feed.stop()
 
     def _keep_house(self, _: Decisions) -> None:

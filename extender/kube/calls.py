@@ -9,18 +9,31 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from extender.api.keys import GATE, LAST_COMMAND, NUDGE
+from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, STOOD_WHOLE_NOTE
 from extender.api.objects import Lease, Pod, Queue
 from extender.kube.connection import Connection
-from extender.kube.errors import Ambiguous, Conflict, Invalid
+from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound
 from extender.kube.events import UNREADABLE, Identity
-from extender.kube.resources import COMMANDS, EVENTS, LEASES, POD_GROUPS, PODS, QUEUES
+from extender.kube.resources import COMMANDS, EVENTS, LEASES, POD_GROUPS, PODS, QUEUES, Resource
 
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 _encode = msgspec.json.Encoder().encode
 _POD = msgspec.json.Decoder(Pod)
+
+
+class _Served(msgspec.Struct):
+    """A resource in discovery."""
+
+    name: str
+
+
+class _ServedList(msgspec.Struct):
+    resources: list[_Served] = []
+
+
+_SERVED = msgspec.json.Decoder(_ServedList)
 _LEASE = msgspec.json.Decoder(Lease)
 _QUEUE = msgspec.json.Decoder(Queue)
 
@@ -99,6 +112,31 @@ class Cluster:
         """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource."""
         guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
         self._patch(POD_GROUPS.path(namespace, name), guarded, timeout)
+
+    def create_group(self, namespace: str, group: dict[str, Any], timeout: float = 10) -> None:
+        """Conflict when a PodGroup of this name is there already."""
+        self._post(POD_GROUPS.path(namespace), group, timeout)
+
+    def name_group(self, namespace: str, name: str, uid: str, group: str, timeout: float = 10) -> None:
+        """Note on a pod which group it is in."""
+        patch = {"metadata": {"uid": uid, "annotations": {GROUP_ANNOTATION: group}}}
+        self._patch(PODS.path(namespace, name), patch, timeout)
+
+    def note_stood_whole(
+        self, kind: Resource, namespace: str, name: str, uid: str, timeout: float = 10
+    ) -> None:
+        """Note it on a group whose status belongs to others."""
+        patch = {"metadata": {"uid": uid, "annotations": {STOOD_WHOLE_NOTE: "true"}}}
+        self._patch(kind.path(namespace, name), patch, timeout)
+
+    def serves(self, resource: Resource, timeout: float = 10) -> bool:
+        """Whether the API server has a resource."""
+        try:
+            return resource.plural in {
+                each.name for each in self._get(resource.root, _SERVED, timeout).resources
+            }
+        except NotFound:
+            return False
 
     def patch_queue_status(self, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
         """Merge `patch` ({"status": …}) through a Queue's status subresource."""

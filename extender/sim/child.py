@@ -69,7 +69,8 @@ class MusterChild:
 
     def _launch(self) -> None:
         listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
-        options = ["--kubeconfig", str(self._kubeconfig), *listen, "--leader-elect", "off", *self._arguments]
+        alone = ["--leader-elect", "off", "--auto-groups", "off"]  # nobody else, and no controllers of pods
+        options = ["--kubeconfig", str(self._kubeconfig), *listen, *alone, *self._arguments]
         command = [sys.executable, "-c", _PROGRAM, "serve", *options]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

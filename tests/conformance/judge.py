@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 
 from tests.conformance import admission
 from tests.conformance.algebra import check_operator
+from tests.conformance.built import check_build
 from tests.conformance.cases import Case
 from tests.conformance.commands import check_command
 from tests.conformance.gates import check_overcommit, check_releasing
 from tests.conformance.lifecycle import check_handler, check_state, check_sync
+from tests.conformance.lives import check_phase
 from tests.conformance.session import check_cycles, check_session
 from tests.conformance.sharing import check_deserved, check_share
 from tests.conformance.skips import skip_for
@@ -27,6 +29,8 @@ CHECKS: dict[str, Check] = {
     "resource.op": check_operator,
     "gang.releasing": check_releasing,
     "overcommit": check_overcommit,
+    "podgroup.build": check_build,
+    "podgroup.phase": check_phase,
     "session": check_session,
     "session.multi": check_cycles,
     "admission.queue": admission.check_queue,

@@ -6,7 +6,7 @@ A skip that claims more than it must is found out: whatever it matches is run, a
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.conformance import admission_needs, lifecycle, other_needs, session_needs
+from tests.conformance import admission_needs, lifecycle, other_needs, phase_needs, session_needs
 from tests.conformance.cases import Case
 from tests.conformance.session import PERFORMED
 
@@ -18,8 +18,6 @@ class Skip(NamedTuple):
 
 _NOT_BUILT = {
     "backfill.order": "an order of candidates alone: Muster orders groups and pods in one decision",
-    "podgroup.phase": "phases of groups that end: the PodGroup controller is not built yet",
-    "podgroup.build": "the PodGroup controller is not built yet",
 }
 _ACTIONS = ("enqueue", "allocate", "backfill", "reclaim", "preempt", "shuffle", "gangpreempt", "gangreclaim")
 
@@ -103,6 +101,23 @@ SKIPS = (
     Skip(
         "only what concerns a Volcano Job's queue is judged; the rest is its own controller's",
         admission_needs.judges_all_of_a_job,
+    ),
+    Skip("a group without members has not ended, whatever it needs", phase_needs.ends_before_it_began),
+    Skip(
+        "members that failed are replaced: their group has not ended",
+        phase_needs.ends_before_replacements,
+    ),
+    Skip(
+        "DESIGN §4: a group that stood whole never waits again for members that it lost",
+        phase_needs.waits_again_while_it_runs,
+    ),
+    Skip(
+        "Unknown is a group that lacks what it needs, not one that could grow",
+        phase_needs.is_unknown_with_all_it_needs,
+    ),
+    Skip(
+        "DESIGN §4: Inqueue is a group whose members are there and have a place",
+        phase_needs.is_let_in_without_place,
     ),
     Skip("DESIGN §6: overselling is a factor of queues, not built yet", other_needs.oversells),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from extender.api.objects import Lease, LeaseSpec, Meta, Pod
 from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
+from extender.kube.resources import Resource
 
 Call = tuple[Any, ...]  # the verb, the object's name, and what else the call says
 
@@ -68,6 +69,20 @@ class Api(Cluster):
     ) -> None:
         self._note("patch", name, patch)
         self.patched(name, patch)
+
+    def create_group(self, namespace: str, group: dict[str, Any], timeout: float = 10) -> None:
+        self._note("create group", group["metadata"]["name"], group)
+
+    def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        self._note("delete group", name, uid)
+
+    def name_group(self, namespace: str, name: str, uid: str, group: str, timeout: float = 10) -> None:
+        self._note("name group", name, group)
+
+    def note_stood_whole(
+        self, kind: Resource, namespace: str, name: str, uid: str, timeout: float = 10
+    ) -> None:
+        self._note("stood whole", name, kind)
 
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
         self._note("event", event["metadata"]["name"], event)

@@ -23,8 +23,8 @@ class Bench(World):
     `fence` is asked before each write; it says what the test told it, then yes.
     """
 
-    def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
-        super().__init__(*objects, limits=limits)
+    def __init__(self, *objects: Any, limits: Limits | None = None, auto_groups: bool = False) -> None:
+        super().__init__(*objects, limits=limits, auto_groups=auto_groups)
         self.api = Api()
         self.leading = True
         self.fence: deque[bool] = deque()

@@ -17,6 +17,7 @@ from extender.api.objects import (
     NodeSelectorTerm,
     NodeSpec,
     NodeStatus,
+    OwnerReference,
     Pod,
     PodAffinity,
     PodAffinityTerm,
@@ -34,6 +35,8 @@ from extender.api.objects import (
     ResourceRequirements,
     Taint,
     Toleration,
+    Workload,
+    WorkloadSpec,
 )
 from extender.domain.queue_notes import note
 
@@ -81,8 +84,10 @@ def pod(
     more: Mapping[str, str] | None = None,
     uid: str = "",
     created: str = "",
+    owner: str = "",
+    annotations: Mapping[str, str] | None = None,
 ) -> Pod:
-    annotations = {keys.GROUP_ANNOTATION: group, keys.ROLE: role, keys.QUEUE: queue}
+    own = {keys.GROUP_ANNOTATION: group, keys.ROLE: role, keys.QUEUE: queue, **(annotations or {})}
     gates = ([Gate(keys.GATE)] if gated and not on else []) + ([Gate(foreign_gate)] if foreign_gate else [])
     container = Container(
         ResourceRequirements({"cpu": cpu, **(more or {})}),
@@ -95,7 +100,8 @@ def pod(
             uid=uid or f"uid-{name}",
             creation_timestamp=created or None,
             labels=dict(labels or {}),
-            annotations={key: value for key, value in annotations.items() if value},
+            annotations={key: value for key, value in own.items() if value},
+            owner_references=[_replica_set(owner)] if owner else None,
         ),
         PodSpec(
             [container],
@@ -150,6 +156,23 @@ def group(
         ),
         PodGroupStatus(phase, conditions or None),
     )
+
+
+def _replica_set(name: str) -> OwnerReference:
+    return OwnerReference("apps/v1", "ReplicaSet", name, f"uid-{name}", True)
+
+
+def owner(
+    name: str,
+    min_member: str = "",
+    replicas: int | None = None,
+    suspended: bool = False,
+    annotations: Mapping[str, str] | None = None,
+) -> Workload:
+    """A controller of pods."""
+    own = {**({keys.MIN_MEMBER: min_member} if min_member else {}), **(annotations or {})}
+    meta = Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}", annotations=own)
+    return Workload(meta, WorkloadSpec(replicas, suspended))
 
 
 def queue(

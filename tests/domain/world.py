@@ -8,7 +8,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Condition, Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.api.objects import (
+    Condition,
+    Namespace,
+    NativePodGroup,
+    Node,
+    PluginsPodGroup,
+    Pod,
+    PodGroup,
+    PriorityClass,
+    Queue,
+    Workload,
+)
 from extender.domain.claims import Claim, Stage
 from extender.domain.decide import decide
 from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
@@ -36,13 +47,13 @@ LIMITS = Limits(
 
 
 class World:
-    def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
+    def __init__(self, *objects: Any, limits: Limits | None = None, auto_groups: bool = False) -> None:
         self.now = 1000.0
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.changes = 0
         self.ledger = Ledger(
-            Ownership(frozenset({SCHEDULER})),
+            Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
             clock=lambda: self.now,
             on_change=self._note_change,
@@ -81,6 +92,18 @@ class World:
     @_set.register
     def _(self, thing: PodGroup) -> None:
         self.ledger.set_group(thing)
+
+    @_set.register
+    def _(self, thing: PluginsPodGroup) -> None:
+        self.ledger.set_group(thing)
+
+    @_set.register
+    def _(self, thing: NativePodGroup) -> None:
+        self.ledger.set_group(thing)
+
+    @_set.register
+    def _(self, thing: Workload) -> None:
+        self.ledger.set_owner(thing)
 
     @_set.register
     def _(self, thing: Queue) -> None:

@@ -89,4 +89,5 @@ def _post(muster: Muster, verb: str, body: bytes, method: str = "POST") -> urlli
 
 def _knows(muster: Muster, stage: Stage, name: str) -> bool:
     known: list[Json] = muster.debug("/debug/podgroups")
-    return any(each["podGroup"] == f"{stage.namespace}/pod:{name}" and each["verdict"] for each in known)
+    group = f"{stage.namespace}/{stage.own_group(name)}"
+    return any(each["podGroup"] == group and each["verdict"] for each in known)

@@ -77,7 +77,7 @@ def test_a_namespace_names_the_queue_of_its_pods(
     pods = stage.pods("p", 3, scheduler=DEFAULT)
     wait_for(lambda: len(stage.bound(pods)) == 2, what="two of three bound")
     (third,) = {*pods} - stage.bound(pods).keys()
-    decided = muster.wait_decision(stage.namespace, f"pod:{third}", reason="QueueCeiling")
+    decided = muster.wait_decision(stage.namespace, stage.own_group(third), reason="QueueCeiling")
     assert decided["queue"] == "team"
     stage.api.patch(QUEUES, "team", {"spec": {"capability": {"cpu": "3"}}})
     stage.wait_phase(pods, "Running")

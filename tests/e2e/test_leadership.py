@@ -141,7 +141,7 @@ def _decided(stage: Stage, muster: Muster, group: str) -> None:
     """It would start the group, and has gone on deciding since: what it wanted to write was written."""
     muster.wait_decision(stage.namespace, group, verdict="Starting")
     stage.pods(f"after-{group}", 1, gated=True)
-    muster.wait_decision(stage.namespace, f"pod:after-{group}-0", verdict="Starting")
+    muster.wait_decision(stage.namespace, stage.own_group(f"after-{group}-0"), verdict="Starting")
 
 
 def _hold_lease(stage: Stage, holder: str) -> None:

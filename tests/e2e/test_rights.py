@@ -5,17 +5,19 @@ second scheduler's and has that one's rights, too.
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from extender.api.keys import QUEUE_UID
-from tests.e2e.harness import manifests, rights
+from extender.api.keys import QUEUE_UID, STOOD_WHOLE_NOTE
+from tests.e2e.harness import manifests, objects, rights
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import lose_answer
-from tests.e2e.harness.resources import COMMANDS, EVENTS, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.resources import COMMANDS, EVENTS, PLUGINS_POD_GROUPS, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.rights import Right
 from tests.e2e.harness.scheduler import load
 from tests.e2e.harness.stage import Stage
@@ -25,6 +27,8 @@ LEASE = "kube-scheduler"
 # A short deadline, because a start has to be undone twice here.
 FLAGS = ("--lease", f"kube-system/{LEASE}", "--bind-deadline", "2s", "--start-backoff", "1s")
 LOST = "lost"
+OPTIONAL = ("replicasets", "statefulsets", "daemonsets", "jobs", "podgroups.scheduling.x-k8s.io")
+PLUGINS = Path(__file__).parent / "data" / "scheduler-plugins-podgroups.yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,6 +37,14 @@ def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
     manifests.remove(cluster.admin, schedulers)
     yield
     manifests.install(cluster.admin, schedulers)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def groups_of_others(cluster: ControlPlane) -> Iterator[None]:
+    """The PodGroup of scheduler-plugins, as it is installed."""
+    written = manifests.install(cluster.admin, list(yaml.safe_load_all(PLUGINS.read_text())))
+    yield
+    manifests.remove(cluster.admin, written)
 
 
 class Life:
@@ -60,6 +72,12 @@ class Life:
         queue = stage.queue("ordered")
         self._command("obeyed", queue)
         self._command("lost", {**queue, "metadata": {"name": "ordered", "uid": "another"}})
+        # A pod without a group, and a group of scheduler-plugins.
+        self.plain = stage.pods("plain", 1, gated=True)
+        theirs = objects.pod_group("theirs", namespace=stage.namespace, min_member=1)
+        theirs |= {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "spec": {"minMember": 1}}
+        stage.api.create(PLUGINS_POD_GROUPS, theirs)
+        stage.pods("theirs", 1, labels={"scheduling.x-k8s.io/pod-group": "theirs"}, gated=True)
         # This group will lose its queue.
         stage.queue("going")
         stage.group("orphan", 1, queue="going")
@@ -105,9 +123,9 @@ def life(stage: Stage, proxy: FaultProxy, muster_user: User) -> Callable[[], Lif
 
 
 @pytest.mark.gang_deadline(60)
-def test_each_right_is_needed_and_they_suffice(life: Callable[[], Life]) -> None:
+def test_each_right_is_needed_and_they_suffice(stage: Stage, life: Callable[[], Life]) -> None:
     lived = life()
-    wanted = set(rights.granted())
+    wanted = rights.usable(stage.api)
     try:
         wait_for(lambda: lived.used() >= wanted)
     except TimeoutError:
@@ -118,6 +136,8 @@ def test_each_right_is_needed_and_they_suffice(life: Callable[[], Life]) -> None
 @pytest.mark.gang_deadline(60)
 @pytest.mark.parametrize("right", rights.granted(), ids=str)
 def test_without_a_right_something_is_missing(stage: Stage, life: Callable[[], Life], right: Right) -> None:
+    if not rights.is_served(stage.api, right):
+        pytest.skip(f"this API server has no {right.resource} of {right.group}")
     with rights.taken_away(stage.api, right):
         lived = life()
         wait_for(lambda: lived.misses(right), what=f"the want of the right to {right} noticed")
@@ -183,6 +203,16 @@ def _orphan_left(lived: Life) -> bool:
     return lived.stage.api.find(POD_GROUPS, "orphan", lived.stage.namespace) is not None
 
 
+def _no_group_made(lived: Life) -> bool:
+    name = lived.stage.own_group(lived.plain[0])
+    return lived.stage.api.find(POD_GROUPS, name, lived.stage.namespace) is None
+
+
+def _not_noted(lived: Life) -> bool:
+    found = lived.stage.api.get(PLUGINS_POD_GROUPS, "theirs", lived.stage.namespace)
+    return STOOD_WHOLE_NOTE not in found["metadata"].get("annotations", {})
+
+
 def _events(lived: Life) -> list[dict[str, Any]]:
     found = lived.stage.api.items(EVENTS, lived.stage.namespace)
     return [each for each in found if each["source"].get("component") == "muster"]
@@ -204,6 +234,9 @@ MISSING: dict[str, Callable[[Life], bool]] = {
     "get queues": _commands_left,
     "patch queues": _queue_not_closed,
     "list commands": _commands_left,
+    "create podgroups": _no_group_made,
+    "patch podgroups.scheduling.x-k8s.io": _not_noted,
+    **{f"list {kind}": _told for kind in OPTIONAL},
     "delete commands": _commands_left,
     "create events": _no_events,
     "patch events": _no_event_counted,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from extender.controllers.commanding import Commander
+from extender.controllers.grouping import Grouper
 from extender.controllers.queue_reporting import QueueReporter
 from extender.controllers.recording import Recorder
 from extender.controllers.reporting import Reporter
@@ -33,6 +34,7 @@ class Station:
         self.ledger = Ledger(Ownership(frozenset({SCHEDULER})), lock=RLock(), on_change=self._notice)
         self.newcomers = Newcomers(self.ledger, lambda: self.now)
         self.writers = Writers(1, "test")
+        self.connection = connection
         cluster = Cluster(connection)
         self.reporter = Reporter(self.ledger, cluster, self.writers, lambda: True)
         telling = (
@@ -44,7 +46,13 @@ class Station:
         )
         self.queue_reporter, self.commander = QueueReporter(*telling), Commander(*telling)
         self.feed = Feed(
-            connection, self.ledger, self.newcomers, self.reporter, self.queue_reporter, self.commander
+            connection,
+            self.ledger,
+            self.newcomers,
+            self.reporter,
+            self.queue_reporter,
+            self.commander,
+            Grouper(self.ledger, cluster, self.writers, lambda: True),
         )
 
     def _notice(self) -> None:

@@ -16,11 +16,14 @@ PATIENCE = 10.0
 
 
 class ApiServer:
-    """`with ApiServer() as api:`. `objects` are what a list of a plural shows, `tell` continues its watch."""
+    """`with ApiServer() as api:`. `objects` are what a list of a plural shows, `tell` continues its watch.
+
+    `served` is what discovery says of API groups that a cluster may lack: plurals by group and version.
+    """
 
     def __init__(self) -> None:
         self.objects: defaultdict[str, list[Any]] = defaultdict(list)
-        self.absent: set[str] = set()  # plurals that it does not know
+        self.served: dict[str, list[str]] = {"bus.volcano.sh/v1alpha1": ["commands"]}
         self.asked: list[str] = []  # plurals in the order of their lists
         self.open = threading.Event()  # lists are answered
         self.open.set()
@@ -38,8 +41,9 @@ class ApiServer:
     def __exit__(self, *_: object) -> None:
         self.open.set()
         self._closing = True
-        for watch in list(self._watches.values()):
-            watch.put(None)
+        for plural, watch in list(self._watches.items()):
+            for _each in range(max(1, self.asked.count(plural))):  # several kinds may have one plural
+                watch.put(None)
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
@@ -93,18 +97,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        plural = url.path.rpartition("/")[2]
-        if "watch" in parse_qs(url.query):
+        group, _, plural = url.path.rpartition("/")
+        if group.count("/") == 2 and group.startswith("/apis"):
+            self._discover(url.path.removeprefix("/apis/"))
+        elif "watch" in parse_qs(url.query):
             self._watch(plural)
         else:
             self._list(plural)
+
+    def _discover(self, group: str) -> None:
+        served = self.server.api.served.get(group)
+        body = json.dumps({"resources": [{"name": each} for each in served or ()]}).encode()
+        self.send_response(404 if served is None else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def _list(self, plural: str) -> None:
         api = self.server.api
         api.note(plural)
         assert api.open.wait(PATIENCE)
-        body = b"" if plural in api.absent else api.page(plural)
-        self.send_response(404 if plural in api.absent else 200)
+        body = api.page(plural)
+        self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -5,16 +5,21 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.api.objects import Meta, Namespace, Node, Pod, PriorityClass
+from extender.api.objects import Meta, Namespace, Node, Pod, PriorityClass, Workload
 from extender.domain.decide import decide
 from extender.domain.ledger import Ledger
-from extender.domain.records import Uid
+from extender.domain.records import Uid, group_of_owner
 from extender.domain.snapshot import GroupView
+from extender.host.optional import OptionalWatches
+from extender.kube.calls import Cluster
+from extender.kube.inventory import Removed
+from extender.kube.reflector import Reflector
+from extender.kube.resources import REPLICA_SETS
 from tests.controllers.queue_desk import command
-from tests.domain.builders import group, node, pod, queue
+from tests.domain.builders import group, node, owner, pod, queue
 from tests.domain.world import key
 from tests.host.conftest import Station
-from tests.host.server import PATIENCE
+from tests.host.server import PATIENCE, ApiServer
 
 OTHERS = {"namespaces", "priorityclasses", "queues", "nodes", "podgroups"}
 
@@ -128,11 +133,10 @@ def test_a_pod_that_filter_met_first_stays_once_the_watch_has_shown_it(station: 
 
 
 def test_a_cluster_without_commands_is_one_to_be_ready_for(station: Station) -> None:
-    station.api.absent = {"commands"}
+    station.api.served = {}
     fed(station)
     assert station.feed.synced()
-    commands = station.feed.reflectors[-1]
-    station.api.wait_for(lambda: commands.absent)
+    assert "commands" not in station.api.asked
     assert {check() for check in station.feed.checks().values()} == {None}
 
 
@@ -168,3 +172,55 @@ def test_an_api_server_that_hangs_delays_the_end_once_and_not_for_each_watch(sta
     station.feed.stop()
     assert time.monotonic() - started < len(OTHERS) / 2
     station.api.open.set()
+
+
+# ---- kinds that a cluster may lack
+
+
+def test_what_the_owner_of_pods_says_is_known_before_the_pods(station: Station) -> None:
+    station.api.served["apps/v1"] = ["replicasets"]
+    station.api.objects["replicasets"] = [owner("web", "3")]
+    fed(station)
+    said = station.ledger.owner_of(group_of_owner("team", "uid-web"))
+    assert said is not None
+    assert said.min_member == 3
+    assert station.api.asked.index("replicasets") < station.api.asked.index("pods")
+
+
+def test_groups_of_others_come_and_go(station: Station) -> None:
+    station.api.served["scheduling.x-k8s.io/v1alpha1"] = ["podgroups"]
+    fed(station)
+    assert "replicasets" not in station.api.asked
+    assert station.api.asked.count("podgroups") == 2
+
+
+def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, station: Station) -> None:
+    moments = iter([0.0, 5.0, 11.0])
+    api.served = {"apps/v1": ["replicasets"]}
+    api.open.clear()
+    watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
+    watches = OptionalWatches(Cluster(station.connection), [watch], clock=lambda: next(moments))
+    watches.start()
+    assert [watches.settled for _ in range(2)] == [False, True]
+    watches.halt()
+    api.open.set()
+    watch.stop()
+
+
+def test_a_kind_that_comes_later_is_found(station: Station) -> None:
+    watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
+    watches = OptionalWatches(Cluster(station.connection), [watch])
+    watches.look()
+    assert watches.started == []
+    station.api.served = {"apps/v1": ["replicasets"]}
+    watches.look()
+    assert watches.started == [watch]
+    watch.stop()
+
+
+class Ignored:
+    def upsert(self, obj: Workload) -> None:
+        pass
+
+    def remove(self, gone: Removed) -> None:
+        pass

@@ -3,12 +3,24 @@
 from collections.abc import Callable
 
 from tests.e2e.harness.client import Client
-from tests.e2e.harness.resources import COMMANDS, JOBS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, Resource
+from tests.e2e.harness.resources import (
+    COMMANDS,
+    DEPLOYMENTS,
+    JOBS,
+    LEASES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
 NOT_FOUND = 404
-IN_NAMESPACE = (COMMANDS, JOBS, POD_GROUPS, PODS)
+IN_NAMESPACE = (COMMANDS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, POD_GROUPS, PODS)
 IN_CLUSTER = (QUEUES, NODES)
 SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one waits for a dead leader
 

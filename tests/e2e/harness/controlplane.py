@@ -26,7 +26,10 @@ from tests.e2e.harness.watch import ApiError
 
 USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NOBODY, SUBMITTER)
 CONTROLLERS = (
+    "deployment-controller",
     "job-controller",
+    "replicaset-controller",
+    "statefulset-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "ttl-after-finished-controller",

@@ -32,7 +32,13 @@ class Right(NamedTuple):
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return " ".join((self.verb, self.resource, *self.names))
+        return " ".join((self.verb, self._qualified, *self.names))
+
+    @property
+    def _qualified(self) -> str:
+        """Three kinds are called podgroups."""
+        others = self.resource == "podgroups" and self.group != "scheduling.volcano.sh"
+        return f"{self.resource}.{self.group}" if others else self.resource
 
     def covers(self, need: Need) -> bool:
         return self[:3] == need[:3] and (not self.names or need.name in self.names)
@@ -51,6 +57,23 @@ def roles() -> list[Json]:
 
 def granted() -> list[Right]:
     return sorted({right for role in roles() for rule in role["rules"] for right in _rights(rule)})
+
+
+def usable(client: Client) -> set[Right]:
+    """Those on what the API server has."""
+    return {right for right in granted() if is_served(client, right)}
+
+
+def is_served(client: Client, right: Right) -> bool:
+    """Kubernetes' own PodGroups, for one, are alpha and off by default."""
+    if not right.group:
+        return True
+    groups = client.request("GET", "/apis")["groups"]
+    versions = [
+        each["groupVersion"] for group in groups if group["name"] == right.group for each in group["versions"]
+    ]
+    served = [each for v in versions for each in client.request("GET", f"/apis/{v}")["resources"]]
+    return right.resource in {each["name"] for each in served}
 
 
 def used(calls: Iterable[Call]) -> set[Right]:

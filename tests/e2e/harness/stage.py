@@ -113,6 +113,21 @@ class Stage:
     def pod_group(self, name: str) -> Json:
         return self.api.get(POD_GROUPS, name, self.namespace)
 
+    def own_group(self, pod: str) -> str:
+        """The name of the group of a pod without group and owner."""
+        return f"podgroup-{self.pod(pod)['metadata']['uid']}"
+
+    def wait_group(self, name: str, **status: Any) -> Json:
+        """Until the PodGroup is there and says this: `wait_group("a", phase="Running", running=3)`."""
+
+        def said() -> Json | None:
+            found = self.api.find(POD_GROUPS, name, self.namespace)
+            return found if found and status.items() <= found.get("status", {}).items() else None
+
+        found = wait_for(said, what=f"PodGroup {name} {status}")
+        assert found is not None
+        return found
+
     def reason(self, group: str) -> str:
         """What a PodGroup says of itself: why it waits, else how it stands; empty before it says anything."""
         conditions = self.pod_group(group).get("status", {}).get("conditions", [])

@@ -1,0 +1,61 @@
+"""What cases of phases expect that misleads, and that Muster has mended."""
+
+from tests.conformance.cases import Case
+
+_STANDING = ("Running", "Bound", "Succeeded")
+_FINISHED = ("Succeeded", "Failed")
+_WAITING = ("Pending", "Pipelined", "Allocated", "Binding")
+
+
+def _count(case: Case, *statuses: str) -> int:
+    return sum(task["status"] in statuses for task in case.input["tasks"])
+
+
+def _placed(case: Case) -> int:
+    leaving = [task for task in case.input["tasks"] if task["status"] == "Releasing" and task.get("node")]
+    return _count(case, *_STANDING, "Failed") + len(leaving)
+
+
+def _is_phase(case: Case) -> bool:
+    return case.kind == "podgroup.phase"
+
+
+def ends_before_it_began(case: Case) -> bool:
+    """Whether a group that needs nobody is to be Completed without any member placed."""
+    return _is_phase(case) and case.input["minMember"] == 0 and _placed(case) == 0
+
+
+def ends_before_replacements(case: Case) -> bool:
+    """Whether a group is to be Completed although members wait in the place of those that failed."""
+    if not _is_phase(case) or not _count(case, *_WAITING):
+        return False
+    needed = int(case.input["minMember"])
+    finished = _count(case, *_FINISHED) == _placed(case) >= max(needed, 1)
+    return finished and _count(case, "Succeeded") < max(needed, 1)
+
+
+def waits_again_while_it_runs(case: Case) -> bool:
+    """Whether a group that lost members is to be as one that never started."""
+    if not _is_phase(case) or not _count(case, "Running") or case.input["unschedulableThisCycle"]:
+        return False
+    needed = int(case.input["minMember"])
+    short = _count(case, *_STANDING, *_WAITING) < needed
+    return _placed(case) < needed and (short or case.input["currentPhase"] != "Inqueue")
+
+
+def is_unknown_with_all_it_needs(case: Case) -> bool:
+    """Whether a group that has what it needs is to be Unknown for members that it can do without."""
+    if not _is_phase(case) or not _count(case, "Running") or not case.input["unschedulableThisCycle"]:
+        return False
+    needed = int(case.input["minMember"])
+    stands = _count(case, *_STANDING) >= needed
+    return stands or (not _count(case, *_WAITING) and _placed(case) >= needed)
+
+
+def is_let_in_without_place(case: Case) -> bool:
+    """Whether a group is to stay Inqueue although it lacks members, or room for them."""
+    if not _is_phase(case) or case.input["currentPhase"] != "Inqueue" or _count(case, "Running"):
+        return False
+    needed = int(case.input["minMember"])
+    lacks = _count(case, *_STANDING, *_WAITING) < needed
+    return _placed(case) < needed and (lacks or case.input["unschedulableThisCycle"])

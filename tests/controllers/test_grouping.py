@@ -1,0 +1,167 @@
+"""PodGroups for pods that name none: made once, kept in step with the owner, taken away with it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from extender.api.objects import Pod, PodGroup, Workload
+from extender.controllers.grouping import Grouper
+from extender.domain.records import GroupKey, Uid
+from extender.kube.errors import Conflict, Forbidden
+from tests.controllers.bench import Bench
+from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
+from tests.domain.world import key
+
+GROUP = "podgroup-uid-web"
+
+
+class Desk(Bench):
+    """Shows the grouper what the watches would."""
+
+    def __init__(self, *objects: Any) -> None:
+        super().__init__(auto_groups=True)
+        self.grouper = Grouper(self.ledger, self.api, self.writers, self.leads, clock=lambda: self.now)
+        self.show(*objects)
+
+    def show(self, *objects: Any) -> "Desk":
+        self.add(*objects)
+        for each in objects:
+            if isinstance(each, Pod):
+                self.grouper.see_pod(each)
+            if isinstance(each, PodGroup):
+                self.grouper.notice(key(each.metadata.name))
+            if isinstance(each, Workload):
+                self.grouper.notice(GroupKey(f"{NAMESPACE}/podgroup-{each.metadata.uid}"))
+        return self
+
+    def go(self, name: str) -> None:
+        """A pod ends."""
+        record = self.ledger.pod(Uid(f"uid-{name}"))
+        assert record is not None
+        self.delete(name)
+        self.grouper.forget_pod(record)
+
+    def lose(self, name: str) -> None:
+        """A PodGroup is deleted."""
+        self.ledger.drop_group(key(name))
+        self.grouper.notice(key(name), gone=True)
+
+    def look(self) -> list[tuple[str, str]]:
+        """What one look asked of the API server: verbs and names."""
+        self.api.calls = []
+        self.grouper.look(self.settle().decisions)
+        self.flush()
+        return [(call[0], call[1]) for call in self.api.calls]
+
+
+@contextmanager
+def desk(*objects: Any) -> Iterator[Desk]:
+    bench = Desk(*objects)
+    with bench.writing(), capture_logs():
+        yield bench
+
+
+def web(name: str, named: bool = False, **more: Any) -> Pod:
+    return pod(name, GROUP if named else "", owner="web", **more)
+
+
+def test_a_group_is_made_once_for_all_pods_of_an_owner() -> None:
+    with desk(node("n"), owner("web", "2"), web("a"), web("b")) as bench:
+        assert bench.look() == [("create group", GROUP)]
+        assert bench.look() == []
+
+
+def test_once_it_is_there_each_pod_is_told_its_name() -> None:
+    with desk(node("n"), web("a"), web("b"), group(GROUP, 1)) as bench:
+        assert sorted(bench.look()) == [("name group", "a"), ("name group", "b")]
+        assert bench.look() == []
+        bench.show(web("a", named=True), web("b", named=True))
+        assert bench.look() == []
+
+
+def test_a_pod_that_comes_to_its_group_is_told_the_name_alone() -> None:
+    with desk(node("n"), group(GROUP, 1), web("a")) as bench:
+        bench.look()
+        bench.show(web("b"))
+        assert bench.look() == [("name group", "b")]
+
+
+def test_it_goes_to_the_pods_queue() -> None:
+    with desk(queue("q"), web("a", queue="q")) as bench:
+        bench.look()
+        ((_, made),) = bench.api.done("create group")
+        assert made["spec"]["queue"] == "q"
+
+
+def test_pods_of_others_and_pods_that_name_a_group_get_none() -> None:
+    with desk(web("a", scheduler="other"), pod("b", "g"), web("c", phase="Succeeded")) as bench:
+        assert bench.look() == []
+
+
+def test_who_does_not_lead_leaves_it_to_be_done() -> None:
+    with desk(web("a")) as bench:
+        bench.leading = False
+        assert bench.look() == []
+        bench.leading = True
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_what_the_fence_drops_is_done_later() -> None:
+    with desk(web("a")) as bench:
+        bench.fence.append(False)
+        assert bench.look() == []
+        bench.advance(2)
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_a_group_that_was_there_already_is_as_good() -> None:
+    with desk(web("a")) as bench:
+        bench.api.fail("create group", Conflict(409, "AlreadyExists"))
+        bench.look()
+        bench.advance(60)
+        assert bench.look() == []
+
+
+def test_a_refusal_is_not_the_last_word() -> None:
+    with desk(web("a")) as bench:
+        bench.api.fail("create group", Forbidden(403, "Forbidden", "queue q is Closed"))
+        bench.look()
+        bench.advance(5)
+        assert bench.look() == []
+        bench.advance(30)
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_a_group_that_is_lost_is_made_again_after_a_while() -> None:
+    with desk(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
+        bench.api.pods["a"] = web("a", named=True)
+        bench.look()
+        bench.lose(GROUP)
+        assert bench.look() == []
+        bench.advance(5)
+        assert bench.look() == [("pod", "a"), ("create group", GROUP)]
+
+
+def test_a_group_without_pods_is_not() -> None:
+    with desk(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
+        bench.go("a")
+        bench.lose(GROUP)
+        bench.advance(60)
+        assert bench.look() == []
+
+
+def test_its_numbers_follow_the_owner() -> None:
+    with desk(node("n"), owner("web", "2"), web("a", named=True, cpu="2"), group(GROUP, 3)) as bench:
+        assert bench.look() == [("patch", GROUP)]
+        ((_, patch),) = bench.api.done("patch")
+        assert patch == {"spec": {"minMember": 2, "minResources": {"cpu": "4"}}}
+
+
+def test_the_group_of_an_owner_that_wants_no_pods_goes_with_the_last() -> None:
+    with desk(node("n"), owner("web"), web("a", named=True), group(GROUP, 1)) as bench:
+        bench.show(owner("web", replicas=0))
+        assert bench.look() == []
+        bench.go("a")
+        assert bench.look() == [("delete group", GROUP)]

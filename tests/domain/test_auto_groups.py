@@ -1,0 +1,194 @@
+"""Pods that name no group: with whom they make one, and that nothing moves when their PodGroup comes."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import (
+    GangPolicy,
+    Meta,
+    NativePodGroup,
+    NativePodGroupSpec,
+    PluginsPodGroup,
+    PodGroupSpec,
+    SchedulingPolicy,
+)
+from extender.domain.auto_groups import OwnerRecord, build, owner_record
+from extender.domain.claims import Stage
+from extender.domain.phases import Phase
+from extender.domain.reasons import Outcome, Reason, Verdict
+from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
+from tests.domain.world import World
+
+GROUP = "podgroup-uid-web"
+
+
+def world(*objects: Any) -> World:
+    return World(*objects, auto_groups=True).settle()
+
+
+def replicas(count: int, **more: Any) -> list[Any]:
+    return [pod(f"web-{n}", owner="web", **more) for n in range(count)]
+
+
+# ---- who is with whom
+
+
+def test_a_pod_without_an_owner_is_a_group_of_its_own() -> None:
+    there = world(node("n"), pod("a"), pod("b"))
+    assert there.verdicts("podgroup-uid-a", "podgroup-uid-b") == [Verdict.STARTING] * 2
+
+
+def test_pods_of_one_owner_are_one_group_and_the_first_does_not_wait_for_the_others() -> None:
+    there = world(node("n"), owner("web"), replicas(3)).start(GROUP)
+    there.scheduler_takes(*there.plan(GROUP)).settle()
+    assert all(there.stage(f"web-{n}") is Stage.BOUND for n in range(3))
+
+
+def test_an_owner_may_ask_for_several_to_start_together() -> None:
+    there = world(node("n", cpu="2"), owner("web", "3"), replicas(3))
+    assert there.verdict(GROUP) is Verdict.WAITING
+    there.add(node("n", cpu="3")).settle()
+    assert len(there.plan(GROUP)) == 3
+
+
+@pytest.mark.parametrize("said", ["", "none", "-1", "1.5", "99999999999"])
+def test_what_is_no_number_of_members_is_one(said: str) -> None:
+    assert owner_record(owner("web", said)).min_member == 1
+
+
+def test_an_owner_that_comes_after_its_pods_is_heard() -> None:
+    there = world(node("n"), replicas(1))
+    assert there.verdict(GROUP) is Verdict.STARTING
+    there.add(owner("web", "2")).settle()
+    assert there.reason(GROUP) is Reason.NOT_ENOUGH_MEMBERS
+
+
+def test_a_pod_that_names_a_group_waits_for_that_group() -> None:
+    there = world(node("n"), pod("a", "g", owner="web"))
+    assert there.reason("g") is Reason.GROUP_NOT_FOUND
+
+
+def test_switched_off_each_pod_is_on_its_own() -> None:
+    there = World(node("n"), owner("web", "3"), replicas(2)).settle()
+    assert there.verdicts("pod:web-0", "pod:web-1") == [Verdict.STARTING] * 2
+
+
+# ---- the PodGroup comes
+
+
+def test_nothing_moves_when_the_podgroup_comes_to_a_start_under_way() -> None:
+    there = world(node("a", cpu="2"), node("b", cpu="2"), owner("web", "2"), replicas(2))
+    there.answer("web-0"), there.hold("web-0", there.plan(GROUP)["web-0"])
+    before = [there.claim(f"web-{n}") for n in range(2)]
+    there.add(group(GROUP, 2)).settle()
+    assert [there.claim(f"web-{n}") for n in range(2)] == before
+    assert there.verdict(GROUP) is Verdict.STARTING
+
+
+def test_nothing_moves_when_a_pod_is_told_the_name_of_its_group() -> None:
+    there = world(node("n"), owner("web"), replicas(1))
+    before = there.claim("web-0")
+    there.add(group(GROUP, 1), pod("web-0", GROUP, owner="web")).settle()
+    after = there.claim("web-0")
+    assert before is not None
+    assert after is not None
+    assert (after.node, after.stage) == (before.node, before.stage)
+
+
+def test_a_group_that_runs_stays_whole_when_its_podgroup_comes_and_goes() -> None:
+    there = world(node("n"), owner("web", "2"), replicas(2)).start(GROUP)
+    assert there.stood_whole(GROUP)
+    there.add(group(GROUP, 2, uid="1")).settle()
+    assert there.stood_whole(GROUP)
+    there.ledger.drop_group(there.decision(GROUP).key)
+    there.settle()
+    assert there.stood_whole(GROUP)
+    assert there.decision(GROUP).life.phase is Phase.RUNNING
+
+
+def test_the_podgroup_decides_once_it_is_there() -> None:
+    there = world(node("n"), queue("q"), owner("web", "2"), replicas(1), group(GROUP, 1, "q"))
+    assert (there.verdict(GROUP), there.decision(GROUP).queue) == (Verdict.STARTING, "q")
+
+
+def test_a_suspended_owner_aborts_its_group() -> None:
+    there = world(node("n"), owner("web", suspended=True), group(GROUP, 1))
+    assert there.decision(GROUP).life.outcome is Outcome.ABORTED
+    there.add(owner("web")).settle()
+    assert there.decision(GROUP).life.outcome is None
+
+
+# ---- what is built
+
+
+def test_a_podgroup_as_it_is_made() -> None:
+    inherited = {"volcano.sh/jdb-max-unavailable": "1", "volcano.sh/x": "1", "example.org/y": "2"}
+    made = build(
+        replace(pod("web-0", owner="web", cpu="500m", annotations={"volcano.sh/jdb-min-available": "2"})),
+        owner_record(owner("web", "3", annotations=inherited)),
+        "q",
+    )
+    owners = [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
+    ]
+    assert made == {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": GROUP,
+            "namespace": NAMESPACE,
+            "ownerReferences": owners,
+            "annotations": {"volcano.sh/x": "1", "volcano.sh/jdb-min-available": "2"},
+        },
+        "spec": {"minMember": 3, "queue": "q", "minResources": {"cpu": "1500m"}},
+        "status": {"phase": "Pending"},
+    }
+
+
+def test_a_pod_on_its_own_owns_its_podgroup() -> None:
+    (reference,) = build(pod("a"), OwnerRecord("uid-a"), "q")["metadata"]["ownerReferences"]
+    assert reference == {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "uid-a", "controller": True}
+
+
+# ---- groups of other kinds
+
+
+def meta(name: str, **annotations: str) -> Meta:
+    return Meta(name=name, namespace=NAMESPACE, uid=f"other-{name}", annotations=annotations)
+
+
+def plugins(name: str, min_member: int) -> PluginsPodGroup:
+    return PluginsPodGroup(meta(name), PodGroupSpec(min_member))
+
+
+def native(name: str, min_count: int) -> NativePodGroup:
+    policy = SchedulingPolicy(GangPolicy(min_count) if min_count else None)
+    return NativePodGroup(meta(name), NativePodGroupSpec(policy))
+
+
+@pytest.mark.parametrize("kind", [plugins, native])
+def test_a_group_of_another_kind_starts_whole(kind: Any) -> None:
+    there = world(node("n", cpu="1"), kind("g", 2), pod("g-0", "g"), pod("g-1", "g"))
+    assert (there.verdict("g"), there.reason("g")) == (Verdict.WAITING, Reason.NEVER_FITS)
+    there.add(node("n", cpu="2")).settle()
+    assert len(there.plan("g")) == 2
+
+
+def test_a_native_group_without_a_gang_is_none() -> None:
+    assert world(node("n"), native("g", 0), pod("g-0", "g")).verdict("g") is Verdict.STARTING
+
+
+def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
+    there = world(node("n"), native("g", 3), plugins("g", 2), group("g", 1), pod("g-0", "g"))
+    assert there.verdict("g") is Verdict.STARTING
+    there.ledger.drop_group(there.decision("g").key)
+    assert there.settle().detail("g") == "1 of 2 members there"
+
+
+def test_that_it_stood_whole_is_read_from_its_note() -> None:
+    noted = PluginsPodGroup(meta("g", **{keys.STOOD_WHOLE_NOTE: "true"}), PodGroupSpec(2))
+    there = world(node("n"), noted, pod("g-0", "g", on="n"))
+    assert there.stood_whole("g")
