@@ -48,7 +48,12 @@ def _of_share(queue: QueueSeen) -> str:
 
 
 def _opening(queue: QueueSeen) -> Iterator[str]:
-    if queue.state in ("Closing", "Closed"):
+    if queue.state not in ("Closing", "Closed"):
+        return
+    said = next((each for each in queue.status.conditions or () if each.type == "Open"), None)
+    if said is not None and said.reason == "ParentClosed":
+        yield f"To open it: {said.message}"
+    else:
         yield f"To open it: muster queue open {queue.name}"
 
 

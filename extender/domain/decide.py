@@ -66,8 +66,14 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
     if queue.record.fault:
         return _waits(group, Reason.INVALID_SPEC, queue.record.fault)
     if not group.entitled:
-        return _waits(group, Reason.QUEUE_NOT_OPEN, f"queue {group.queue} is {queue.state}")
+        return _waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
     return None
+
+
+def _closed(queue: QueueView) -> str:
+    name = queue.record.name
+    words = f"queue {name} is {queue.state}"
+    return words if queue.to_open == name else f"{words}, because queue {queue.to_open} above it is closed"
 
 
 def _waits(group: GroupView, reason: Reason, detail: str) -> GroupDecision:
@@ -121,7 +127,7 @@ def _queue(round_: Round, queue: QueueView, counts: Mapping[str, int]) -> QueueD
         counts=counts,
         uid=queue.record.uid,
         wish=wish(queue.record),
-        shut_parent=queue.shut_parent,
+        closed_above=queue.closed_above,
         mark=queue.mark,
         fault=queue.record.fault,
     )

@@ -35,8 +35,8 @@ class GroupDecision(msgspec.Struct, frozen=True):
 
 class QueueDecision(msgspec.Struct, frozen=True):
     """`uid` is empty while the API has no such queue. `counts`: how many of its groups do what, as its status
-    names them. `wish`: what it is for its own sake. `shut_parent`: its parent, when that is shut. `mark`:
-    what is to become of the annotation that says so. `fault`: what is wrong with its specification."""
+    names them. `wish`: what it is for its own sake. `closed_above`: the queue above that shuts it, if one
+    does. `mark`: what is to become of the annotation that says so. `fault`: what is wrong in its spec."""
 
     name: str
     state: str
@@ -49,7 +49,7 @@ class QueueDecision(msgspec.Struct, frozen=True):
     counts: Mapping[str, int] = {}
     uid: str = ""
     wish: QueueState = QueueState.OPEN
-    shut_parent: str = ""
+    closed_above: str = ""
     mark: Mark = Mark.KEEP
     fault: str = ""
 

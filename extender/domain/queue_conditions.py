@@ -36,4 +36,4 @@ def _why(queue: QueueDecision) -> tuple[str, str]:
             return "UnknownState", "what it says is no state; set spec.state to Open or Closed"
     if queue.wish is QueueState.CLOSED:
         return "Closed", "it takes no new groups; those that came before go on"
-    return "ParentClosed", f"queue {queue.shut_parent} above it is closed; it opens with that one"
+    return "ParentClosed", f"queue {queue.closed_above} above it is closed; it opens with that one"

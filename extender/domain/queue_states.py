@@ -82,20 +82,22 @@ def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> Q
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 
-def shut_parent(name: str, queues: Mapping[str, Standing]) -> str:
-    """The name of the queue's parent when that is shut, for its own sake or its own parent's; else empty.
-    A queue that names no parent is below `root`; one that is its own ancestor has none."""
-    return _shut_parent(name, queues, frozenset())
+def closed_above(name: str, queues: Mapping[str, Standing]) -> str:
+    """The name of the queue above that is closed for its own sake and shuts this one and all in between;
+    else empty. A queue that names no parent is below `root`; one that is its own ancestor has none."""
+    return _closed_above(name, queues, frozenset())
 
 
-def _shut_parent(name: str, queues: Mapping[str, Standing], below: frozenset[str]) -> str:
+def _closed_above(name: str, queues: Mapping[str, Standing], below: frozenset[str]) -> str:
     above = parent_of(name, queues[name])
     parent = queues.get(above)
     if parent is None or above == name or above in below:
         return ""
     wished = wish(parent)
-    held = wished is QueueState.OPEN and parent.marked and _shut_parent(above, queues, below | {name})
-    return above if wished is QueueState.CLOSED or held else ""
+    if wished is QueueState.CLOSED:
+        return above
+    held = wished is QueueState.OPEN and parent.marked
+    return _closed_above(above, queues, below | {name}) if held else ""
 
 
 def parent_of(name: str, queue: Standing) -> str:

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from extender.api import keys
 from extender.domain.queue_records import QueueRecord
-from extender.domain.queue_states import QueueState, mark_of, parent_of, shut_parent, state_of, wish
+from extender.domain.queue_states import QueueState, closed_above, mark_of, parent_of, state_of, wish
 from extender.domain.resources import Resources
 from extender.domain.snapshot import QueueView
 
@@ -50,7 +50,7 @@ class Queues:
 
     def view(self, name: str, groups: int, allocated: Resources, requested: Resources) -> QueueView:
         record = self.get(name)
-        shut = shut_parent(name, self._records) if name in self._records else ""
+        above = closed_above(name, self._records) if name in self._records else ""
         return QueueView(
             record=record or QueueRecord(name),
             exists=record is not None,
@@ -58,12 +58,12 @@ class Queues:
             groups=groups,
             allocated=allocated,
             requested=requested,
-            shut_parent=shut,
-            mark=mark_of(record or QueueRecord(name), bool(shut)),
+            closed_above=above,
+            mark=mark_of(record or QueueRecord(name), bool(above)),
         )
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
-        held_shut = record.marked and bool(shut_parent(record.name, self._records))
+        held_shut = record.marked and bool(closed_above(record.name, self._records))
         return state_of(wish(record), has_groups, held_shut)
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:

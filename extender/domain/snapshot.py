@@ -14,7 +14,7 @@ from extender.domain.nodes import Amounts, NodeTable
 from extender.domain.orphans import Orphan
 from extender.domain.phases import Life, ending, life_of, outcome_of
 from extender.domain.queue_records import QueueRecord
-from extender.domain.queue_states import Mark
+from extender.domain.queue_states import Mark, QueueState, wish
 from extender.domain.quorum import Missing, missing_of
 from extender.domain.reasons import Outcome, Verdict
 from extender.domain.records import GroupKey, PodRecord, Uid
@@ -153,7 +153,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, eq=False):
-    """`shut_parent`: its parent, when that is shut. `mark`: what that means for the mark of this queue."""
+    """`closed_above`: the queue above that shuts it, if one does. `mark`: what is to become of its mark."""
 
     record: QueueRecord
     exists: bool
@@ -161,8 +161,14 @@ class QueueView(msgspec.Struct, frozen=True, eq=False):
     groups: int
     allocated: Resources
     requested: Resources
-    shut_parent: str = ""
+    closed_above: str = ""
     mark: Mark = Mark.KEEP
+
+    @property
+    def to_open(self) -> str:
+        """The queue that has to be opened for this one to be open."""
+        is_held = self.closed_above and wish(self.record) is QueueState.OPEN
+        return self.closed_above if is_held else self.record.name
 
 
 class Occupancy(msgspec.Struct, frozen=True, eq=False):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from extender.domain.ledger import Ledger
+from extender.domain.queue_states import QueueState
 from extender.host.feed import Feed
 from extender.kube.writers import Writers
 from extender.telemetry import metrics
@@ -38,6 +39,9 @@ class Gauges:
             metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.bad_objects))
             if reflector.last_heard is not None:
                 metrics.cache_age.labels(name).set(self._clock() - reflector.last_heard)
+        states = Counter(queue.state for queue in self._ledger.decisions.queues.values())
+        for state in QueueState:
+            metrics.queues.labels(state).set(states[state])
         self._watch_over_the_scheduler()
 
     def _more(self, kind: str, name: str, count: int) -> int:

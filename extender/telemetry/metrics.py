@@ -54,6 +54,7 @@ groups = Gauge("muster_groups", "Groups by verdict and, of those that wait, reas
 gates_opened = Counter("muster_gates_opened_total", "Pods whose scheduling gate was removed.")
 evictions = Counter("muster_evictions_total", "Evictions asked for, by outcome.", ["outcome"])
 
+queues = Gauge("muster_queues", "Queues by state.", ["state"])
 queue_commands = Counter("muster_queue_commands_total", "Commands to open or close a queue.", ["outcome"])
 groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted because their queue was.")
 

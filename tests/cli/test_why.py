@@ -430,6 +430,13 @@ def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
     assert helps(answer) == "To open it: muster queue open q"
 
 
+def test_a_queue_that_its_parent_shuts_says_whom_to_open(desk: Desk) -> None:
+    message = "queue team above it is closed; it opens with that one"
+    said = {"type": "Open", "status": "False", "reason": "ParentClosed", "message": message}
+    desk.queue("q", state="Closed", share=0.0, conditions=[said])
+    assert helps(desk.says("why", "queue/q")) == f"To open it: {message}"
+
+
 def test_a_queue_of_which_muster_has_written_nothing(desk: Desk) -> None:
     desk.queue("q", {"state": "Closed"})
     assert verdict(desk.says("why", "queue.scheduling.volcano.sh/q")) == (

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.domain.decisions import QueueDecision
 from extender.domain.queue_records import QueueRecord, queue_record
-from extender.domain.queue_states import Mark, QueueAction, mark_of, read_state, shut_parent, state_of, wish
+from extender.domain.queue_states import Mark, QueueAction, closed_above, mark_of, read_state, state_of, wish
 from extender.domain.reasons import Reason, Verdict
 from tests.domain.builders import group, pod, queue
 from tests.domain.world import World, gang, nodes
@@ -147,6 +147,7 @@ def test_grandchildren_follow() -> None:
     tree.world.add(tree.records["grandchild"])
     tree.settle().say("team", CLOSED)
     assert tree.state("grandchild") == CLOSED
+    assert tree.world.queue("grandchild").closed_above == "team"
     assert tree.say("team", OPEN).state("grandchild") == OPEN
 
 
@@ -162,6 +163,7 @@ def test_whoever_waits_because_of_the_parent_starts_when_it_opens() -> None:
     tree = Tree().say("team", CLOSED)
     tree.world.add(gang("g", 1, queue="child")).settle()
     assert tree.world.reason("g") is Reason.QUEUE_NOT_OPEN
+    assert tree.world.detail("g") == "queue child is Closing, because queue team above it is closed"
     tree.world.add(queue("team", spec_state=OPEN)).settle()
     assert tree.world.verdict("g") is Verdict.STARTING
 
@@ -197,7 +199,7 @@ def test_marks_and_states_come_to_rest(records: dict[str, QueueRecord]) -> None:
 
 
 def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
-    now, below = records[name], bool(shut_parent(name, records))
+    now, below = records[name], bool(closed_above(name, records))
     match mark_of(now, below):
         case Mark.KEEP:
             return replace(now, status_state=str(state_of(wish(now), False, now.marked and below)))

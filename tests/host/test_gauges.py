@@ -11,7 +11,7 @@ from extender.domain.records import Uid
 from extender.host.gauges import Gauges
 from extender.telemetry import metrics
 from tests.controllers.bench import Bench
-from tests.domain.builders import node, pod
+from tests.domain.builders import node, pod, queue
 from tests.host.conftest import Station
 
 SILENCE = 60.0
@@ -100,3 +100,12 @@ def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Stat
     station.wait_for(lambda: station.ledger.pod(Uid("uid-q")) is not None)
     watch.gauges.show()
     assert shown("muster_cache_synced", resource="pods") == 1
+
+
+def test_queues_are_counted_by_state(station: Station) -> None:
+    watch = Watch(station, queue("q"), queue("r", spec_state="Closed"), queue("root"))
+    watch.gauges.show()
+    counts = {
+        state: shown("muster_queues", state=state) for state in ("Open", "Closing", "Closed", "Unknown")
+    }
+    assert counts == {"Open": 3, "Closing": 0, "Closed": 1, "Unknown": 0}  # `default` is always there

@@ -86,7 +86,7 @@ def judge_entry(to: Destination, cluster: Cluster) -> list[Fault]:
         return []
     words = (
         f"queue {to.queue!r} is {view.state} and takes nothing new: "
-        "name another queue, or set spec.state of this one to Open"
+        f"name another queue, or set spec.state of {view.to_open} to Open"
     )
     return [Fault(Code.QUEUE_NOT_OPEN, to.field, words)]
 
