@@ -32,7 +32,7 @@ _LONGEST_NAME = 230  # characters of the object's name in the event's
 _REMEMBERED = 4096  # events and objects
 _MEMORY = 1800.0  # seconds; the API server forgets an event after an hour
 _OBJECT_BURST, _OBJECT_PACE = 10, 30.0  # events of one object at once, and seconds for each one more
-_BURST, _PACE = 100, 0.1  # of all objects together
+_BURST, _PACE = 50, 0.2  # of all objects together
 
 
 class _Allowance:

@@ -124,7 +124,7 @@ def test_many_groups_are_told_of_one_after_the_other() -> None:
     groups = [gang(f"g{number}", 5) for number in range(60)]
     with announcing(nodes("a", cpu="1"), groups) as bench:
         first = bench.look(after=LASTING)
-        assert len(first) <= 100
+        assert len(first) <= 50
         told = first
         for _ in range(50):
             told += bench.look(after=1.0)

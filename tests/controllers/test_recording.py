@@ -121,13 +121,13 @@ def test_all_objects_together_have_an_allowance() -> None:
     with bench.writing():
         for number in range(150):
             bench.tell(about=other(number))
-        assert len(bench.created) == 100
+        assert len(bench.created) == 50
         assert not bench.recorder.has_room()
         bench.advance(1.0)
         assert bench.recorder.has_room()
         for number in range(150, 200):
             bench.tell(about=other(number))
-    assert len(bench.created) == 110
+    assert len(bench.created) == 55
 
 
 def test_a_follower_tells_nothing() -> None:
