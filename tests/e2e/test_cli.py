@@ -186,15 +186,16 @@ def test_check_finds_what_is_there_and_what_is_not(stage: Stage, admin: Shell) -
 
 
 def test_check_finds_a_right_that_is_missing(stage: Stage, admin: Shell) -> None:
+    """One that the scheduler beside Muster, which has the same account, has not either."""
     (role,) = [
         each
         for each in manifests.documents("rbac.yaml")
         if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "kube-muster")
     ]
-    fewer = [rule for rule in role["rules"] if "pods/binding" not in rule["resources"]]
+    fewer = [rule for rule in role["rules"] if "pods/eviction" not in rule["resources"]]
     try:
         stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": fewer})
-        wait_for(lambda: "create pods/binding" in _rights(admin), what="the missing right is told")
+        wait_for(lambda: "create pods/eviction" in _rights(admin), what="the missing right is told")
     finally:
         stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": role["rules"]})
     wait_for(lambda: "has all" in _rights(admin), what="the right is there again")
