@@ -303,7 +303,6 @@ def test_certificates_in_files_are_for_others_to_watch(
     assert "does not exist" in faults(check())["certificates"]
     container = site.of("deployments")[0]["spec"]["template"]["spec"]["initContainers"][0]
     container["args"].append("--webhook-certificates=files")
-    container["args"].remove("--webhook-certificates=self-signed")
     assert "certificates" not in check()
 
 

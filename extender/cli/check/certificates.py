@@ -3,8 +3,7 @@
 import base64
 from collections.abc import Iterator
 
-from extender.api.configuration import Configuration
-from extender.cli.check.findings import Finding, Site, at, container_of, fine, flag, wrong
+from extender.cli.check.findings import Finding, Site, at, container_of, fine, setting, wrong
 from extender.cli.output import Json
 from extender.cli.seen import duration
 from extender.kube.resources import SECRETS
@@ -28,8 +27,8 @@ def certificates(site: Site) -> Iterator[Finding]:
     """The one that Muster makes itself; those in files are for others to watch."""
     for each in site.workloads:
         container = container_of(each["spec"]["template"]["spec"])
-        if flag(container, "--webhook-certificates", Configuration().webhook_certificates) == "self-signed":
-            name = flag(container, "--webhook-secret", str(Configuration().webhook_secret))
+        if setting(container, "webhook_certificates") == "self-signed":
+            name = setting(container, "webhook_secret")
             yield _secret(name, site.get(SECRETS, *name.split("/")), site.now)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from extender.api.configuration import SETTINGS
 from extender.cli.access import Place
 from extender.cli.output import Json
 from extender.kube.errors import ApiError, NotFound
@@ -78,10 +79,13 @@ def container_of(spec: Json) -> Json:
     return next((each for each in every if each["name"] == "muster"), {})
 
 
-def flag(container: Json, name: str, default: str) -> str:
-    """The value of a flag as it was given, `--lease=ns/name`."""
-    given = [each.partition("=")[2] for each in container.get("args", ()) if each.startswith(f"{name}=")]
-    return given[0] if given else default
+def setting(container: Json, field: str) -> str:
+    """A setting of `muster serve` as the container gives it: by flag, by variable, or not at all."""
+    known = next(each for each in SETTINGS if each.field == field)
+    flags = (each.partition("=") for each in container.get("args", ()))
+    given = [value for name, _, value in flags if name == known.flag]
+    given += [each.get("value", "") for each in container.get("env", ()) if each["name"] == known.variable]
+    return given[0] if given else str(known.default)
 
 
 Check = Callable[[Site], Iterator[Finding]]

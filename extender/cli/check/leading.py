@@ -6,9 +6,18 @@ from collections.abc import Iterator
 import msgspec
 
 from extender import __version__
-from extender.api.configuration import Configuration
 from extender.api.objects import Lease
-from extender.cli.check.findings import UNKNOWN, Finding, Site, at, container_of, fine, flag, name_of, wrong
+from extender.cli.check.findings import (
+    UNKNOWN,
+    Finding,
+    Site,
+    at,
+    container_of,
+    fine,
+    name_of,
+    setting,
+    wrong,
+)
 from extender.cli.check.leases import age_of, lively
 from extender.cli.output import Json
 from extender.cli.seen import duration
@@ -61,10 +70,10 @@ def leader(site: Site) -> Iterator[Finding]:
         container = container_of(each["spec"]["template"]["spec"])
         if not container:
             continue
-        if flag(container, "--leader-elect", "follow") == "off":
+        if setting(container, "leader_elect") == "off":
             yield fine("leader", "every replica leads (--leader-elect=off)")
         else:
-            yield _lease(site, flag(container, "--lease", str(Configuration().lease)))
+            yield _lease(site, setting(container, "lease"))
 
 
 def _lease(site: Site, name: str) -> Finding:
@@ -104,7 +113,7 @@ def calls(site: Site) -> Iterator[Finding]:
 
 def _pod(site: Site, pod: Json) -> Iterator[Finding]:
     name = name_of(pod)
-    address = flag(container_of(pod["spec"]), "--health-listen", str(Configuration().health_listen))
+    address = setting(container_of(pod["spec"]), "health_listen")
     host, _, port = address.rpartition(":")
     if host in ("127.0.0.1", "localhost", "[::1]"):
         yield _out_of_reach(name, f"it listens on {address} only", port)
