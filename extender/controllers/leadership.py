@@ -44,7 +44,20 @@ class Standing(msgspec.Struct, frozen=True):
         return f"{who}, renewed {self.renewed or 0:.0f} s ago" + (f" ({self.fault})" if self.fault else "")
 
 
-ALONE = Standing(leads=True, lease="")
+class Alone:
+    """The leadership where there is nobody else: `--leader-elect=off`."""
+
+    def leads(self) -> bool:
+        return True
+
+    def standing(self) -> Standing:
+        return Standing(leads=True, lease="")
+
+    def start(self) -> None:
+        metrics.leader.set(1)
+
+    def stop(self) -> None:
+        """Nothing runs."""
 
 
 class Leadership:

@@ -21,12 +21,9 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
-from extender.controllers.commanding import Commander
-from extender.controllers.grouping import Grouper
-from extender.controllers.queue_reporting import QueueReporter
-from extender.controllers.reporting import Reporter
 from extender.domain.ledger import Ledger
 from extender.domain.records import GroupKey, Origin, Uid, group_of_owner
+from extender.host.actors import Actors
 from extender.host.optional import OptionalWatches
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
@@ -70,26 +67,24 @@ class _Sink(Generic[T]):
 
 class Feed:
     """`reflectors` are all watches. Those of kinds that a cluster may lack are waited for by nobody for long.
-    `grouper` is None where pods that name no group get none: then nothing is read of their owners."""
+    Without `auto_groups` nothing is read of the owners of pods."""
 
     def __init__(
         self,
         connection: Connection,
         ledger: Ledger,
         newcomers: Newcomers,
-        reporter: Reporter,
-        queue_reporter: QueueReporter,
-        commander: Commander,
-        grouper: Grouper | None = None,
+        actors: Actors,
+        auto_groups: bool,
     ) -> None:
         self._ledger = ledger
-        self._grouper = grouper
         self._newcomers = newcomers
-        self._reporter = reporter
-        self._queue_reporter = queue_reporter
+        self._reporter = actors.reporter
+        self._queue_reporter = actors.queue_reporter
+        self._grouper = actors.grouper if auto_groups else None
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
-        optional = (watch(COMMANDS, Command, commander), *self._optional_reflectors(watch))
+        optional = (watch(COMMANDS, Command, actors.commander), *self._optional_reflectors(watch))
         self._optional = OptionalWatches(Cluster(connection), optional)
         self._needed: tuple[Reflector[Any], ...] = (
             watch(

@@ -7,38 +7,28 @@ reflectors ──► Ledger ◄──► Cycle (decide) ──► Releaser, Repo
 
 import socket
 import time
+from collections.abc import Callable
 from threading import RLock
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from extender.api.configuration import Configuration, InvalidConfiguration
-from extender.controllers.announcing import Announcer
-from extender.controllers.chronicle import Chronicle
-from extender.controllers.clearing import Clearer
-from extender.controllers.commanding import Commander
 from extender.controllers.cycle import Cycle
-from extender.controllers.founding import Founder
-from extender.controllers.grouping import Grouper
-from extender.controllers.leadership import ALONE, Leadership, Standing
-from extender.controllers.queue_reporting import QueueReporter
-from extender.controllers.recording import Recorder
-from extender.controllers.releasing import Releaser
-from extender.controllers.reporting import Reporter
-from extender.controllers.undoing import Undoer
-from extender.controllers.yielding import VOLCANO, Yielder
+from extender.controllers.leadership import Alone, Leadership
+from extender.controllers.yielding import VOLCANO
 from extender.domain.decisions import Decisions
 from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
 from extender.domain.snapshot import Limits
+from extender.host.actors import GROUP_WRITERS, Actors
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
-from extender.host.views import Views
-from extender.host.webhooks import Webhooks
+from extender.host.views import View, Views
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
-from extender.telemetry import metrics
 from extender.telemetry.logs import logger, set_up
 from extender.verbs.barrier import Barrier
 from extender.verbs.newcomers import Newcomers
@@ -51,10 +41,12 @@ from extender.web.listen import listen
 from extender.web.server import serve as serve_verbs
 from extender.web.side import SideServer
 
+if TYPE_CHECKING:
+    from extender.host.webhooks import Webhooks
+
 log = logger(__name__)
 
 _READERS = 16  # watches, and single reads of pods and the Lease
-_GROUP_WRITERS = 4  # of their own: PodGroups for plain pods never keep a gate waiting
 _STUCK = 30.0  # seconds without a cycle after which the process is not alive
 
 
@@ -80,7 +72,7 @@ def serve(configuration: Configuration) -> None:
 
 def _connect(configuration: Configuration) -> Connection:
     """Raises InvalidConfiguration where no cluster is named."""
-    connections = configuration.binders + configuration.writers + _GROUP_WRITERS + _READERS
+    connections = configuration.binders + configuration.writers + GROUP_WRITERS + _READERS
     try:
         return Connection.load(configuration.kubeconfig or None, configuration.context or None, connections)
     except NoConfiguration as fault:
@@ -91,11 +83,10 @@ class Host:
     """Made before the fork, started after it: threads do not survive one."""
 
     def __init__(self, configuration: Configuration, connection: Connection) -> None:
-        lease, auto_groups = configuration.lease, configuration.auto_groups == "on"
+        auto_groups = configuration.auto_groups == "on"
         cluster = Cluster(connection)
         self._configuration = configuration
-        self._leadership = Leadership(cluster, lease.namespace, lease.name, socket.gethostname())
-        self._writers = Writers(configuration.writers, "write", fence=self.leads)
+        self._leadership = _leadership(configuration, cluster)
         self.ledger = Ledger(
             Ownership(frozenset(configuration.scheduler_names), auto_groups),
             _limits(configuration),
@@ -107,90 +98,54 @@ class Host:
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
         self._newcomers = Newcomers(self.ledger, time.monotonic)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, self._newcomers, cluster)
-        self.recorder = Recorder(cluster, self._writers, self.leads)
-        reporter = Reporter(self.ledger, cluster, self._writers, self.leads)
-        queue_reporter = QueueReporter(self.ledger, cluster, self._writers, self.leads, self.recorder)
-        commander = Commander(self.ledger, cluster, self._writers, self.leads, self.recorder)
-        self._yielder = Yielder(self.ledger, cluster, self._writers, self.leads)
-        self._group_writers = Writers(_GROUP_WRITERS, "group", fence=self.leads)
-        grouper = Grouper(self.ledger, cluster, self._group_writers, self.leads)
-        self._feed = Feed(
-            connection,
-            self.ledger,
-            self._newcomers,
-            reporter,
-            queue_reporter,
-            commander,
-            grouper if auto_groups else None,
-        )
-        chronicle = Chronicle()
-        self._views = Views(self.ledger, self._barrier, self._feed, chronicle, configuration)
-        self._webhooks = Webhooks(configuration, connection, self.ledger, self._feed.synced)
-        self._gauges = Gauges(self._feed, self._writers, self.ledger)
-        self._cycle = Cycle(
-            self.ledger,
-            (
-                self._barrier.obey,
-                Releaser(self.ledger, cluster, self._writers, self.leads).look,
-                Undoer(self.ledger, cluster, self._writers, self.leads, self.recorder).look,
-                reporter.look,
-                grouper.look,
-                Founder(self.ledger, cluster, self._writers, self.leads).look,
-                queue_reporter.look,
-                commander.look,
-                Clearer(self.ledger, cluster, self._writers, self.leads).look,
-                self._yielder.look,
-                Announcer(self.ledger, self.recorder, self.leads).look,
-                chronicle.look,
-                self._keep_house,
-            ),
-            ready=self._feed.synced,
-        )
-
-    def leads(self) -> bool:
-        return self._configuration.leader_elect == "off" or self._leadership.leads()
-
-    def _notes(self) -> dict[str, Note]:
-        return {"leadership": lambda: self.standing().words(), "volcano": self._yielder.words}
-
-    def _show_leadership(self) -> dict[str, object]:
-        return {**msgspec.to_builtins(self.standing()), "volcano": self._yielder.words()}
-
-    def standing(self) -> Standing:
-        return ALONE if self._configuration.leader_elect == "off" else self._leadership.standing()
+        writers = Writers(configuration.writers, "write", fence=self._leadership.leads)
+        self._actors = Actors(self.ledger, cluster, writers, self._leadership.leads)
+        self._feed = Feed(connection, self.ledger, self._newcomers, self._actors, auto_groups)
+        self._gauges = Gauges(self._feed, writers, self.ledger)
+        listeners = (self._barrier.obey, *self._actors.listeners, self._keep_house)
+        self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced)
+        self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
 
     def start(
         self, health: socket.socket, debug: socket.socket, webhooks: socket.socket | None = None
     ) -> None:
         """Begin to watch and decide."""
-        self._writers.start()
-        self._group_writers.start()
+        self._leadership.start()
+        self._actors.start(yields=VOLCANO in self._configuration.scheduler_names)
         self._binder.start()
-        if self._configuration.leader_elect == "follow":
-            self._leadership.start()
-        else:
-            metrics.leader.set(1)
-        if VOLCANO in self._configuration.scheduler_names:
-            self._yielder.start()
         self._feed.start()
         self._cycle.start()
-        if webhooks:
+        ready = self._feed.checks()
+        if self._webhooks and webhooks:
             self._webhooks.start(webhooks)
-        ready = self._feed.checks() | (self._webhooks.checks() if webhooks else {})
-        debug_views = {**self._views.table(), "leadership": self._show_leadership}
+            ready |= self._webhooks.checks()
         SideServer("health", health, create_health_app(self._live(), ready, notes=self._notes()))
-        SideServer("debug", debug, create_debug_app(debug_views))
+        SideServer("debug", debug, create_debug_app(self._views()))
 
     def stop(self) -> None:
         """Answer what is held, then stop. Called once, as soon as the end is near."""
         self._barrier.stop()
-        self._webhooks.stop()
+        if self._webhooks:
+            self._webhooks.stop()
         self._leadership.stop()
-        self._yielder.stop()
         self._cycle.stop()
-        self._writers.stop()
-        self._group_writers.stop()
+        self._actors.stop()
         self._feed.stop()
+
+    def _views(self) -> dict[str, View]:
+        chronicle = self._actors.chronicle
+        views = Views(self.ledger, self._barrier, self._feed, chronicle, self._configuration)
+        return {**views.table(), "leadership": self._show_leadership}
+
+    def _notes(self) -> dict[str, Note]:
+        return {
+            "leadership": lambda: self._leadership.standing().words(),
+            "volcano": self._actors.yielder.words,
+        }
+
+    def _show_leadership(self) -> dict[str, object]:
+        standing = msgspec.to_builtins(self._leadership.standing())
+        return {**standing, "volcano": self._actors.yielder.words()}
 
     def _keep_house(self, _: Decisions) -> None:
         self._newcomers.forget_ghosts()
@@ -202,6 +157,24 @@ class Host:
     def _is_deciding(self) -> str | None:
         silent = time.monotonic() - self._cycle.last_run
         return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
+
+
+def _leadership(configuration: Configuration, cluster: Cluster) -> Leadership | Alone:
+    lease = configuration.lease
+    if configuration.leader_elect == "off":
+        return Alone()
+    return Leadership(cluster, lease.namespace, lease.name, socket.gethostname())
+
+
+def _webhooks(
+    configuration: Configuration, connection: Connection, ledger: Ledger, synced: Callable[[], bool]
+) -> "Webhooks | None":
+    """Imported when they are wanted only: what makes certificates takes its time to load."""
+    if configuration.webhook_certificates == "off":
+        return None
+    from extender.host.webhooks import Webhooks
+
+    return Webhooks(configuration, connection, ledger, synced)
 
 
 def _limits(configuration: Configuration) -> Limits:

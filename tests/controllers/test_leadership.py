@@ -176,7 +176,7 @@ def test_a_lease_that_cannot_be_read_is_said() -> None:
 
 
 def test_without_a_lease_it_leads_because_it_was_told_to() -> None:
-    assert module.ALONE.words() == "leads, by --leader-elect=off"
+    assert module.Alone().standing().words() == "leads, by --leader-elect=off"
 
 
 def test_turns_are_counted_and_the_age_of_the_lease_is_shown() -> None:

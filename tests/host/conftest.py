@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from extender.controllers.commanding import Commander
-from extender.controllers.grouping import Grouper
-from extender.controllers.queue_reporting import QueueReporter
-from extender.controllers.recording import Recorder
-from extender.controllers.reporting import Reporter
 from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
+from extender.host.actors import Actors
 from extender.host.feed import Feed
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
@@ -35,25 +31,13 @@ class Station:
         self.newcomers = Newcomers(self.ledger, lambda: self.now)
         self.writers = Writers(1, "test")
         self.connection = connection
-        cluster = Cluster(connection)
-        self.reporter = Reporter(self.ledger, cluster, self.writers, lambda: True)
-        telling = (
-            self.ledger,
-            cluster,
-            self.writers,
-            lambda: True,
-            Recorder(cluster, self.writers, lambda: True),
+        actors = Actors(self.ledger, Cluster(connection), self.writers, lambda: True)
+        self.reporter, self.queue_reporter, self.commander = (
+            actors.reporter,
+            actors.queue_reporter,
+            actors.commander,
         )
-        self.queue_reporter, self.commander = QueueReporter(*telling), Commander(*telling)
-        self.feed = Feed(
-            connection,
-            self.ledger,
-            self.newcomers,
-            self.reporter,
-            self.queue_reporter,
-            self.commander,
-            Grouper(self.ledger, cluster, self.writers, lambda: True),
-        )
+        self.feed = Feed(connection, self.ledger, self.newcomers, actors, auto_groups=True)
 
     def _notice(self) -> None:
         with self.changed:
