@@ -26,13 +26,16 @@ _FRESH = (
     60.0  # seconds by the clock on the wall that the renewal of a Lease seen for the first time may be old
 )
 _GATES_EVERY = 1.0
+_PATIENCE = 1.0  # seconds that the start waits for the first look
 
 
 class Yielder(Actor):
-    """`start` begins to look at the Lease; before the first look the pods are left alone."""
+    """`start` begins to look at the Lease; before the first look the pods are left alone. It waits a moment
+    for that look, so that pods read after it are whose they are."""
 
     def prepare(self) -> None:
         self._stopping = threading.Event()
+        self._looked = threading.Event()
         self._seen: LeaseSpec | None = None
         self._until = 0.0
         self._looks = False
@@ -44,6 +47,7 @@ class Yielder(Actor):
         self._looks = True
         self._leave(True)
         threading.Thread(target=self._run, name="volcano", daemon=True).start()
+        self._looked.wait(_PATIENCE)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -81,6 +85,7 @@ class Yielder(Actor):
 
     def _run(self) -> None:
         self.look_at_lease()
+        self._looked.set()
         while not self._stopping.wait(_PERIOD):
             self.look_at_lease()
 
