@@ -155,7 +155,7 @@ class Registry:
         before, now = group.record, group.records[min(group.records)] if group.records else None
         if before == now:
             return False
-        if not (group.is_implied or (before and now and before.uid == now.uid)):
+        if not ((before and now and before.uid == now.uid) or group.is_implied):
             group.forget_history()
         self._wards.note(before, now)
         group.record = now

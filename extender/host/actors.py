@@ -30,6 +30,7 @@ class Actors:
         recorder = Recorder(cluster, writers, leads)
         self._writers = writers
         self._group_writers = Writers(GROUP_WRITERS, "group", fence=leads)
+        self.all_writers = (writers, self._group_writers)
         self.reporter = Reporter(*shared)
         self.queue_reporter = QueueReporter(*shared, recorder)
         self.commander = Commander(*shared, recorder)

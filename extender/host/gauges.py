@@ -3,7 +3,7 @@ over the one mistake that nothing else shows: a scheduler that was never configu
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from extender.domain.ledger import Ledger
 from extender.domain.queue_states import QueueState
@@ -19,7 +19,11 @@ _SILENCE = 60.0  # seconds with pods to start and without a call, after which it
 
 class Gauges:
     def __init__(
-        self, feed: Feed, writers: Writers, ledger: Ledger, clock: Callable[[], float] = time.monotonic
+        self,
+        feed: Feed,
+        writers: Sequence[Writers],
+        ledger: Ledger,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._feed = feed
         self._writers = writers
@@ -29,8 +33,8 @@ class Gauges:
         self._expected_since: float | None = None
 
     def show(self) -> None:
-        metrics.write_queue_depth.set(self._writers.depth)
-        for outcome, count in list(self._writers.outcomes.items()):
+        metrics.write_queue_depth.set(sum(each.depth for each in self._writers))
+        for outcome, count in self._outcomes().items():
             metrics.writes.labels(outcome).inc(self._more("writes", outcome, count))
         for reflector in self._feed.reflectors:
             name = reflector.resource.plural
@@ -43,6 +47,10 @@ class Gauges:
         for state in QueueState:
             metrics.queues.labels(state).set(states[state])
         self._watch_over_the_scheduler()
+
+    def _outcomes(self) -> Counter[str]:
+        """Of copies: the writers go on counting."""
+        return sum((Counter(dict(each.outcomes)) for each in self._writers), Counter())
 
     def _more(self, kind: str, name: str, count: int) -> int:
         """By how much a count has grown since it was last looked at."""

@@ -101,7 +101,7 @@ class Host:
         writers = Writers(configuration.writers, "write", fence=self._leadership.leads)
         self._actors = Actors(self.ledger, cluster, writers, self._leadership.leads)
         self._feed = Feed(connection, self.ledger, self._newcomers, self._actors, auto_groups)
-        self._gauges = Gauges(self._feed, writers, self.ledger)
+        self._gauges = Gauges(self._feed, self._actors.all_writers, self.ledger)
         listeners = (self._barrier.obey, *self._actors.listeners, self._keep_house)
         self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)

@@ -9,14 +9,15 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE
-from extender.api.objects import Condition, PodGroup, PodGroupStatus
+from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE, STOOD_WHOLE_NOTE
+from extender.api.objects import Condition, Meta, PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
 from extender.controllers.reporting import Reporter
 from extender.domain.reasons import Reason
 from extender.kube.errors import Conflict, Forbidden, ServerFault
+from extender.kube.resources import PLUGINS_POD_GROUPS
 from tests.controllers.bench import PAUSE, Bench
 from tests.domain import builders
-from tests.domain.builders import node, queue, stranger
+from tests.domain.builders import NAMESPACE, node, queue, stranger
 from tests.domain.world import gang, key, names, nodes
 
 PACE = 5.0
@@ -382,3 +383,22 @@ def test_a_group_gone_before_its_write_is_not_written() -> None:
 def test_groups_of_one_have_nobody_to_tell() -> None:
     with desk(node("a"), builders.pod("p")) as bench:
         assert bench.look() == []
+
+
+# ---- groups of other kinds
+
+
+def test_a_group_whose_status_is_not_ours_bears_a_note_that_it_stood_whole() -> None:
+    meta = Meta(name="g", namespace=NAMESPACE, uid="other")
+    theirs = PluginsPodGroup(meta, PodGroupSpec(2))
+    members = [builders.pod(name, "g") for name in names("g", 2)]
+    with desk(node("a"), theirs, members) as bench:
+        assert bench.look() == []
+        assert bench.api.calls == []
+        bench.start("g")
+        bench.look()
+        assert bench.api.done("stood whole") == [("g", PLUGINS_POD_GROUPS)]
+        bench.add(replace(theirs, metadata=replace(meta, annotations={STOOD_WHOLE_NOTE: "true"})))
+        bench.settle()
+        bench.look()
+        assert bench.api.calls == []

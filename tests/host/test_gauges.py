@@ -30,7 +30,7 @@ class Watch:
 
     def __init__(self, station: Station, *objects: Any) -> None:
         self.bench = Bench(*objects)
-        self.gauges = Gauges(station.feed, self.bench.writers, self.bench.ledger, lambda: self.bench.now)
+        self.gauges = Gauges(station.feed, [self.bench.writers], self.bench.ledger, lambda: self.bench.now)
 
     def warnings(self, after: float = 0.0) -> int:
         self.bench.advance(after)
