@@ -8,23 +8,19 @@ on the next.
 
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
-
-import msgspec
-from msgspec.structs import replace
+from typing import NamedTuple
 
 from extender.api.keys import CLOSED_BY_PARENT
-from extender.api.objects import Condition, Queue, QueueStatus
+from extender.api.objects import Queue
 from extender.controllers.actor import Teller
+from extender.controllers.queue_status import news
 from extender.controllers.recording import NORMAL, WARNING
 from extender.controllers.references import of_queue
 from extender.domain.decisions import Decisions, QueueDecision
-from extender.domain.queue_conditions import Said, conditions_of
+from extender.domain.queue_conditions import conditions_of
 from extender.domain.queue_states import Mark, QueueState
 from extender.domain.reasons import Happening
-from extender.domain.resources import quantities
 from extender.kube.errors import ApiError
 from extender.telemetry.logs import logger
 
@@ -37,8 +33,6 @@ _HAPPENED = {
     QueueState.CLOSED: (NORMAL, Happening.QUEUE_CLOSED),
     QueueState.UNKNOWN: (WARNING, Happening.QUEUE_UNKNOWN),
 }
-
-Json = dict[str, Any]
 
 
 class Copy(NamedTuple):
@@ -138,40 +132,3 @@ def _differs(queue: Queue, decision: QueueDecision) -> bool:
     if queue.metadata.uid != decision.uid:
         return False
     return decision.mark is not Mark.KEEP or bool(news(queue, decision))
-
-
-def news(queue: Queue, decision: QueueDecision) -> Json:
-    """What the status of `queue` does not say yet, as a merge patch."""
-    there = queue.status
-    return {
-        name: msgspec.to_builtins(value)
-        for name, value in _status(there, decision).items()
-        if getattr(there, name) != value
-    }
-
-
-def _status(there: QueueStatus, decision: QueueDecision) -> Json:
-    """Amounts are merged into what is there: one that is gone is written as zero."""
-    return {
-        "state": decision.state,
-        "allocated": dict.fromkeys(there.allocated or {}, "0") | quantities(decision.allocated),
-        "deserved": dict.fromkeys(there.deserved or {}, "0") | quantities(decision.deserved),
-        "share": round(decision.share, 3),
-        **decision.counts,
-        "conditions": _conditions(there, decision),
-    }
-
-
-def _conditions(there: QueueStatus, decision: QueueDecision) -> list[Condition]:
-    """Those of others stay as they are, and so do ours that say the same as before."""
-    before = {each.type: each for each in there.conditions or ()}
-    ours = {said.type: _condition(said, before.get(said.type)) for said in conditions_of(decision)}
-    return list((before | ours).values())
-
-
-def _condition(said: Said, before: Condition | None) -> Condition:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    made = Condition(said.type, str(said.holds), said.reason, said.message, now)
-    if before is None or before.status != made.status:
-        return made
-    return replace(made, last_transition_time=before.last_transition_time or now)
