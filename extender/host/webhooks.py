@@ -15,6 +15,7 @@ from extender.web.webhooks import WebhookServer
 from extender.webhooks.access import AccessReviews
 from extender.webhooks.files import CertificateFiles
 from extender.webhooks.keeper import Keeper
+from extender.webhooks.latest import Latest, look_up_with
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import QueueRules, paths
 from extender.webhooks.work import WorkRules
@@ -32,8 +33,10 @@ class Webhooks:
         self._identity = Identity()
         self._certificate = self._source(configuration)
         schedulers = frozenset(configuration.scheduler_names)
-        work = WorkRules(ledger, AccessReviews(self._api), schedulers, marked=DEFAULT_SCHEDULER in schedulers)
-        self._reviewer = Reviewer(paths(QueueRules(ledger, configuration.max_queue_depth), work), synced)
+        latest, access = Latest(ledger, look_up_with(self._api)), AccessReviews(self._api)
+        work = WorkRules(ledger, latest, access, schedulers, marked=DEFAULT_SCHEDULER in schedulers)
+        queues = QueueRules(ledger, latest, configuration.max_queue_depth)
+        self._reviewer = Reviewer(paths(queues, work), synced)
         self._server: WebhookServer | None = None
 
     def start(self, listener: socket.socket) -> None:

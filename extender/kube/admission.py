@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from extender.api.objects import Meta, Wire
+from extender.api.objects import Meta, Queue, Wire
 from extender.domain.admission.access import Subject
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous
@@ -71,6 +71,10 @@ class AdmissionApi:
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         answer = self._send("POST", ACCESS_REVIEWS.path(), body, timeout)
         return _read(answer, _AccessReview).status.allowed
+
+    def queue(self, name: str, timeout: float = 10) -> Queue:
+        """As the API server has it now."""
+        return _read(self._connection.request("GET", QUEUES.path(name=name), timeout=timeout), Queue)
 
     def secret(self, namespace: str, name: str, timeout: float = 10) -> Secret:
         return _read(self._connection.request("GET", SECRETS.path(namespace, name), timeout=timeout), Secret)

@@ -7,6 +7,7 @@ from extender.api.objects import Queue
 from extender.domain.admission.defaults import queue_defaults
 from extender.domain.admission.queues import judge_deletion, judge_queue
 from extender.domain.ledger import Ledger
+from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import Outcome, Path, read, read_if_there
 from extender.webhooks.work import WorkRules
 
@@ -26,8 +27,9 @@ def paths(queues: "QueueRules", work: WorkRules) -> dict[str, Path]:
 class QueueRules:
     """`max_depth`: how many levels of queues there may be below root."""
 
-    def __init__(self, ledger: Ledger, max_depth: int) -> None:
+    def __init__(self, ledger: Ledger, latest: Latest, max_depth: int) -> None:
         self._ledger = ledger
+        self._latest = latest
         self._max_depth = max_depth
 
     def fill_in(self, request: ReviewRequest) -> Outcome:
@@ -39,4 +41,6 @@ class QueueRules:
         picture = self._ledger.picture()
         if request.operation == DELETE:  # of a whole collection: the name is only in the object
             return Outcome(judge_deletion(request.name or (before.metadata.name if before else ""), picture))
-        return Outcome(judge_queue(read(request.object, Queue), before, picture, self._max_depth))
+        queue = read(request.object, Queue)
+        picture = self._latest.with_parents(picture, queue.spec.parent)
+        return Outcome(judge_queue(queue, before, picture, self._max_depth))

@@ -25,6 +25,7 @@ from extender.domain.admission.submission import (
     judge_job_entry,
 )
 from extender.domain.ledger import Ledger
+from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import Outcome, read
 
 _VOLCANO = "batch.volcano.sh"
@@ -43,8 +44,11 @@ class Access(Protocol):
 class WorkRules:
     """`marked`: pods get the marks of the install beside the cluster's own scheduler."""
 
-    def __init__(self, ledger: Ledger, access: Access, schedulers: frozenset[str], marked: bool) -> None:
+    def __init__(
+        self, ledger: Ledger, latest: Latest, access: Access, schedulers: frozenset[str], marked: bool
+    ) -> None:
         self._ledger = ledger
+        self._latest = latest
         self._access = access
         self._schedulers = schedulers
         self._marked = marked
@@ -61,7 +65,7 @@ class WorkRules:
         if _is_update(request) and read(request.old_object, NewPodGroup).spec.queue == group.spec.queue:
             return Outcome(topologies)
         to = destination_of_group(_namespace(request, group), group.spec.queue, self._ledger)
-        faults = judge_entry(to, self._ledger) or self._judge_use(to, subject(request.user_info))
+        faults = self._judge_entry(to) or self._judge_use(to, subject(request.user_info))
         return Outcome([*faults, *topologies])
 
     # ---- Jobs
@@ -76,7 +80,7 @@ class WorkRules:
             _is_update(request) and self._was_there(read(request.old_object, Job).pod, to, request)
         ):
             return Outcome()
-        faults = judge_job_entry(to, self._ledger, self._ledger.picture)
+        faults = self._judge_job_entry(to)
         return Outcome(faults or self._judge_use(to, subject(request.user_info), account_of(pod)))
 
     def _judge_volcano_job(self, request: ReviewRequest) -> Outcome:
@@ -86,7 +90,7 @@ class WorkRules:
         if _is_update(request) or theirs:
             return Outcome()
         to = destination_of_group(_namespace(request, job), job.spec.queue, self._ledger)
-        faults = judge_job_entry(to, self._ledger, self._ledger.picture)
+        faults = self._judge_job_entry(to)
         return Outcome(faults or self._judge_use(to, subject(request.user_info)))
 
     # ---- pods
@@ -108,7 +112,7 @@ class WorkRules:
         return Outcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
 
     def _judge_pod_queue(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
-        faults = judge_entry(to, self._ledger)
+        faults = self._judge_entry(to)
         if faults or was_judged(pod, to, request.user_info):
             return faults
         return self._judge_use(to, subject(request.user_info), account_of(pod))
@@ -120,11 +124,20 @@ class WorkRules:
         was = self._destination(_placed(before, request))
         return was is not None and was.queue == to.queue
 
+    # ---- whether a queue takes it
+
+    def _judge_entry(self, to: Destination) -> list[Fault]:
+        return judge_entry(to, self._ledger) and judge_entry(to, self._latest)
+
+    def _judge_job_entry(self, to: Destination) -> list[Fault]:
+        picture = self._ledger.picture
+        return judge_job_entry(to, self._ledger, picture) and judge_job_entry(to, self._latest, picture)
+
     # ---- who may use a queue
 
     def _judge_use(self, to: Destination, *anybody: Subject) -> list[Fault]:
         """That one of them may is enough."""
-        view = self._ledger.queue_view(to.queue)
+        view = self._ledger.queue_view(to.queue) or self._latest.queue_view(to.queue)
         if view is None or not view.record.restricted:
             return []
         try:

@@ -12,6 +12,7 @@ from extender.api.objects import Meta, Namespace, Queue
 from extender.domain.admission.access import Subject
 from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
+from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import QueueRules, paths
 from extender.webhooks.work import WorkRules
@@ -113,8 +114,9 @@ def _reviewer(case: Case) -> Reviewer:
         _annotate(ledger, case.input["object"]["namespace"], name, value)
     ledger.snapshot()
     depth = case.input.get("options", {}).get("maxQueueDepth", _DEPTH)
-    work = WorkRules(ledger, _Everybody(), _SCHEDULERS, marked=False)
-    return Reviewer(paths(QueueRules(ledger, depth), work), synced=lambda: True)
+    latest = Latest(ledger, look_up=lambda name: None)
+    work = WorkRules(ledger, latest, _Everybody(), _SCHEDULERS, marked=False)
+    return Reviewer(paths(QueueRules(ledger, latest, depth), work), synced=lambda: True)
 
 
 def _put(ledger: Ledger, given: Mapping[str, Any]) -> None:

@@ -5,9 +5,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from extender.api.objects import Queue
 from extender.domain.admission.access import Subject
 from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
+from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import QueueRules, paths
 from extender.webhooks.work import NotKnown, WorkRules
@@ -42,8 +44,15 @@ class Desk:
         self.ledger = Ledger(Ownership(names))
         self.roles = Roles()
         self.synced = True
-        work = WorkRules(self.ledger, self.roles, names, marked)
-        self.reviewer = Reviewer(paths(QueueRules(self.ledger, 5), work), lambda: self.synced)
+        self.newest: dict[str, Queue] = {}  # what the watch has not shown yet
+        self.looked_up: list[str] = []
+        latest = Latest(self.ledger, self._look_up)
+        work = WorkRules(self.ledger, latest, self.roles, names, marked)
+        self.reviewer = Reviewer(paths(QueueRules(self.ledger, latest, 5), work), lambda: self.synced)
+
+    def _look_up(self, name: str) -> Queue | None:
+        self.looked_up.append(name)
+        return self.newest.get(name)
 
     def ask(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> Json:
         """The response; keywords go into the request."""

@@ -220,6 +220,45 @@ def test_a_job_is_judged_again_when_it_moves(desk: Desk) -> None:
     assert ask(job("open")) == ["QueueNotOpen"]
 
 
+# ---- while the watch lags
+
+
+def test_a_queue_that_was_made_a_moment_ago_is_looked_up(desk: Desk) -> None:
+    desk.newest["new"] = queue("new")
+    for path, thing in (
+        ("/podgroups/validate", pod_group("new")),
+        ("/pods/validate", pod("new")),
+        ("/jobs/validate", job("new")),
+    ):
+        assert desk.faults(path, thing, kind=BATCH) == []
+    desk.newest["new"] = queue("new", spec_state="Closed")
+    assert desk.faults("/pods/validate", pod("new")) == ["QueueNotOpen"]
+
+
+def test_a_queue_that_was_opened_a_moment_ago_takes_work(desk: Desk) -> None:
+    desk.newest["shut"] = queue("shut", spec_state="Open")
+    assert desk.faults("/podgroups/validate", pod_group("shut")) == []
+
+
+def test_nothing_is_looked_up_for_what_passes(desk: Desk) -> None:
+    assert desk.faults("/podgroups/validate", pod_group("open")) == []
+    assert desk.looked_up == []
+
+
+def test_parents_that_were_made_a_moment_ago_are_looked_up(desk: Desk) -> None:
+    desk.newest |= {"top": queue("top", capability={"cpu": "2"}), "middle": queue("middle", parent="top")}
+    child = {"metadata": {"name": "child"}, "spec": {"parent": "middle", "capability": {"cpu": "3"}}}
+    assert desk.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
+    child["spec"] = {"parent": "middle", "capability": {"cpu": "2"}}
+    assert desk.faults("/queues/validate", child) == []
+
+
+def test_a_new_queue_is_restricted_from_its_first_moment(desk: Desk) -> None:
+    plain = queue("new")
+    desk.newest["new"] = type(plain)(plain.metadata, type(plain.spec)(restricted=True))
+    assert desk.faults("/podgroups/validate", pod_group("new")) == ["UseNotGranted"]
+
+
 # ---- who may
 
 
