@@ -1,0 +1,82 @@
+"""What is sent for admission: access reviews, the Secret, the CA bundles; and what is made of the answers."""
+
+import base64
+
+import pytest
+
+from extender.domain.admission.access import Subject
+from extender.kube.admission import AdmissionApi
+from extender.kube.connection import Connection
+from extender.kube.errors import Ambiguous, Conflict
+from extender.kube.resources import VALIDATING_WEBHOOKS
+from tests.kube.server import Reply, Server, status
+
+SECRET = b'{"metadata": {"name": "c", "namespace": "ns", "resourceVersion": "5"}, "data": {"old": "b2xk"}}'
+CONFIGURATION = b"""{"metadata": {"name": "m", "resourceVersion": "7"}, "webhooks": [
+    {"name": "a", "clientConfig": {"caBundle": "Q0E="}}, {"name": "b", "clientConfig": {}}]}"""
+
+
+@pytest.fixture
+def api(connection: Connection) -> AdmissionApi:
+    return AdmissionApi(connection)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_an_access_review_has_all_that_is_known_of_the_user(
+    allowed: bool, api: AdmissionApi, server: Server
+) -> None:
+    server.script.append(Reply(201, b'{"status": {"allowed": %s}}' % str(allowed).lower().encode()))
+    who = Subject("alice", "u-1", ("dev", "ops"), (("scopes", ("x", "y")),))
+    assert api.may_use(who, "team") is allowed
+    (request,) = server.requests
+    assert request.path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    assert request.json["spec"] == {
+        "user": "alice",
+        "uid": "u-1",
+        "groups": ["dev", "ops"],
+        "extra": {"scopes": ["x", "y"]},
+        "resourceAttributes": {
+            "verb": "use",
+            "group": "scheduling.volcano.sh",
+            "resource": "queues",
+            "name": "team",
+        },
+    }
+
+
+def test_a_secret_is_replaced_as_it_was_read(api: AdmissionApi, server: Server) -> None:
+    server.script.extend([Reply(200, SECRET), Reply(), status(409, "Conflict")])
+    secret = api.secret("ns", "c")
+    assert secret.data == {"old": b"old"}
+    api.replace_secret(secret, {"new": b"new"})
+    patch = server.requests[1].json
+    assert patch == {"metadata": {"resourceVersion": "5"}, "data": {"old": None, "new": "bmV3"}}
+    with pytest.raises(Conflict):
+        api.replace_secret(secret, {})
+
+
+def test_a_secret_is_created_with_its_type(api: AdmissionApi, server: Server) -> None:
+    server.script.append(Reply(201))
+    api.create_secret("ns", "c", {"tls.crt": b"x"})
+    (request,) = server.requests
+    assert (request.method, request.path) == ("POST", "/api/v1/namespaces/ns/secrets")
+    assert (request.json["type"], request.json["data"]) == ("kubernetes.io/tls", {"tls.crt": "eA=="})
+
+
+def test_every_webhook_gets_the_bundle(api: AdmissionApi, server: Server) -> None:
+    server.script.extend([Reply(200, CONFIGURATION), Reply()])
+    found = api.webhook_configuration(VALIDATING_WEBHOOKS, "m")
+    assert [each.client_config.ca_bundle for each in found.webhooks] == [b"CA", b""]
+    api.trust(VALIDATING_WEBHOOKS, found, b"new CA")
+    trusted = {"caBundle": base64.b64encode(b"new CA").decode()}
+    assert server.requests[1].json == {
+        "metadata": {"resourceVersion": "7"},
+        "webhooks": [{"name": "a", "clientConfig": trusted}, {"name": "b", "clientConfig": trusted}],
+    }
+    assert server.requests[1].headers["content-type"] == "application/strategic-merge-patch+json"
+
+
+def test_an_answer_of_something_else_is_no_answer(api: AdmissionApi, server: Server) -> None:
+    server.script.append(Reply(200, b'{"metadata": 1}'))
+    with pytest.raises(Ambiguous):
+        api.secret("ns", "c")

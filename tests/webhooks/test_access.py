@@ -1,0 +1,51 @@
+"""Who may use a queue: asked once for a few seconds, and never guessed."""
+
+import pytest
+
+from extender.domain.admission.access import Subject
+from extender.kube.admission import AdmissionApi
+from extender.kube.errors import Unreachable
+from extender.webhooks.access import AccessReviews
+from extender.webhooks.work import NotKnown
+
+ALICE, BOB = Subject("alice"), Subject("bob")
+
+
+class Api(AdmissionApi):
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.away = False
+
+    def may_use(self, who: Subject, queue: str, timeout: float = 10) -> bool:
+        self.asked.append((who.user, queue))
+        if self.away:
+            raise Unreachable("away")
+        return who is ALICE
+
+
+def test_an_answer_is_remembered_for_who_and_what() -> None:
+    api = Api()
+    reviews = AccessReviews(api)
+    for _ in range(3):
+        assert reviews.may_use(ALICE, "a")
+        assert not reviews.may_use(BOB, "a")
+    assert reviews.may_use(ALICE, "b")
+    assert api.asked == [("alice", "a"), ("bob", "a"), ("alice", "b")]
+
+
+def test_other_groups_make_another_subject() -> None:
+    api = Api()
+    reviews = AccessReviews(api)
+    reviews.may_use(Subject("carol", groups=("dev",)), "a")
+    reviews.may_use(Subject("carol"), "a")
+    assert len(api.asked) == 2
+
+
+def test_what_could_not_be_asked_is_not_remembered() -> None:
+    api = Api()
+    reviews = AccessReviews(api)
+    api.away = True
+    with pytest.raises(NotKnown, match="away"):
+        reviews.may_use(ALICE, "a")
+    api.away = False
+    assert reviews.may_use(ALICE, "a")
