@@ -143,7 +143,9 @@ def test_a_group_is_judged_again_when_it_moves(desk: Desk) -> None:
         (pod("nowhere", group="there"), []),
         (pod(group="later"), []),
         (pod("shut", group="later"), ["QueueNotOpen"]),
-        (owned(pod("shut"), "ReplicaSet", "owner"), []),
+        (owned(pod(), "ReplicaSet", "owner"), []),
+        (owned(pod("closing"), "ReplicaSet", "owner"), []),
+        (owned(pod("shut"), "ReplicaSet", "owner"), ["QueueNotOpen"]),
         (owned(pod("shut"), "ReplicaSet", "stranger"), ["QueueNotOpen"]),
     ],
 )

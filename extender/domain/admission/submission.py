@@ -50,11 +50,16 @@ def destination_of_pod(pod: NewPod, cluster: Cluster, path: str = "") -> Destina
         if queue is not None:
             return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
         return _own_queue(pod, path)
+    own, joined = _own_queue(pod, path), _group_of_owner(pod, cluster)
+    if joined is not None and (own is None or own.queue == joined.queue):
+        return joined
+    return own or by_namespace(meta.namespace, cluster)
+
+
+def _group_of_owner(pod: NewPod, cluster: Cluster) -> Destination | None:
     owner = pod.controller
-    queue = cluster.group_queue(meta.namespace, AUTO_GROUP.format(owner.uid)) if owner else None
-    if queue is not None:
-        return Destination(queue, "metadata.ownerReferences", joined=True)
-    return _own_queue(pod, path) or by_namespace(meta.namespace, cluster)
+    queue = cluster.group_queue(pod.metadata.namespace, AUTO_GROUP.format(owner.uid)) if owner else None
+    return Destination(queue, "metadata.ownerReferences", joined=True) if queue is not None else None
 
 
 def _own_queue(pod: Pod, path: str) -> Destination | None:
