@@ -21,6 +21,7 @@ from extender.api.configuration import Address
 from extender.telemetry.logs import logger
 from extender.web.answers import readable
 from extender.web.identity import Identity
+from extender.webhooks.reviews import Malformed
 
 LARGEST_BODY = 8 * 1024 * 1024  # an object of 1.5 MiB, before and after, escaped
 _HANDSHAKE = 5.0  # seconds
@@ -38,7 +39,7 @@ class Answerer(Protocol):
     def paths(self) -> frozenset[str]: ...
 
     def answer(self, path: str, body: bytes) -> bytes:
-        """JSON. Raises ValueError for a body that makes no sense."""
+        """JSON. Raises Malformed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -67,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, path: str, body: bytes) -> None:
         try:
             self._send(HTTPStatus.OK, self.server.answerer.answer(path, body))
-        except ValueError as fault:
+        except Malformed as fault:
             self._send(HTTPStatus.BAD_REQUEST, readable({"error": str(fault)}))
         except Exception:
             log.exception("a review failed", path=path)
@@ -102,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        log.debug("webhook request", request=format % args)
+        """Reviews are counted, not logged: there are thousands of them."""
 
 
 class _Listener(ThreadingMixIn, HTTPServer):

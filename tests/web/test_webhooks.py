@@ -16,6 +16,7 @@ from extender.web.identity import Identity
 from extender.web.listen import listen
 from extender.web.webhooks import LARGEST_BODY, WebhookServer
 from extender.webhooks.certificates import Pair, make_pair
+from extender.webhooks.reviews import Malformed
 
 PATIENCE = 10
 
@@ -35,7 +36,7 @@ class Echo:
             self.begun.set()
             assert self.go_on.wait(PATIENCE)
         if body == b"bad":
-            raise ValueError("no review at $.request")
+            raise Malformed("no review at $.request")
         return body
 
 
