@@ -7,7 +7,7 @@ from cachetools import TTLCache
 from extender.domain.admission.access import Subject
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError
-from extender.webhooks.work import NotKnown
+from extender.webhooks.reviews import NotKnown
 
 _REMEMBERED = 5.0  # seconds: as long may somebody be let in, or kept out, after RBAC changed
 _MOST = 4096

@@ -15,16 +15,14 @@ from extender.domain.queues import Queues
 from extender.domain.snapshot import QueueView
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError, NotFound
-from extender.telemetry.logs import logger
-
-log = logger(__name__)
+from extender.webhooks.reviews import NotKnown
 
 LookUp = Callable[[str], Queue | None]
-_TIMEOUT = 1.0
+_TIMEOUT = 2.0
 
 
 def look_up_with(api: AdmissionApi) -> LookUp:
-    """None for what is not there, or could not be asked: then what the watch has shown holds."""
+    """None for what is not there. Raises NotKnown."""
 
     def look_up(name: str) -> Queue | None:
         try:
@@ -32,8 +30,7 @@ def look_up_with(api: AdmissionApi) -> LookUp:
         except NotFound:
             return None
         except ApiError as fault:
-            log.warning("a queue could not be looked up", queue=name, error=str(fault))
-            return None
+            raise NotKnown(str(fault)) from fault
 
     return look_up
 

@@ -43,6 +43,10 @@ class Malformed(ValueError):
     """The body is no AdmissionReview; the message has the path of the fault."""
 
 
+class NotKnown(Exception):
+    """The API server could not be asked for what a rule needs; the message says why."""
+
+
 class Outcome(NamedTuple):
     """What the rules say: faults refuse, operations patch, warnings are shown to the user."""
 
@@ -105,6 +109,10 @@ class Reviewer:
             return Outcome(warnings=[_NOT_CHECKED]) if path.optional else Outcome([_NOT_SYNCED])
         try:
             return path.rule(request)
+        except NotKnown as fault:
+            return Outcome(
+                [Fault(Code.NOT_NOW, "", f"the API server could not be asked ({fault}): try again")]
+            )
         except BadObject as fault:
             return Outcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])
 

@@ -26,14 +26,10 @@ from extender.domain.admission.submission import (
 )
 from extender.domain.ledger import Ledger
 from extender.webhooks.latest import Latest
-from extender.webhooks.reviews import Outcome, read
+from extender.webhooks.reviews import NotKnown, Outcome, read
 
 _VOLCANO = "batch.volcano.sh"
 _TEMPLATE = "spec.template."
-
-
-class NotKnown(Exception):
-    """Who may use a queue could not be found out; the message says why."""
 
 
 class Access(Protocol):

@@ -80,3 +80,10 @@ def test_an_answer_of_something_else_is_no_answer(api: AdmissionApi, server: Ser
     server.script.append(Reply(200, b'{"metadata": 1}'))
     with pytest.raises(Ambiguous):
         api.secret("ns", "c")
+
+
+def test_a_queue_is_read_as_it_is_now(api: AdmissionApi, server: Server) -> None:
+    server.script.append(Reply(200, b'{"metadata": {"name": "q"}, "spec": {"restricted": true}}'))
+    assert api.queue("q").spec.restricted
+    (request,) = server.requests
+    assert request.path == "/apis/scheduling.volcano.sh/v1beta1/queues/q"

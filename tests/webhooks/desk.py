@@ -10,9 +10,9 @@ from extender.domain.admission.access import Subject
 from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
 from extender.webhooks.latest import Latest
-from extender.webhooks.reviews import Reviewer
+from extender.webhooks.reviews import NotKnown, Reviewer
 from extender.webhooks.rules import QueueRules, paths
-from extender.webhooks.work import NotKnown, WorkRules
+from extender.webhooks.work import WorkRules
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
 Json = dict[str, Any]
@@ -46,12 +46,15 @@ class Desk:
         self.synced = True
         self.newest: dict[str, Queue] = {}  # what the watch has not shown yet
         self.looked_up: list[str] = []
+        self.away = False
         latest = Latest(self.ledger, self._look_up)
         work = WorkRules(self.ledger, latest, self.roles, names, marked)
         self.reviewer = Reviewer(paths(QueueRules(self.ledger, latest, 5), work), lambda: self.synced)
 
     def _look_up(self, name: str) -> Queue | None:
         self.looked_up.append(name)
+        if self.away:
+            raise NotKnown("the API server is away")
         return self.newest.get(name)
 
     def ask(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> Json:

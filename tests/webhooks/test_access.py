@@ -6,7 +6,7 @@ from extender.domain.admission.access import Subject
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import Unreachable
 from extender.webhooks.access import AccessReviews
-from extender.webhooks.work import NotKnown
+from extender.webhooks.reviews import NotKnown
 
 ALICE, BOB = Subject("alice"), Subject("bob")
 

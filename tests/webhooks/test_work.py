@@ -242,6 +242,13 @@ def test_a_queue_that_was_opened_a_moment_ago_takes_work(desk: Desk) -> None:
     assert desk.faults("/podgroups/validate", pod_group("shut")) == []
 
 
+def test_what_cannot_be_looked_up_is_asked_again(desk: Desk) -> None:
+    desk.away = True
+    answer = desk.ask("/podgroups/validate", pod_group("new"))
+    assert answer["status"]["code"] == 503
+    assert "the API server is away): try again" in answer["status"]["message"]
+
+
 def test_nothing_is_looked_up_for_what_passes(desk: Desk) -> None:
     assert desk.faults("/podgroups/validate", pod_group("open")) == []
     assert desk.looked_up == []
