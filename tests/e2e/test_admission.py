@@ -148,14 +148,6 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster
     assert "allowed is one of the two" in words(lambda: stage.group("b", 1, networkTopology=both), 422)
 
 
-def test_what_is_written_in_one_go_passes(stage: Stage, judge: Muster) -> None:
-    """A queue, one below it and a group in that, each a moment after the other: the watch lags behind."""
-    for number in range(20):
-        stage.queue(f"parent-{number}")
-        stage.queue(f"child-{number}", parent=f"parent-{number}")
-        stage.group(f"g-{number}", 1, queue=f"child-{number}")
-
-
 def test_a_group_gets_the_queue_of_its_namespace(stage: Stage, judge: Muster) -> None:
     stage.queue("team")
     known(stage, judge, "team")
