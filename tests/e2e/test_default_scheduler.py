@@ -8,7 +8,7 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import NAMESPACES, PODS, QUEUES
-from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.scheduler import KubeScheduler, load
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
@@ -64,6 +64,21 @@ def test_with_muster_dead_only_its_own_pods_wait(
     assert stage.bound([*let_in, *at_the_gate]) == {}
     muster.start()
     stage.wait_phase([*let_in, *at_the_gate], "Running")
+
+
+def test_after_muster_an_ignorable_entry_lets_marked_pods_go(stage: Stage) -> None:
+    """The way out of docs/uninstall.md: the entries stay, so marks are ignored, and nobody has to answer."""
+    config = load("default-scheduler.yaml")
+    for entry in config["extenders"]:
+        entry["ignorable"] = True
+    stage.nodes(2, cpu="4")
+    with stage.policy("default-scheduler/admission-policy.yaml"):
+        pods = stage.gang("a", 3, scheduler=DEFAULT)
+    stage.start_scheduler(config, muster="127.0.0.1:1")
+    for name in pods:
+        assert _marks(stage, name) == MARKS
+        _open_gate(stage, name)
+    stage.wait_phase(pods, "Running")
 
 
 def test_a_namespace_names_the_queue_of_its_pods(
