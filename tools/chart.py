@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from extender import __version__
+
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 CHART = ROOT / "install" / "chart"
@@ -61,7 +63,7 @@ FLAGS = (
     "            {{- range .Values.extraArgs }}\n            - {{ . | quote }}\n            {{- end }}\n",
 )
 IMAGE = (
-    "image: kube-muster:0.1.0\n",
+    f"image: kube-muster:{__version__}\n",
     'image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"\n'
     "          imagePullPolicy: {{ .Values.image.pullPolicy }}\n",
 )
