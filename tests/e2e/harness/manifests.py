@@ -106,8 +106,22 @@ def _objects(document: Json | None) -> Iterator[Json]:
 
 
 def _wait_established(client: Client, name: str) -> None:
+    """Until its objects can be listed, too: for a moment the API server says that it gets ready for that."""
+
     def established() -> bool:
-        conditions = client.get(CRDS, name).get("status", {}).get("conditions") or []
-        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+        found = client.get(CRDS, name)
+        conditions = found.get("status", {}).get("conditions") or []
+        told = any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+        served = [each["name"] for each in found["spec"]["versions"] if each["served"]]
+        return told and all(_lists(client, found, version) for version in served)
 
     wait_for(established, what=f"{name} established")
+
+
+def _lists(client: Client, crd: Json, version: str) -> bool:
+    group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
+    try:
+        client.request("GET", f"/apis/{group}/{version}/{plural}?limit=1")
+    except ApiError:
+        return False
+    return True
