@@ -139,6 +139,11 @@ class Feed:
         for reflector in self.reflectors:
             reflector.stop(max(0.0, deadline - time.monotonic()))
 
+    @property
+    def missing(self) -> list[Reflector[Any]]:
+        """The watches of kinds that the cluster does not have."""
+        return self._optional.missing
+
     def synced(self) -> bool:
         return all(reflector.synced for reflector in self._needed)
 

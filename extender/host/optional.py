@@ -50,6 +50,11 @@ class OptionalWatches:
         read = self._looked and all(reflector.synced for reflector in self.started)
         return read or self._clock() >= self._patience
 
+    @property
+    def missing(self) -> list[Reflector[Any]]:
+        """Those whose kind the cluster does not have."""
+        return list(self._missing)
+
     def look(self) -> None:
         """Start the watches of kinds that are served by now."""
         for reflector in list(self._missing):
@@ -61,6 +66,9 @@ class OptionalWatches:
 
     def _run(self) -> None:
         self.look()
+        if self._missing:
+            kinds = sorted(reflector.resource.path() for reflector in self._missing)
+            log.info("kinds that this cluster does not have", kinds=kinds)
         while self._missing and not self._stopping.wait(_AGAIN):
             self.look()
 

@@ -118,14 +118,15 @@ class Views:
         ]
 
     def watches(self) -> dict[str, dict[str, Any]]:
+        missing = self._feed.missing
         return {
-            reflector.resource.plural: {
-                "known": not reflector.absent,
+            reflector.resource.path(): {
+                "known": not reflector.absent and reflector not in missing,
                 "synced": reflector.synced,
                 "objects": reflector.objects,
                 "relists": reflector.relists,
             }
-            for reflector in self._feed.reflectors
+            for reflector in (*self._feed.reflectors, *missing)
         }
 
     def bad_objects(self) -> dict[str, dict[str, str]]:

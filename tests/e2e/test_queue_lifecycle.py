@@ -176,7 +176,7 @@ def test_without_the_kind_of_commands_all_else_works(stage: Stage, muster_user: 
 
 
 def _commands(muster: Muster) -> Json:
-    watched: Json = muster.debug("/debug/watches")["commands"]
+    watched: Json = muster.debug("/debug/watches")["/apis/bus.volcano.sh/v1alpha1/commands"]
     return watched
 
 

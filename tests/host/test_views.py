@@ -117,3 +117,9 @@ def test_the_latest_decisions_come_first(screen: Callable[..., Screen]) -> None:
     shown.chronicle.look(shown.stage.decisions)
     assert [each["verdict"] for each in shown.show("decisions", 100)] == ["Starting", "Waiting"]
     assert [each["verdict"] for each in shown.show("decisions", 1)] == ["Starting"]
+
+
+def test_kinds_that_the_cluster_does_not_have_are_shown(screen: Callable[..., Screen]) -> None:
+    watches = screen().show("watches")
+    assert watches["/apis/bus.volcano.sh/v1alpha1/commands"]["known"] is False
+    assert watches["/api/v1/pods"]["known"] is True
