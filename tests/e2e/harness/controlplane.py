@@ -40,7 +40,12 @@ class ControlPlane:
     """A cluster without nodes: `with ControlPlane() as cluster: cluster.admin.create(...)`."""
 
     def __init__(
-        self, *, kubernetes: str = build.DEFAULT, users: Sequence[User] = (), keep_logs: bool = False
+        self,
+        *,
+        kubernetes: str = build.DEFAULT,
+        users: Sequence[User] = (),
+        apiserver_flags: Sequence[str] = (),
+        keep_logs: bool = False,
     ) -> None:
         self.binaries = build.folder(kubernetes)
         self.folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
@@ -48,7 +53,9 @@ class ControlPlane:
         self._users = [*USERS, *users]
         client_port, peer_port, self._port = free_ports(3)
         self.etcd = self.process("etcd", flags.etcd(self.folder, client_port, peer_port))
-        self.apiserver = self.process("kube-apiserver", self._apiserver_flags(client_port))
+        self.apiserver = self.process(
+            "kube-apiserver", [*self._apiserver_flags(client_port), *apiserver_flags]
+        )
         self.admin = Client(self.access(ADMIN))
         self._others: list[Process] = []
 
