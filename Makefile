@@ -32,8 +32,8 @@ lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl (needs Go)
 	@$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES)
 
-e2e: $(READY)  ## the promises, on a real control plane (needs Go)
-	$(BIN)/pytest $(if $(filter tests/%,$(ARGS)),,tests/e2e tests/sim/scenarios) \
+e2e: $(READY)  ## the promises, on a real control plane (needs Go; KUBERNETES=1.35 for another release)
+	MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest $(if $(filter tests/%,$(ARGS)),,tests/e2e tests/sim/scenarios) \
 	    -o addopts="--strict-markers --strict-config -ra" $(ARGS)
 
 bench: $(READY)  ## ratios against the stock scheduler on a real control plane (needs Go)

@@ -47,6 +47,7 @@ class ControlPlane:
         apiserver_flags: Sequence[str] = (),
         keep_logs: bool = False,
     ) -> None:
+        self.kubernetes = kubernetes
         self.binaries = build.folder(kubernetes)
         self.folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
         self.keep_logs = keep_logs

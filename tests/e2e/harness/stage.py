@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.harness import objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
@@ -12,7 +14,7 @@ from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.observer import Observer
-from tests.e2e.harness.policy import in_force
+from tests.e2e.harness.policy import WITHOUT_POLICIES, in_force
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Resource
 from tests.e2e.harness.scheduler import PLAIN, KubeScheduler
 from tests.e2e.harness.tcp_proxy import TcpProxy
@@ -54,7 +56,16 @@ class Stage:
 
     def policy(self, file: str) -> AbstractContextManager[None]:
         """`with stage.policy("sidecar/admission-policy.yaml"): ...`: pods are born with gates (and marks)."""
+        if self.cluster.kubernetes in WITHOUT_POLICIES:
+            pytest.skip(
+                f"Kubernetes {self.cluster.kubernetes} has no MutatingAdmissionPolicy unless asked to"
+            )
         return in_force(self.api, self.namespace, file)
+
+    def start_controller_manager(self) -> None:
+        """Jobs get their pods, and what lost its owner goes."""
+        process = self.cluster.start_controller_manager()
+        self.started.callback(process.kill)
 
     def start_wire(self, server: str | None = None) -> TcpProxy:
         """A wire to the API server, or to a proxy in front of it, that can be cut."""
