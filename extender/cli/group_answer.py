@@ -76,7 +76,7 @@ def _members(evidence: Evidence, group: GroupSeen) -> MembersPart | None:
 def _verdict(group: GroupSeen, members: MembersPart | None) -> str:
     if members and not members.there and members.succeeded + members.failed:
         return OVER
-    return _VERDICTS.get(group.status.phase, UNSEEN) if group.scheduled else UNSEEN
+    return _VERDICTS.get(group.course, UNSEEN) if group.scheduled else UNSEEN
 
 
 def _reason(group: GroupSeen) -> str:

@@ -46,7 +46,7 @@ def share_of(queue: QueueSeen) -> str:
 
 def waiting_groups(evidence: Evidence, queue: str) -> Iterator[Other]:
     for group in _of_queue(evidence, queue):
-        if group.status.phase not in (*_HOLDING, "Completed"):
+        if group.course not in (*_HOLDING, "Completed"):
             yield Other("PodGroup", group.name, group.namespace, waits(group))
 
 
@@ -76,13 +76,13 @@ def _all_that_hold(evidence: Evidence, group: GroupSeen) -> Iterator[Other]:
 
 def _that_hold(evidence: Evidence, group: GroupSeen, others: Iterable[GroupSeen]) -> Iterator[Other]:
     for other in others:
-        if other.key != group.key and other.status.phase in _HOLDING:
+        if other.key != group.key and other.course in _HOLDING:
             yield from _as_holder(evidence, other)
 
 
 def _as_holder(evidence: Evidence, group: GroupSeen) -> Iterator[Other]:
     """Nothing where its members are known and hold nothing any more."""
-    does = "starts" if group.status.phase == "Inqueue" else "runs"
+    does = "starts" if group.course == "Inqueue" else "runs"
     members = evidence.members(group)
     if members is None:
         yield Other("PodGroup", group.name, group.namespace, f"{does}, needs {_pods(group.spec.min_member)}")
@@ -96,7 +96,7 @@ def _pods(count: int) -> str:
 
 
 def _starting(evidence: Evidence, group: GroupSeen) -> Iterator[Other]:
-    starting = [each for each in evidence.groups if each.status.phase == "Inqueue"]
+    starting = [each for each in evidence.groups if each.course == "Inqueue"]
     yield from _that_hold(evidence, group, starting)
 
 
@@ -118,7 +118,7 @@ def _ahead(evidence: Evidence, group: GroupSeen) -> Iterator[Other]:
     said = group.scheduled.message if group.scheduled else ""
     named = [each for each in mates if said.startswith(f"{each.key} ")]
     older = mates[: next((n for n, each in enumerate(mates) if each.key == group.key), 0)]
-    for each in named or [each for each in older if each.status.phase not in _HOLDING]:
+    for each in named or [each for each in older if each.course not in _HOLDING]:
         yield Other("PodGroup", each.name, each.namespace, waits(each))
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from extender.api.keys import SCHEDULED
 from extender.api.objects import Condition, Meta, PodGroupSpec, Quantities, QueueSpec, Wire
 from extender.api.quantities import BadQuantity, Quantity
+from extender.domain.reasons import Reason
 from extender.domain.resources import PODS, offered, show
 
 NOTHING = "-"
@@ -77,6 +78,13 @@ class GroupSeen(Wire, frozen=True):
     def scheduled(self) -> Condition | None:
         """The condition that says whether the group may start, and why not."""
         return next((each for each in self.status.conditions or () if each.type == SCHEDULED), None)
+
+    @property
+    def course(self) -> str:
+        """The phase, but Pending for a group that lacks members: Inqueue tells its operator to make them."""
+        phase, said = self.status.phase, self.scheduled
+        lacks = said is not None and said.reason == Reason.NOT_ENOUGH_MEMBERS
+        return "Pending" if lacks and phase == "Inqueue" else phase
 
 
 def number(name: str, quantity: Quantity | None) -> int:

@@ -3,7 +3,8 @@
 The phases are Volcano's, worked out from what decide() says and where the members are. What misleads there is
 mended: a group of minMember 0 without members is not Completed; one whose failed members are being replaced
 has not ended; one that stood whole and lost members is Unknown only while the lost ones have no place, and
-never Pending again while others of it live.
+never Pending again while others of it live. A group that lacks nothing but members is Inqueue: there are
+operators that make no pods for one that is Pending (Kubeflow's training operator, Volcano's job controller).
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from extender.domain.quorum import whole
-from extender.domain.reasons import Outcome, Verdict
+from extender.domain.reasons import Outcome, Reason, Verdict
 from extender.domain.records import Uid
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 class Phase(StrEnum):
     PENDING = "Pending"  # it waits
-    INQUEUE = "Inqueue"  # it was admitted and starts
+    INQUEUE = "Inqueue"  # its members may come, or it was admitted and starts
     RUNNING = "Running"  # what it needs is on nodes, or has been
     UNKNOWN = "Unknown"  # a part of it runs, and the rest has no place
     COMPLETED = "Completed"  # it has ended, well or not
@@ -40,16 +41,25 @@ class Life(msgspec.Struct, frozen=True):
 
 
 _PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
-_UNBORN = {verdict: Life(phase) for verdict, phase in _PHASES.items()}
+_UNBORN = {phase: Life(phase) for phase in _PHASES.values()}
 
 
-def life_of(group: "GroupView", verdict: Verdict, plan: Collection[Uid] = ()) -> Life:
-    """`verdict` and `plan` are what was decided for the group."""
-    if not (group.placed or group.leaving or group.failed or group.aborted) and verdict in _UNBORN:
-        return _UNBORN[verdict]
+def life_of(
+    group: "GroupView", verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
+) -> Life:
+    """`verdict`, `plan` and `reason` are what was decided for the group."""
+    unplaced = _unplaced(verdict, reason)
+    if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
+        return _UNBORN[unplaced]
     outcome = None if plan else outcome_of(group)
-    phase = _phase(group, verdict, plan, outcome)
+    phase = _phase(group, unplaced, plan, outcome)
     return Life(phase, group.running, group.succeeded, group.failed, outcome)
+
+
+def _unplaced(verdict: Verdict, reason: Reason | None) -> Phase | None:
+    """The phase of a group that waits or starts, as far as the decision alone says it."""
+    lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
+    return Phase.INQUEUE if lacks_members else _PHASES.get(verdict)
 
 
 def outcome_of(group: "GroupView") -> Outcome | None:
@@ -80,15 +90,17 @@ def _succeeded(group: "GroupView") -> bool:
     return whole(group.min_member, group.min_task_member, roles, group.succeeded)
 
 
-def _phase(group: "GroupView", verdict: Verdict, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
+def _phase(
+    group: "GroupView", unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None
+) -> Phase:
     if outcome is not None and (group.succeeded or group.failed):
         return Phase.COMPLETED
     if group.running and _lost(group, plan):
         return Phase.UNKNOWN
     if group.lives and _were_placed(group) >= group.min_member:
         return Phase.RUNNING
-    if verdict in _PHASES:
-        return _PHASES[verdict]
+    if unplaced is not None:
+        return unplaced
     coming = bool(plan or group.pinned)
     if group.lives or (coming and group.placed):
         return Phase.RUNNING

@@ -331,6 +331,13 @@ What helps:
     )
 
 
+def test_a_group_that_lacks_members_waits_although_it_is_inqueue(desk: Desk) -> None:
+    desk.group("g", "Inqueue", "NotEnoughMembers", min_member=3)
+    desk.group("late", "Pending", "NoRoom", min_member=3)
+    assert verdict(desk.says("why", "podgroup/g")).startswith("Waiting for 30m: NotEnoughMembers")
+    assert "/g starts" not in desk.says("why", "podgroup/late")
+
+
 @pytest.mark.parametrize(
     ("pod", "said"),
     [

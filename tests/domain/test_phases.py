@@ -133,10 +133,18 @@ def test_a_member_that_failed_and_is_not_replaced_has_had_its_run() -> None:
 # ---- groups that need nobody
 
 
-def test_a_group_of_nobody_is_pending() -> None:
-    world = World(node("n"), group("g", 0))
+@pytest.mark.parametrize(("min_member", "there"), [(0, 0), (3, 0), (3, 2)])
+def test_a_group_that_lacks_nothing_but_members_is_inqueue(min_member: int, there: int) -> None:
+    """Its operator may make no pods for one that is Pending."""
+    world = World(node("n"), group("g", min_member), *(pod(name, "g") for name in names("g", there)))
+    assert phase(world) is Phase.INQUEUE
+    assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
+
+
+def test_a_group_that_may_not_start_is_pending_however_many_members_it_lacks() -> None:
+    world = World(queue("q", status_state="Closed"), group("g", 3, "q"))
     assert phase(world) is Phase.PENDING
-    assert (world.verdict("g"), world.reason("g")) == (Verdict.WAITING, Reason.NOT_ENOUGH_MEMBERS)
+    assert world.reason("g") is Reason.QUEUE_NOT_OPEN
 
 
 def test_a_group_that_needs_nobody_runs_with_its_first_member() -> None:

@@ -79,7 +79,7 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
     """A paragraph for each phase that occurs."""
     found = [each for each in evidence.groups if evidence.queue_of(each) == queue]
     for phase, heading in _HEADINGS.items():
-        of_phase = [each for each in found if (each.status.phase or "Pending") == phase]
+        of_phase = [each for each in found if (each.course or "Pending") == phase]
         lines = [line for each in of_phase[:_MOST] for line in _group(evidence, each, phase)]
         more = len(of_phase) - _MOST
         lines += [f"{_INDENT}and {more} more"] if more > 0 else []
