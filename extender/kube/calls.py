@@ -11,7 +11,7 @@ import msgspec
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, STOOD_WHOLE_NOTE
 from extender.api.objects import Lease, Pod, Queue
-from extender.kube.connection import Connection
+from extender.kube.connection import Connection, Query
 from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound
 from extender.kube.events import UNREADABLE, Identity
 from extender.kube.resources import COMMANDS, EVENTS, LEASES, POD_GROUPS, PODS, QUEUES, Resource
@@ -36,6 +36,8 @@ class _ServedList(msgspec.Struct):
 _SERVED = msgspec.json.Decoder(_ServedList)
 _LEASE = msgspec.json.Decoder(Lease)
 _QUEUE = msgspec.json.Decoder(Queue)
+_DRY_RUN = {"dryRun": "All"}
+_IN_STATUS = {"Closed": "Closing"}  # until Muster has looked for groups that are left
 
 T = TypeVar("T")
 
@@ -156,9 +158,21 @@ class Cluster:
         self._patch(QUEUES.path(name=name), guarded, timeout)
 
     def set_queue_state(self, name: str, uid: str, state: str, command: str, timeout: float = 10) -> None:
-        """Write spec.state, and with it the UID of the Command that asked for it."""
-        annotations = {"annotations": {LAST_COMMAND: command}}
-        self.patch_queue(name, uid, {"metadata": annotations, "spec": {"state": state}}, timeout)
+        """Write spec.state, and with it the UID of the Command that asked for it.
+
+        Where the kind drops spec.state, status.state says it, and first: what is noted counts as obeyed.
+        """
+        if not self.keeps_queue_state(name, uid, state, timeout):
+            said = {"metadata": {"uid": uid}, "status": {"state": _IN_STATUS.get(state, state)}}
+            self.patch_queue_status(name, said, timeout)
+        noted = {"annotations": {LAST_COMMAND: command}}
+        self.patch_queue(name, uid, {"metadata": noted, "spec": {"state": state}}, timeout)
+
+    def keeps_queue_state(self, name: str, uid: str, state: str, timeout: float = 10) -> bool:
+        """Whether spec.state would be kept. Volcano's own CRD does not know the field."""
+        patch = {"metadata": {"uid": uid}, "spec": {"state": state}}
+        answer = self._patch(QUEUES.path(name=name), patch, timeout, query=_DRY_RUN)
+        return _decoded(answer, _QUEUE, name).spec.state == state
 
     def create_queue(self, name: str, spec: dict[str, Any], timeout: float = 10) -> None:
         """Conflict when there is one of that name."""
@@ -184,20 +198,27 @@ class Cluster:
         self._connection.request("DELETE", path, body=_encode(options), timeout=timeout)
 
     def _get(self, path: str, decoder: msgspec.json.Decoder[T], timeout: float) -> T:
-        body = self._connection.request("GET", path, timeout=timeout)
-        try:
-            return decoder.decode(body)
-        except UNREADABLE as fault:
-            raise Ambiguous(f"{path}: not the expected object: {fault}") from fault
+        return _decoded(self._connection.request("GET", path, timeout=timeout), decoder, path)
 
     def _post(self, path: str, body: dict[str, Any], timeout: float) -> None:
         self._connection.request("POST", path, body=_encode(body), timeout=timeout)
 
-    def _patch(self, path: str, patch: dict[str, Any], timeout: float, kind: str = _MERGE) -> None:
+    def _patch(
+        self, path: str, patch: dict[str, Any], timeout: float, kind: str = _MERGE, query: Query | None = None
+    ) -> bytes:
         """A UID that is not the object's is `Invalid` to the server: it takes us to want to change it."""
         try:
-            self._connection.request("PATCH", path, body=_encode(patch), content_type=kind, timeout=timeout)
+            return self._connection.request(
+                "PATCH", path, body=_encode(patch), content_type=kind, query=query, timeout=timeout
+            )
         except Invalid as fault:
             if "metadata.uid" not in fault.fields:
                 raise
             raise Conflict(409, "Conflict", fault.message) from fault
+
+
+def _decoded(body: bytes, decoder: msgspec.json.Decoder[T], what: str) -> T:
+    try:
+        return decoder.decode(body)
+    except UNREADABLE as fault:
+        raise Ambiguous(f"{what}: not the expected object: {fault}") from fault

@@ -39,6 +39,9 @@ class QueueApi(Api):
                 raise Conflict(409, "Conflict")
         self._store(_merged(before, patch))
 
+    def keeps_queue_state(self, name: str, uid: str, state: str, timeout: float = 10) -> bool:
+        return True
+
     def patch_queue(self, name: str, uid: str, patch: Json, timeout: float = 10) -> None:
         self._note("patch_queue", name, patch)
         self._change(name, {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}})

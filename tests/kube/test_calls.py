@@ -71,6 +71,9 @@ WRITES: list[tuple[Callable[[Cluster], None], str, str, str, object]] = [
 ]
 
 
+QUEUE = "/apis/scheduling.volcano.sh/v1beta1/queues/q"
+
+
 @pytest.fixture
 def cluster(connection: Connection) -> Cluster:
     return Cluster(connection)
@@ -162,3 +165,27 @@ def test_names_cannot_leave_their_place_in_the_path(server: Server, cluster: Clu
 def test_a_call_waits_no_longer_than_it_is_told(server: Server, cluster: Cluster) -> None:
     with pytest.raises(Ambiguous, match="timed out"):
         cluster.bind("ns", "p", "u", "n", timeout=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kept", "writes"),
+    [
+        ({"state": "Closed"}, [(QUEUE, {"dryRun": "All"}), (QUEUE, {})]),
+        ({}, [(QUEUE, {"dryRun": "All"}), (f"{QUEUE}/status", {}), (QUEUE, {})]),
+    ],
+    ids=["ours", "volcano's"],
+)
+def test_a_queue_is_closed_in_its_status_where_its_kind_drops_spec_state(
+    server: Server, cluster: Cluster, kept: dict[str, str], writes: list[tuple[str, dict[str, str]]]
+) -> None:
+    """Muster's own CRD keeps spec.state, Volcano's does not know it."""
+    answer = {"metadata": {"name": "q", "uid": "u"}, "spec": kept}
+    server.script.extend([Reply(200, json.dumps(answer).encode())] * len(writes))
+    cluster.set_queue_state("q", "u", "Closed", "command")
+    assert [(request.path, request.query) for request in server.requests] == writes
+    assert server.requests[-1].json == {
+        "metadata": {"uid": "u", "annotations": {"kube-muster.io/last-command": "command"}},
+        "spec": {"state": "Closed"},
+    }
+    said = [request.json["status"] for request in server.requests if request.path.endswith("/status")]
+    assert said == ([] if kept else [{"state": "Closing"}])
