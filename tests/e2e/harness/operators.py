@@ -1,0 +1,123 @@
+"""Plays the controllers of an operator: the objects of a fixture, made in its order and unchanged.
+
+The fixture says where its facts are from. Only what the API server gives is filled in: the namespace, and the
+UIDs of owners. The operators' own kinds are stand-ins without a schema, for their objects to be owners.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.harness import manifests
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.resources import CRDS, POD_GROUPS, Resource
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+
+Json = dict[str, Any]
+FIXTURES = Path(__file__).parents[1] / "data" / "operators"
+OWN_KINDS = {
+    "RayCluster": "rayclusters",
+    "RayJob": "rayjobs",
+    "SparkApplication": "sparkapplications",
+    "PyTorchJob": "pytorchjobs",
+    "TrainJob": "trainjobs",
+    "JobSet": "jobsets",
+    "Workflow": "workflows",
+}
+APPLY = "application/apply-patch+yaml"
+CONFLICT = 409
+APPROVED = {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"}  # asked for under k8s.io
+
+
+class Operator:
+    """`Operator(stage, "kuberay-cluster")`. Objects are named as `Kind/name`, and made once."""
+
+    def __init__(self, stage: Stage, fixture: str) -> None:
+        self._stage = stage
+        self._objects = yaml.safe_load((FIXTURES / f"{fixture}.yaml").read_text())["objects"]
+        self._made: dict[str, Json] = {}
+        for each in self._objects:
+            if each["kind"] in OWN_KINDS:
+                _install(stage.api, each)
+
+    def names(self, kind: str) -> list[str]:
+        """Of all objects of a kind, in the order of the fixture."""
+        return [each["metadata"]["name"] for each in self._objects if each["kind"] == kind]
+
+    def create(self, kind: str, *names: str) -> list[str]:
+        """All of a kind, or those of these names. Returns the names."""
+        chosen = [self._filled(kind, name) for name in names or self.names(kind)]
+        for each in chosen:
+            self._note(self._stage.api.create(self._resource(each), each))
+        return list(names or self.names(kind))
+
+    def apply(self, kind: str, manager: str) -> None:
+        """Server-side, with force."""
+        for name in self.names(kind):
+            body = self._filled(kind, name)
+            path = self._resource(body).path(self._stage.namespace, name)
+            query = f"fieldManager={manager}&force=true"
+            self._note(self._stage.api.request("PATCH", f"{path}?{query}", body, APPLY))
+
+    def update_pod_group(self, name: str, **spec: Any) -> None:
+        """As operators do it: read, change the spec, write the whole object, and again after a conflict."""
+
+        def written() -> bool:
+            read = self._stage.api.get(POD_GROUPS, name, self._stage.namespace)
+            try:
+                self._stage.api.replace(POD_GROUPS, {**read, "spec": {**read["spec"], **spec}})
+            except ApiError as error:
+                if error.status != CONFLICT:
+                    raise
+                return False
+            return True
+
+        wait_for(written, what=f"PodGroup {name} updated")
+
+    def delete(self, kind: str) -> None:
+        """All of a kind; what they own is left to the garbage collector."""
+        for name in self.names(kind):
+            self._stage.api.delete(self._resource(self._made[f"{kind}/{name}"]), name, self._stage.namespace)
+
+    def _filled(self, kind: str, name: str) -> Json:
+        (found,) = [e for e in self._objects if (e["kind"], e["metadata"]["name"]) == (kind, name)]
+        metadata = {**found["metadata"], "namespace": self._stage.namespace}
+        owners = [{**owner, "uid": self._uid(owner)} for owner in metadata.get("ownerReferences", ())]
+        return {**found, "metadata": {**metadata, "ownerReferences": owners}}
+
+    def _uid(self, owner: Json) -> str:
+        uid: str = self._made[f"{owner['kind']}/{owner['name']}"]["metadata"]["uid"]
+        return uid
+
+    def _note(self, made: Json) -> None:
+        self._made[f"{made['kind']}/{made['metadata']['name']}"] = made
+
+    def _resource(self, body: Json) -> Resource:
+        return manifests.resource_of(self._stage.api, body)
+
+
+def _install(client: Client, owner: Json) -> None:
+    """A kind that takes everything. It stays, like an operator that is installed."""
+    group, version = owner["apiVersion"].split("/")
+    plural = OWN_KINDS[owner["kind"]]
+    if client.find(CRDS, f"{plural}.{group}") is None:
+        manifests.install(client, [_stand_in(group, version, owner["kind"], plural)])
+
+
+def _stand_in(group: str, version: str, kind: str, plural: str) -> Json:
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "annotations": APPROVED},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [served],
+        },
+    }

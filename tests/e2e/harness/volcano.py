@@ -1,0 +1,48 @@
+"""What the tests take from Volcano itself: its command line `vcctl`, and the CRDs of its release."""
+
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e import build
+from tests.e2e.harness.access import User
+from tests.e2e.harness.controlplane import ControlPlane
+
+Json = dict[str, Any]
+MODULE = Path(__file__).parents[1] / "volcano"
+LONGEST = 30
+
+
+class Vcctl:
+    """`vcctl("queue", "get", "--name=a")`, as one user. What it prints, or CalledProcessError."""
+
+    def __init__(self, cluster: ControlPlane, user: User) -> None:
+        self._program = str(build.tool(MODULE, "volcano.sh/volcano/cmd/cli"))
+        self._access = f"--kubeconfig={cluster.kubeconfig(user)}"
+
+    def __call__(self, *arguments: str) -> str:
+        command = [self._program, *arguments, self._access]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
+        if done.returncode:
+            raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+        return done.stdout
+
+
+def crds(*plurals: str) -> list[Json]:
+    """The CustomResourceDefinitions of Volcano that have these plurals: `crds("queues", "podgroups")`."""
+    found = [
+        yaml.safe_load(path.read_text()) for path in sorted(_sources().glob("config/crd/*/bases/*.yaml"))
+    ]
+    return [each for each in found if each["spec"]["names"]["plural"] in plurals]
+
+
+@cache
+def _sources() -> Path:
+    """Where Go keeps the release that the module pins, downloaded first when it is not there."""
+    command = ["go", "mod", "download", "-json", "volcano.sh/volcano"]
+    told = subprocess.run(command, cwd=MODULE, capture_output=True, text=True, check=True).stdout
+    return Path(json.loads(told)["Dir"])

@@ -1,0 +1,113 @@
+"""Queues by Volcano's own command line: created, listed, updated, closed, opened and deleted as there."""
+
+import subprocess
+
+import pytest
+
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import COMMANDS, POD_GROUPS, QUEUES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.volcano import Vcctl
+from tests.e2e.harness.waiting import wait_for
+
+HEAD = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed"]
+Row = dict[str, str]
+
+
+@pytest.fixture
+def vcctl(stage: Stage) -> Vcctl:
+    return Vcctl(stage.cluster, ADMIN)
+
+
+def test_the_life_of_a_queue(stage: Stage, muster: Muster, vcctl: Vcctl) -> None:
+    vcctl("queue", "create", "--name=a", "--weight=3")
+    _wait(vcctl, "a", Weight="3", State="Open")
+    vcctl("queue", "operate", "--name=a", "--action=update", "--weight=5")
+    _wait(vcctl, "a", Weight="5")
+    vcctl("queue", "operate", "--name=a", "--action=close")
+    _wait(vcctl, "a", State="Closed")
+    vcctl("queue", "operate", "--name=a", "--action=open")
+    _wait(vcctl, "a", State="Open")
+    vcctl("queue", "operate", "--name=a", "--action=close")
+    _wait(vcctl, "a", State="Closed")
+    vcctl("queue", "delete", "--name=a")
+    assert stage.api.find(QUEUES, "a") is None
+    wait_for(lambda: not stage.api.items(COMMANDS, "default"), what="no Command is left")
+
+
+def test_a_queue_with_groups_is_closing_until_they_are_gone(
+    stage: Stage, scheduler: KubeScheduler, vcctl: Vcctl
+) -> None:
+    stage.nodes(2, cpu="1")
+    vcctl("queue", "create", "--name=a")
+    gang = stage.gang("g", 2, queue="a", gated=True)
+    stage.wait_phase(gang)
+    vcctl("queue", "operate", "--name=a", "--action=close")
+    _wait(vcctl, "a", State="Closing", Running="1")
+    stage.group("late", 1, queue="a")
+    stage.wait_reason("late", "QueueNotOpen")
+    for group in ("g", "late"):
+        stage.api.delete(POD_GROUPS, group, stage.namespace)
+    _wait(vcctl, "a", State="Closed", Running="0", Pending="0")
+
+
+def test_queues_are_listed_with_the_counts_of_their_groups(
+    stage: Stage, scheduler: KubeScheduler, vcctl: Vcctl
+) -> None:
+    stage.nodes(3, cpu="1")
+    for name in ("a", "b"):
+        vcctl("queue", "create", f"--name={name}")
+    running = stage.gang("runs", 2, queue="a", gated=True)
+    stage.wait_phase(running)
+    stage.gang("waits", 3, queue="a", gated=True)
+    stage.gang("ends", 1, queue="b", gated=True)
+    stage.wait_phase(["ends-0"])
+    stage.finish(["ends-0"])
+    _wait(vcctl, "a", Running="1", Pending="1", Inqueue="0", Unknown="0", Completed="0")
+    _wait(vcctl, "b", Running="0", Pending="0", Inqueue="0", Unknown="0", Completed="1")
+    assert {"a", "b", "default", "root"} <= _listed(vcctl).keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("delete",), "queue name must be specified"),
+        (("delete", "--name=nowhere"), '"nowhere" not found'),
+        (("operate", "--name=nowhere", "--action=close"), '"nowhere" not found'),
+        (("operate", "--name=nowhere"), "action can not be null"),
+    ],
+    ids=["no-name", "unknown", "unknown-to-close", "no-action"],
+)
+def test_what_makes_no_sense_is_refused(
+    muster: Muster, vcctl: Vcctl, arguments: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        vcctl("queue", *arguments)
+    assert told in refused.value.stdout + refused.value.stderr
+
+
+def _listed(vcctl: Vcctl) -> dict[str, Row]:
+    """The rows by name."""
+    lines = vcctl("queue", "list").splitlines()
+    rows = [_row(line) for line in lines[1:]]
+    assert lines[0].split() == HEAD
+    return {row["Name"]: row for row in rows}
+
+
+def _row(line: str) -> Row:
+    """Columns have fixed widths; state and parent may be empty."""
+    name, cells = line[:25].strip(), [line[at : at + 8].strip() for at in range(25, len(line), 8)]
+    return dict(zip(HEAD, [name, *cells], strict=False))
+
+
+def _wait(vcctl: Vcctl, queue: str, **cells: str) -> None:
+    """Until `vcctl queue get` shows this, which is also the row that `list` has."""
+
+    def shown() -> bool:
+        head, line = vcctl("queue", "get", f"--name={queue}").splitlines()
+        assert head.split() == HEAD
+        return cells.items() <= _row(line).items()
+
+    wait_for(shown, what=f"vcctl shows queue {queue} {cells}")

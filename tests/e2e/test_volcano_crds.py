@@ -1,0 +1,102 @@
+"""Muster on the CRDs of Volcano, as on the way from one to the other: what they do not know is dropped, and
+nothing comes of that."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.harness import manifests, objects, volcano
+from tests.e2e.harness.access import ADMIN, User
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import COMMANDS, CRDS, POD_GROUPS, QUEUES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+pytestmark = pytest.mark.gaps_allowed  # a kind that changes breaks its watches off
+PLURALS = ("queues", "podgroups", "commands")
+
+
+@pytest.fixture
+def muster(stage: Stage, muster_user: User) -> Iterator[Muster]:
+    """Started on Volcano's kinds; ours come back after the test."""
+    ours = [each for each in manifests.documents("crds/*.yaml") if each["spec"]["names"]["plural"] in PLURALS]
+    try:
+        _put(stage, volcano.crds(*PLURALS), keeps_state=False)
+        yield stage.start_muster(user=muster_user)
+    finally:
+        for resource in (POD_GROUPS, COMMANDS, QUEUES):
+            stage.api.delete_all(resource, stage.namespace)
+        _put(stage, ours, keeps_state=True)
+
+
+def test_a_gang_starts_and_its_group_says_so(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(2, cpu="1")
+    stage.queue("q")
+    gang = stage.gang("a", 3, queue="q", gated=True)
+    stage.wait_reason("a", "NeverFits", "NoRoom")
+    stage.nodes(1, prefix="more", cpu="1")
+    stage.wait_phase(gang)
+    stage.wait_reason("a", "Running")
+    wait_for(lambda: stage.pod_group("a")["status"].get("running") == 3, what="all three are counted")
+    conditions = {each["type"]: each["status"] for each in stage.pod_group("a")["status"]["conditions"]}
+    assert conditions == {"Scheduled": "True", "StoodWhole": "True"}
+
+
+def test_what_is_dropped_is_not_written_again_and_again(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Each further gang is a reason to look at every queue and group once more."""
+    stage.nodes(8, cpu="1")
+    stage.queue("q")
+    stage.wait_phase(stage.gang("a", 2, queue="q", gated=True))
+    wait_for(lambda: stage.pod_group("a")["status"].get("running") == 2, what="both are counted")
+    before = stage.pod_group("a")["metadata"]["resourceVersion"]
+    for name in ("b", "c", "d"):
+        stage.wait_phase(stage.gang(name, 2, gated=True))
+    assert stage.pod_group("a")["metadata"]["resourceVersion"] == before
+    wait_for(lambda: _status(stage, "q").get("allocated", {}).get("cpu") == "2", what="the queue's amounts")
+    assert _state(stage, "q") == "Open"
+    assert not {"deserved", "share", "conditions"} & _status(stage, "q").keys()
+
+
+def test_queues_are_closed_and_opened_by_commands(stage: Stage, scheduler: KubeScheduler) -> None:
+    """There is no spec.state, so the status says it."""
+    vcctl = volcano.Vcctl(stage.cluster, ADMIN)
+    stage.nodes(1, cpu="1")
+    stage.queue("q")
+    running = stage.gang("a", 1, queue="q", gated=True)
+    stage.wait_phase(running)
+    vcctl("queue", "operate", "--name=q", "--action=close")
+    wait_for(lambda: _state(stage, "q") == "Closing", what="the queue closes")
+    wait_for(lambda: not stage.api.items(COMMANDS, "default"), what="the Command is gone")
+    stage.group("late", 1, queue="q")
+    stage.wait_reason("late", "QueueNotOpen")
+    for group in ("a", "late"):
+        stage.api.delete(POD_GROUPS, group, stage.namespace)
+    wait_for(lambda: _state(stage, "q") == "Closed", what="the queue is closed")
+    vcctl("queue", "operate", "--name=q", "--action=open")
+    wait_for(lambda: _state(stage, "q") == "Open", what="the queue is open again")
+    assert "state" not in stage.api.get(QUEUES, "q")["spec"]
+
+
+def _state(stage: Stage, queue: str) -> str:
+    return str(_status(stage, queue).get("state", ""))
+
+
+def _status(stage: Stage, queue: str) -> manifests.Json:
+    found: manifests.Json = stage.api.get(QUEUES, queue).get("status", {})
+    return found
+
+
+def _put(stage: Stage, crds: list[manifests.Json], *, keeps_state: bool) -> None:
+    """In place of those of the same names, until the API server goes by them."""
+    for crd in crds:
+        name = crd["metadata"]["name"]
+        version = stage.api.get(CRDS, name)["metadata"]["resourceVersion"]
+        stage.api.replace(CRDS, {**crd, "metadata": {**crd["metadata"], "resourceVersion": version}})
+    wait_for(lambda: _keeps_state(stage) == keeps_state, what=f"spec.state kept: {keeps_state}")
+
+
+def _keeps_state(stage: Stage) -> bool:
+    shown = objects.queue("for-show", state="Open")
+    made = stage.api.request("POST", f"{QUEUES.path()}?dryRun=All", shown)
+    return "state" in made["spec"]
