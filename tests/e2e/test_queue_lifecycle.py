@@ -165,13 +165,9 @@ def test_without_the_kind_of_commands_all_else_works(stage: Stage, muster_user: 
         muster = stage.start_muster(user=muster_user)
         stage.queue("q")
         wait_state(stage, "Open", "q", "root", "default")
-        wait_for(
-            lambda: not muster.debug("/debug/watches")["commands"]["known"], what="told on the debug page"
-        )
+        wait_for(lambda: not _commands(muster)["known"], what="told on the debug page")
         assert muster.ready()
-    wait_for(
-        lambda: muster.debug("/debug/watches")["commands"]["synced"], what="the kind is found when it comes"
-    )
+    wait_for(lambda: _commands(muster)["synced"], what="the kind is found when it comes")
     wait_followed(stage, command(stage, "CloseQueue", stage.api.get(QUEUES, "q")))
 
 
