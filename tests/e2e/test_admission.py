@@ -140,7 +140,7 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster
     stage.group("a", 1, queue="team")
     told = words(lambda: stage.group("b", 1, queue="shut"), 403)
     assert "spec.queue: queue 'shut' is Closed and takes nothing new" in told
-    assert "set spec.state of this one to Open" in told
+    assert "set spec.state of shut to Open" in told
     assert "create it, or name one that is there" in words(lambda: stage.group("b", 1, queue="nowhere"), 403)
     moved = {"spec": {"queue": "shut"}}
     assert "takes nothing new" in words(lambda: stage.api.patch(POD_GROUPS, "a", moved, stage.namespace), 403)
