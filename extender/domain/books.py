@@ -10,9 +10,10 @@ from extender.api.objects import Pod
 from extender.domain.claims import Claim, Claims, Stage
 from extender.domain.decisions import Decisions
 from extender.domain.grants import Grants
+from extender.domain.groups import Group
 from extender.domain.records import GroupKey, Ownership, PodRecord, Uid
 from extender.domain.refusals import Refusals
-from extender.domain.registry import Group, Registry
+from extender.domain.registry import Registry
 from extender.domain.shapes import Shapes
 from extender.domain.snapshot import Limits
 

@@ -8,9 +8,9 @@ import msgspec
 from extender.domain.books import Books
 from extender.domain.claims import Claim, Stage
 from extender.domain.grants import Losses, losses
+from extender.domain.groups import Group
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import GroupKey, PodRecord, Uid
-from extender.domain.registry import Group
 from extender.domain.snapshot import Refusal
 
 

@@ -17,11 +17,11 @@ from extender.api.objects import (
 from extender.domain.auto_groups import owner_record
 from extender.domain.books import FEW_SHAPES, Books
 from extender.domain.claims import Stage
+from extender.domain.groups import Group
 from extender.domain.nodes import NodeRecord
 from extender.domain.queue_records import queue_record
 from extender.domain.reasons import REFUSAL_PREFIX
 from extender.domain.records import GroupKey, Origin, PodRecord, Uid, any_group_record, pod_record
-from extender.domain.registry import Group
 from extender.domain.resources import offered
 from extender.domain.shapes import node_taints
 from extender.domain.snapshot import Refusal

@@ -48,7 +48,7 @@ def life_of(
     group: "GroupView", verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
 ) -> Life:
     """`verdict`, `plan` and `reason` are what was decided for the group."""
-    unplaced = _unplaced(verdict, reason)
+    unplaced = _unplaced(group, verdict, reason)
     if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
         return _UNBORN[unplaced]
     outcome = None if plan else outcome_of(group)
@@ -56,10 +56,17 @@ def life_of(
     return Life(phase, group.running, group.succeeded, group.failed, outcome)
 
 
-def _unplaced(verdict: Verdict, reason: Reason | None) -> Phase | None:
+def _unplaced(group: "GroupView", verdict: Verdict, reason: Reason | None) -> Phase | None:
     """The phase of a group that waits or starts, as far as the decision alone says it."""
     lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
-    return Phase.INQUEUE if lacks_members else _PHASES.get(verdict)
+    return Phase.INQUEUE if lacks_members and _may_have_them_made(group) else _PHASES.get(verdict)
+
+
+def _may_have_them_made(group: "GroupView") -> bool:
+    """Whether its operator is to make members: while none is there, and until all are. Some make none for a
+    group that is Pending."""
+    nobody = not (group.placed or group.pinned or group.waiting or group.held_back or group.leaving)
+    return nobody or group.told_phase in ("", Phase.INQUEUE)
 
 
 def outcome_of(group: "GroupView") -> Outcome | None:

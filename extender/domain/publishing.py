@@ -8,9 +8,9 @@ import msgspec
 from extender.domain.books import Books
 from extender.domain.claims import Stage
 from extender.domain.decisions import Decisions, GroupDecision
+from extender.domain.groups import Group
 from extender.domain.reasons import Verdict
 from extender.domain.records import PodRecord
-from extender.domain.registry import Group
 from extender.domain.snapshot import Snapshot, Start
 
 

@@ -4,111 +4,27 @@ A view is rebuilt only when something about its group changed; the sums of a que
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from extender.api import keys
 from extender.domain.auto_groups import OwnerRecord
 from extender.domain.claims import Claims
+from extender.domain.groups import Group, Members
 from extender.domain.orphans import Orphan, Wards, orphan
+from extender.domain.owners import Owners
+from extender.domain.priorities import Priorities
 from extender.domain.queue_records import QueueRecord
 from extender.domain.queues import Queues
 from extender.domain.quorum import whole
 from extender.domain.reasons import Reason
-from extender.domain.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, group_of_owner, is_single
-from extender.domain.resources import add
-from extender.domain.shapes import Shape, requests_of
-from extender.domain.snapshot import GroupView, QueueView, Refusal, Start
+from extender.domain.records import GroupKey, GroupRecord, Origin, group_of_owner, is_single
+from extender.domain.shapes import requests_of
+from extender.domain.snapshot import GroupView, QueueView
+from extender.domain.usage import Usage
 
 # A group that was judged with any other reason had come while its queue was open.
 _NOT_JUDGED = ("", "Pending")
 _SAYS_NOTHING = ("", Reason.QUEUE_NOT_OPEN, Reason.QUEUE_NOT_FOUND, Reason.INVALID_SPEC, Reason.NOT_READY)
-
-
-class Group:
-    """What is known of one group. `standing` are the members on a node, posted or held, by role."""
-
-    __slots__ = (
-        "entitled",
-        "expected_since",
-        "key",
-        "owner",
-        "pods",
-        "record",
-        "records",
-        "refusals",
-        "standing",
-        "start",
-        "started",
-        "stood_whole",
-        "view",
-    )
-
-    def __init__(self, key: GroupKey) -> None:
-        self.key = key
-        self.record: GroupRecord | None = None
-        self.records: dict[Origin, GroupRecord] = {}
-        self.owner: OwnerRecord | None = None  # the controller of pods that name no group
-        self.pods: dict[Uid, PodRecord] = {}
-        self.standing: dict[Uid, str] = {}
-        self.started: dict[Uid, str] = {}
-        self.expected_since: dict[Uid, float] = {}
-        self.refusals: dict[Uid, Refusal] = {}
-        self.view: GroupView | None = None
-        self.forget_history()
-
-    def forget_history(self) -> None:
-        self.start = Start()
-        self.entitled = False
-        self.stood_whole = False
-
-    def forget(self, uid: Uid) -> None:
-        self.pods.pop(uid, None)
-        self.standing.pop(uid, None)
-        self.started.pop(uid, None)
-        self.expected_since.pop(uid, None)
-        self.refusals.pop(uid, None)
-
-    @property
-    def is_implied(self) -> bool:
-        """Whether the group is there without a PodGroup, by its pods alone."""
-        return any(pod.auto for pod in self.pods.values())
-
-    @property
-    def needs(self) -> tuple[int, dict[str, int]]:
-        """minMember and minTaskMember; without a PodGroup 1, unless the pods' controller asks for more."""
-        if self.record is None:
-            return (self.owner.min_member if self.owner else 1), {}
-        return self.record.min_member, dict(self.record.min_task_member)
-
-    def is_quorate(self) -> bool:
-        """Whether the members that stand make the group whole, or it once was."""
-        if self.stood_whole:
-            return True
-        enough = len(self.standing) >= self.needs[0]
-        return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
-
-    def note_started(self, pod: PodRecord) -> None:
-        """A group stood whole even if it did so only between two decisions."""
-        if not (pod.placed and pod.started):
-            self.started.pop(pod.uid, None)
-            return
-        self.started[pod.uid] = pod.role
-        if not self.stood_whole and self.record is not None and len(self.started) >= self.needs[0]:
-            self.stood_whole = whole(*self.needs, Counter(self.started.values()), len(self.started))
-
-    def could_lose(self, lost: Mapping[str, int]) -> bool:
-        """Whether the group stands, and still would with so many members of each role less. A group of one is
-        no gang."""
-        if self.waits_for_nobody:
-            return True
-        left = Counter(self.standing.values())
-        left.subtract(lost)
-        return self.is_quorate() and whole(*self.needs, left, left.total())
-
-    @property
-    def waits_for_nobody(self) -> bool:
-        """Groups of one have no barrier, and the scheduler's own scoring picks their node."""
-        return self.needs[0] <= 1 and not self.needs[1]
 
 
 class Registry:
@@ -117,16 +33,12 @@ class Registry:
         self.namespace_queues: dict[str, str] = {}
         self._queues = Queues()
         self._wards = Wards()
-        self._owners: dict[GroupKey, OwnerRecord] = {}
-        self._suspended: set[str] = set()
-        self._priorities: dict[str, int] = {}
-        self._default_priority: str | None = None
+        self._owners = Owners()
+        self._priorities = Priorities()
+        self._usage = Usage()
         self._dirty: set[GroupKey] = set()
         self._touched: set[GroupKey] = set()
         self._views: dict[GroupKey, GroupView] = {}
-        self._allocated: dict[str, dict[str, int]] = {}
-        self._requested: dict[str, dict[str, int]] = {}
-        self._members: Counter[str] = Counter()
 
     # ---- changes
 
@@ -169,30 +81,19 @@ class Registry:
             self._settle_record(group)
 
     def set_owner(self, namespace: str, record: OwnerRecord) -> bool:
-        """True when anything that matters changed. One that never said anything special is not kept."""
+        """True when anything that matters changed."""
         key = group_of_owner(namespace, record.uid)
-        before = self._owners.get(key)
-        if record == (before or OwnerRecord(record.uid)):
-            return False
-        self._owners[key] = record
-        self._heed(key, record)
-        return True
+        return self._owners.put(key, record) and self._heed(key, record)
 
     def drop_owner(self, namespace: str, uid: str) -> bool:
         key = group_of_owner(namespace, uid)
-        if self._owners.pop(key, None) is None:
-            return False
-        self._heed(key, OwnerRecord(uid))
-        return True
+        return self._owners.drop(key) and self._heed(key, OwnerRecord(uid))
 
-    def _heed(self, key: GroupKey, owner: OwnerRecord) -> None:
-        if owner.suspended:
-            self._suspended.add(owner.uid)
-        else:
-            self._suspended.discard(owner.uid)
+    def _heed(self, key: GroupKey, owner: OwnerRecord) -> bool:
         if key in self.groups:
             self.groups[key].owner = owner
             self.touch(key)
+        return True
 
     def set_queue(self, record: QueueRecord) -> bool:
         """True when anything that matters changed."""
@@ -216,17 +117,12 @@ class Registry:
         if self.namespace_queues.get(namespace, "") == queue:
             return False
         self.namespace_queues[namespace] = queue
-        self._touch_all(group for group in self.groups.values() if _namespace(group) == namespace)
+        self._touch_all(group for group in self.groups.values() if group.namespace == namespace)
         return True
 
     def set_priority(self, name: str, value: int | None, is_default: bool = False) -> None:
         """A priority class; `value` None: it is gone."""
-        if value is None:
-            self._priorities.pop(name, None)
-        else:
-            self._priorities[name] = value
-        if is_default:
-            self._default_priority = name
+        self._priorities.put(name, value, is_default)
         self._touch_all(self.groups.values())
 
     def _touch_all(self, groups: Iterable[Group]) -> None:
@@ -240,7 +136,7 @@ class Registry:
 
         `default` in a PodGroup is what its schema fills in, so the namespace may say otherwise.
         """
-        namespace_queue = self.namespace_queues.get(_namespace(group), "")
+        namespace_queue = self.namespace_queues.get(group.namespace, "")
         if group.record is not None:
             named = group.record.queue if group.record.queue != keys.DEFAULT_QUEUE else ""
         else:
@@ -263,14 +159,14 @@ class Registry:
     def _rebuild(self, key: GroupKey, claims: Claims) -> None:
         group, before = self.groups.get(key), self._views.pop(key, None)
         if before is not None:
-            self._count(before, -1)
+            self._usage.count(before, -1)
         if group is None:
             return
         if not group.pods and group.record is None:
             del self.groups[key]
             return
         group.view = self._views[key] = self._view(group, claims)
-        self._count(group.view, 1)
+        self._usage.count(group.view, 1)
 
     def _view(self, group: Group, claims: Claims) -> GroupView:
         queue, members = self.queue_of(group), Members(group, claims)
@@ -302,11 +198,12 @@ class Registry:
             failed=members.failed,
             aborted=self._lost_its_queue(group) or self._is_suspended(group),
             accepted_by=self._accepts(group, queue),
+            told_phase=record.phase if record else "",
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
         )
 
-    def _note_history(self, group: Group, queue: str, members: "Members") -> None:
+    def _note_history(self, group: Group, queue: str, members: Members) -> None:
         """Facts that stay true once they were: it came in time, it stood whole. A group of which no member is
         left on a node stands no more: it starts anew, whole."""
         record = group.record
@@ -327,7 +224,7 @@ class Registry:
 
     def _is_suspended(self, group: Group) -> bool:
         named = group.record.owner if group.record else ""
-        return named in self._suspended or (group.owner is not None and group.owner.suspended)
+        return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 
     def _lost_its_queue(self, group: Group) -> bool:
         """Whether the queue that took a group in is gone for good. `default` never is: it is made again."""
@@ -336,11 +233,9 @@ class Registry:
 
     def _priority(self, group: Group) -> int:
         name = group.record.priority_class if group.record else ""
-        if name:
-            return self._priorities.get(name, 0)
-        if group.pods:
+        if not name and group.pods:
             return max(pod.priority for pod in group.pods.values())
-        return self._priorities.get(self._default_priority or "", 0)
+        return self._priorities.value(name)
 
     @property
     def queue_records(self) -> dict[str, QueueRecord]:
@@ -361,66 +256,9 @@ class Registry:
         left = self._wards.left_by(self._queues.uids)
         return tuple(orphan(record) for record in left if self._lost_its_queue(self.groups[record.key]))
 
-    def _queue_names(self) -> set[str]:
-        return {keys.DEFAULT_QUEUE, *self._queues.names, *self._members}
-
     def queue_view(self, name: str) -> QueueView:
-        allocated, requested = self._allocated.get(name, {}), self._requested.get(name, {})
-        return self._queues.view(name, self._members[name], dict(allocated), dict(requested))
+        used = self._usage.of(name)
+        return self._queues.view(name, used.groups, dict(used.allocated), dict(used.requested))
 
-    def _count(self, view: GroupView, times: int) -> None:
-        allocated = self._allocated.setdefault(view.queue, {})
-        requested = self._requested.setdefault(view.queue, {})
-        add(allocated, view.allocated, times)
-        add(requested, view.allocated, times)
-        if view.entitled and not view.fault:
-            add(requested, view.pending, times)
-        self._members[view.queue] += times
-        if not self._members[view.queue]:
-            del self._members[view.queue], self._allocated[view.queue], self._requested[view.queue]
-
-
-class Members:
-    """A group's pods, sorted by where they are on their way."""
-
-    def __init__(self, group: Group, claims: Claims) -> None:
-        self.placed: list[PodRecord] = []
-        self.pinned: list[tuple[PodRecord, str]] = []
-        self.waiting: list[PodRecord] = []
-        self.planned: dict[Uid, str] = {}
-        self.holding: Counter[Shape] = Counter()
-        self.held_back = 0
-        self.leaving = 0
-        self.running = 0
-        self.succeeded = 0
-        self.failed = 0
-        for pod in group.pods.values():
-            self._sort_in(pod, claims)
-
-    def _sort_in(self, pod: PodRecord, claims: Claims) -> None:
-        self._note_phase(pod)
-        claim = claims.get(pod.uid)
-        pinned = claim is not None and claim.stage.pinned
-        if pinned:
-            self.holding[pod.shape] += 1
-        if pod.placed:
-            self.placed.append(pod)
-        elif pod.waiting and pod.foreign_gates:
-            self.held_back += 1
-        elif pod.waiting and claim is not None and pinned:
-            self.pinned.append((pod, claim.node))
-        elif pod.waiting:
-            self.waiting.append(pod)
-            if claim is not None:
-                self.planned[pod.uid] = claim.node
-        elif pod.holds_room:
-            self.leaving += 1
-
-    def _note_phase(self, pod: PodRecord) -> None:
-        self.running += pod.phase == "Running" and not pod.deleting
-        self.succeeded += pod.phase == "Succeeded"
-        self.failed += pod.phase == "Failed"
-
-
-def _namespace(group: Group) -> str:
-    return group.key.partition("/")[0]
+    def _queue_names(self) -> set[str]:
+        return {keys.DEFAULT_QUEUE, *self._queues.names, *self._usage.queues}

@@ -67,7 +67,8 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     its queue was open. `held_back`: members
     that gates of others keep. `leaving`: members on a node that are being deleted. `running`, `succeeded`,
     `failed`: how many members do. `aborted`: its owner is suspended, or the queue that took it in is gone.
-    `accepted_by`: the UID of the queue that takes it in, empty while none does."""
+    `accepted_by`: the UID of the queue that takes it in, empty while none does. `told_phase`: what its
+    PodGroup says."""
 
     key: GroupKey
     queue: str
@@ -94,6 +95,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     failed: int
     aborted: bool
     accepted_by: str
+    told_phase: str
     allocated: Resources
     pending: Resources
 

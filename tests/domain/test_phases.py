@@ -141,6 +141,11 @@ def test_a_group_that_lacks_nothing_but_members_is_inqueue(min_member: int, ther
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
 
 
+def test_a_group_that_was_pending_stays_so_while_members_are_missing() -> None:
+    world = World(node("n"), group("g", 3, phase="Pending"), *(pod(name, "g") for name in names("g", 2)))
+    assert phase(world) is Phase.PENDING
+
+
 def test_a_group_that_may_not_start_is_pending_however_many_members_it_lacks() -> None:
     world = World(queue("q", status_state="Closed"), group("g", 3, "q"))
     assert phase(world) is Phase.PENDING
