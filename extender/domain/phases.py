@@ -66,7 +66,7 @@ def _may_have_them_made(group: "GroupView") -> bool:
     """Whether its operator is to make members: while none is there, and until all are. Some make none for a
     group that is Pending."""
     nobody = not (group.placed or group.pinned or group.waiting or group.held_back or group.leaving)
-    return nobody or group.told_phase in ("", Phase.INQUEUE)
+    return group.min_member > 0 and (nobody or group.told_phase in ("", Phase.INQUEUE))
 
 
 def outcome_of(group: "GroupView") -> Outcome | None:

@@ -133,12 +133,18 @@ def test_a_member_that_failed_and_is_not_replaced_has_had_its_run() -> None:
 # ---- groups that need nobody
 
 
-@pytest.mark.parametrize(("min_member", "there"), [(0, 0), (3, 0), (3, 2)])
+@pytest.mark.parametrize(("min_member", "there"), [(3, 0), (3, 2)])
 def test_a_group_that_lacks_nothing_but_members_is_inqueue(min_member: int, there: int) -> None:
     """Its operator may make no pods for one that is Pending."""
     world = World(node("n"), group("g", min_member), *(pod(name, "g") for name in names("g", there)))
     assert phase(world) is Phase.INQUEUE
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
+
+
+def test_a_group_of_nobody_is_pending() -> None:
+    world = World(node("n"), group("g", 0))
+    assert phase(world) is Phase.PENDING
+    assert (world.verdict("g"), world.reason("g")) == (Verdict.WAITING, Reason.NOT_ENOUGH_MEMBERS)
 
 
 def test_a_group_that_was_pending_stays_so_while_members_are_missing() -> None:
