@@ -49,6 +49,14 @@ class Play(NamedTuple):
 
         wait_for(refused, what=f"{pods} refused")
 
+    def wait_reason(self, reason: str) -> None:
+        """Until a group waits for it. That of a pod on its own has a name of its own on each stage."""
+
+        def given() -> bool:
+            return any(each.get("reason") == reason for each in self.muster.debug("/debug/podgroups"))
+
+        wait_for(given, what=f"a group waits for {reason}")
+
     def condition(self, pod: str) -> str:
         conditions = self.stage.pod(pod)["status"].get("conditions", [])
         found: Json = next((each for each in conditions if each["type"] == "PodScheduled"), {})
@@ -86,7 +94,7 @@ def a_group_of_one_refused_and_then_admitted(play: Play) -> None:
     play.stage.wait_phase(filler)
     (pod,) = play.stage.pods("p", 1, cpu="2", queue="q")
     play.wait_refused(pod)
-    play.muster.wait_decision(play.stage.namespace, f"pod:{pod}", reason="QueueCeiling")
+    play.wait_reason("QueueCeiling")
     play.stage.finish(filler)
     play.stage.wait_phase([pod])
 

@@ -4,6 +4,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -82,12 +83,12 @@ def test_a_queue_closes_when_its_last_group_goes_and_opens_again(stage: Stage, m
     assert condition(stage, "q", "Valid")["status"] == "True"
     for name in ("a", "b"):
         stage.group(name, 1, queue="q")
-    wait_for(lambda: stage.api.get(QUEUES, "q")["status"]["pending"] == 2, what="two groups counted")
+    wait_for(lambda: stage.api.get(QUEUES, "q")["status"]["inqueue"] == 2, what="two groups counted")
     wish(stage, "q", "Closed")
     wait_state(stage, "Closing", "q")
     assert condition(stage, "q")["reason"] == "Closed"
     stage.api.delete(POD_GROUPS, "a", stage.namespace)
-    wait_for(lambda: stage.api.get(QUEUES, "q")["status"]["pending"] == 1, what="one group counted")
+    wait_for(lambda: stage.api.get(QUEUES, "q")["status"]["inqueue"] == 1, what="one group counted")
     assert state(stage, "q") == "Closing"
     stage.api.delete(POD_GROUPS, "b", stage.namespace)
     wait_state(stage, "Closed", "q")
@@ -135,7 +136,8 @@ def test_commands_that_make_no_sense_are_removed_and_change_nothing(stage: Stage
     bad = [command(stage, "DrainQueue", queue), command(stage, "CloseQueue", other)]
     bad.append(command(stage, "CloseQueue", stage.api.get(QUEUES, "root")))
     wait_followed(stage, *bad)
-    assert muster.metric("muster_queue_commands_total", outcome="refused") == 3
+    refused = partial(muster.metric, "muster_queue_commands_total", outcome="refused")
+    wait_for(lambda: refused() == 3, what="three refused commands counted")
     assert {state(stage, "q"), state(stage, "root")} == {"Open"}
 
 
