@@ -49,13 +49,14 @@ def is_marked(stage: Stage, queue: str) -> bool:
     return bool(stage.api.get(QUEUES, queue)["metadata"].get("annotations", {}).get(MARK) == "true")
 
 
-def command(stage: Stage, action: str, queue: Json) -> str:
-    """As vcctl makes them: owned by the queue that they are for."""
+def command(stage: Stage, action: str, queue: Json, *, owned: bool = True) -> str:
+    """As vcctl makes them: owned by the queue that they are for. An owner that is not there would have the
+    garbage collector remove it, where one is at work."""
     target = {"apiVersion": queue["apiVersion"], "kind": "Queue", "name": queue["metadata"]["name"]}
     target |= {"uid": queue["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
     name = f"{queue['metadata']['name']}-{action.lower()}-{next(NUMBERS)}"
     made = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "action": action, "target": target}
-    metadata = {"name": name, "namespace": stage.namespace, "ownerReferences": [target]}
+    metadata = {"name": name, "namespace": stage.namespace, "ownerReferences": [target] if owned else []}
     stage.api.create(COMMANDS, {**made, "metadata": metadata})
     return name
 
@@ -133,7 +134,7 @@ def test_commands_that_make_no_sense_are_removed_and_change_nothing(stage: Stage
     queue = stage.queue("q")
     wait_state(stage, "Open", "q", "root")
     other = {**queue, "metadata": {**queue["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}}
-    bad = [command(stage, "DrainQueue", queue), command(stage, "CloseQueue", other)]
+    bad = [command(stage, "DrainQueue", queue), command(stage, "CloseQueue", other, owned=False)]
     bad.append(command(stage, "CloseQueue", stage.api.get(QUEUES, "root")))
     wait_followed(stage, *bad)
     refused = partial(muster.metric, "muster_queue_commands_total", outcome="refused")

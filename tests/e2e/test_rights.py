@@ -71,7 +71,7 @@ class Life:
         # One Command for a queue, and one for a queue that is another by now.
         queue = stage.queue("ordered")
         self._command("obeyed", queue)
-        self._command("lost", {**queue, "metadata": {"name": "ordered", "uid": "another"}})
+        self._command("lost", {**queue, "metadata": {"name": "ordered", "uid": "another"}}, owned=False)
         # A pod without a group, and a group of scheduler-plugins.
         self.plain = stage.pods("plain", 1, gated=True)
         theirs = objects.pod_group("theirs", namespace=stage.namespace, min_member=1)
@@ -82,11 +82,16 @@ class Life:
         stage.queue("going")
         stage.group("orphan", 1, queue="going")
 
-    def _command(self, name: str, queue: dict[str, Any]) -> None:
+    def _command(self, name: str, queue: dict[str, Any], *, owned: bool = True) -> None:
+        """An owner that is not there would have the garbage collector remove it, where one is at work."""
         target = {"apiVersion": queue["apiVersion"], "kind": "Queue", "controller": True}
         target |= {key: queue["metadata"][key] for key in ("name", "uid")}
         kind = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
-        metadata = {"name": name, "namespace": self.stage.namespace, "ownerReferences": [target]}
+        metadata = {
+            "name": name,
+            "namespace": self.stage.namespace,
+            "ownerReferences": [target] if owned else [],
+        }
         self.stage.api.create(
             COMMANDS, {**kind, "metadata": metadata, "action": "CloseQueue", "target": target}
         )
