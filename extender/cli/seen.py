@@ -1,13 +1,13 @@
-"""Queues, PodGroups and amounts as the commands show them: with all that their status tells.
+"""Queues, PodGroups and amounts as the commands show them.
 
-Muster itself reads less of them (extender/api/objects.py): it does not read what it wrote.
+A count that nobody has written yet is 0 for people; the server has to tell it from a 0 that was written.
 """
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from extender.api.keys import SCHEDULED
-from extender.api.objects import Condition, Meta, PodGroupSpec, Quantities, QueueSpec, Wire
+from extender.api.objects import Condition, Meta, PodGroup, Quantities, QueueSpec, Wire
 from extender.api.quantities import BadQuantity, Quantity
 from extender.domain.reasons import Reason
 from extender.domain.resources import PODS, offered, show
@@ -49,19 +49,7 @@ class QueueSeen(Wire, frozen=True):
         return self.status.share or 0.0
 
 
-class GroupTold(Wire, frozen=True):
-    phase: str = ""
-    conditions: list[Condition] | None = None
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-
-
-class GroupSeen(Wire, frozen=True):
-    metadata: Meta
-    spec: PodGroupSpec = PodGroupSpec()
-    status: GroupTold = GroupTold()
-
+class GroupSeen(PodGroup, frozen=True):
     @property
     def name(self) -> str:
         return self.metadata.name

@@ -1,12 +1,11 @@
 """What the status of a queue is to say, and how that differs from what it says."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from extender.api.objects import Condition, Queue, QueueStatus
+from extender.controllers.conditions import dated
 from extender.domain.decisions import QueueDecision
 from extender.domain.queue_conditions import Said, conditions_of
 from extender.domain.resources import quantities
@@ -39,13 +38,9 @@ def _status(there: QueueStatus, decision: QueueDecision) -> Json:
 def _conditions(there: QueueStatus, decision: QueueDecision) -> list[Condition]:
     """Those of others stay as they are, and so do ours that say the same as before."""
     before = {each.type: each for each in there.conditions or ()}
-    ours = {said.type: _condition(said, before.get(said.type)) for said in conditions_of(decision)}
+    ours = {said.type: dated(_condition(said), before.get(said.type)) for said in conditions_of(decision)}
     return list((before | ours).values())
 
 
-def _condition(said: Said, before: Condition | None) -> Condition:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    made = Condition(said.type, str(said.holds), said.reason, said.message, now)
-    if before is None or before.status != made.status:
-        return made
-    return replace(made, last_transition_time=before.last_transition_time or now)
+def _condition(said: Said) -> Condition:
+    return Condition(said.type, str(said.holds), said.reason, said.message)

@@ -19,6 +19,7 @@ import msgspec
 from cachetools import TTLCache
 
 from extender.api.objects import Reference
+from extender.controllers.conditions import timestamp
 from extender.kube.calls import Cluster
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.writers import Writers
@@ -119,7 +120,7 @@ class Recorder:
         return True
 
     def _take_in(self, about: Reference, type_: str, reason: str, message: str) -> _Told:
-        key, at = (_identity(about), type_, reason), self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        key, at = (_identity(about), type_, reason), timestamp(self._now())
         name = f"{about.name[:_LONGEST_NAME]}.{uuid4().hex[:16]}"
         told = self._told.get(key) or _Told(about, type_, reason, name, at)
         told.last, told.message, told.count = at, message[:_LONGEST], told.count + 1

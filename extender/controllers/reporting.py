@@ -7,16 +7,15 @@ server and made again on the new one.
 """
 
 import threading
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.actor import Actor
+from extender.controllers.conditions import dated
 from extender.domain.decisions import Decisions, GroupDecision
 from extender.domain.phases import Phase
 from extender.domain.queue_notes import note, noted_queue
@@ -168,7 +167,7 @@ def patch(group: PodGroup, report: Report) -> dict[str, Any]:
     if report.stood_whole:
         ours.append(Condition(STOOD_WHOLE, "True", "AllMembersStarted"))
     before = {each.type: each for each in group.status.conditions or ()}
-    ours = [replace(each, last_transition_time=_since(each, before.get(each.type))) for each in ours]
+    ours = [dated(each, before.get(each.type)) for each in ours]
     others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
     noted = {"annotations": note(report.queue_uid, group.metadata.uid)} if report.queue_uid else {}
     running, succeeded, failed = report.numbers
@@ -182,13 +181,6 @@ def patch(group: PodGroup, report: Report) -> dict[str, Any]:
             "failed": failed,
         },
     }
-
-
-def _since(condition: Condition, before: Condition | None) -> str:
-    """Since when a condition has its status."""
-    if before is not None and before.status == condition.status and before.last_transition_time:
-        return before.last_transition_time
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _key(group: PodGroup) -> GroupKey:

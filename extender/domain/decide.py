@@ -93,7 +93,7 @@ def _decisions(round_: Round, previous: Decisions | None) -> Decisions:
 
 
 def _with_life(group: GroupView, decision: GroupDecision) -> GroupDecision:
-    if decision.life is group.life_at_rest:
+    if decision is group.at_rest:
         return decision
     life = life_of(group, decision.verdict, decision.plan, decision.reason)
     return decision if life == decision.life else replace(decision, life=life)

@@ -74,12 +74,10 @@ class Ledger(Intake, Calls, Publishing):
             return self._registry.owner_of(key)
 
     def queue_of(self, key: GroupKey) -> str:
+        """The queue of a group; empty when it is gone."""
         with self._lock:
-            return self._registry.queue_of(self._registry.group(key))
-
-    def stood_whole(self, key: GroupKey) -> bool:
-        group = self._registry.groups.get(key)
-        return group is not None and group.stood_whole
+            group = self._registry.groups.get(key)
+            return self._registry.queue_of(group) if group else ""
 
     def left_gated(self) -> list[PodRecord]:
         """Pods that are left to somebody else, who cannot have them while our gate is on."""

@@ -12,7 +12,7 @@ from extender.domain.decisions import GroupDecision
 from extender.domain.holding import Holding, holding_of
 from extender.domain.nodes import Amounts, NodeTable
 from extender.domain.orphans import Orphan
-from extender.domain.phases import Life, ending, life_of, outcome_of
+from extender.domain.phases import ending, life_of, outcome_of
 from extender.domain.queue_records import QueueRecord
 from extender.domain.queue_states import Mark, QueueState, wish
 from extender.domain.quorum import Missing, missing_of
@@ -132,13 +132,8 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         if self.ended is None and not self.ends and (self.is_empty or not self.rests):
             return None
         verdict = Verdict.RUNNING if self.ended is None else Verdict.ENDED
-        life = self.life_at_rest
+        life = life_of(self, Verdict.RUNNING)
         return GroupDecision(self.key, self.queue, verdict, detail=ending(life), life=life)
-
-    @cached_property
-    def life_at_rest(self) -> Life:
-        """Where it is in its life while it rests, ends, or has ended."""
-        return life_of(self, Verdict.RUNNING)
 
     @cached_property
     def missing(self) -> Missing:

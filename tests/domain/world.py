@@ -239,7 +239,7 @@ class World:
 
     def stood_whole(self, group: str) -> bool:
         self.ledger.snapshot()
-        return self.ledger.stood_whole(key(group))
+        return self.ledger.history(key(group))[0]
 
     # ---- the scheduler's side
 

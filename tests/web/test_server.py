@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.web.server import SPARE_THREADS
 from tests.web.program import STOPPED, WINDOW
 
 ROOT = Path(__file__).parents[2]
@@ -151,6 +152,13 @@ def test_connections_are_kept_alive_also_when_there_are_many(server: Server) -> 
     for connection in connections:
         ask_filter(connection)
     assert [socket_of(connection) for connection in connections] == used
+
+
+def test_idle_connections_make_room_when_they_hold_every_thread(server: Server) -> None:
+    idle = [server.connect() for _ in range(WINDOW + SPARE_THREADS)]
+    for connection in idle:
+        ask_filter(connection)
+    assert ask_filter(server.connect())["NodeNames"] == ["a", "b"]
 
 
 def socket_of(connection: HTTPConnection) -> socket.socket:

@@ -1,0 +1,19 @@
+"""Conditions as statuses have them, with the moment since when each says what it says."""
+
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from extender.api.objects import Condition
+
+
+def timestamp(moment: datetime) -> str:
+    """In UTC and to the second, as Kubernetes writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def dated(now: Condition, before: Condition | None) -> Condition:
+    """`now` with the time of `before` while its status is the same."""
+    same = before is not None and before.status == now.status
+    since = before.last_transition_time if before is not None and same else None
+    return replace(now, last_transition_time=since or timestamp(datetime.now(UTC)))
