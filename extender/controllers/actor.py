@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from extender.controllers.recording import Recorder
+from extender.controllers.turns import Turns
 from extender.domain.ledger import Ledger
 from extender.kube.calls import Cluster
 from extender.kube.writers import Writers
@@ -25,6 +26,7 @@ class Actor:
         self._writers = writers
         self._leads = leads
         self._clock = clock
+        self._turns = Turns()
         self.prepare()
 
     def prepare(self) -> None:

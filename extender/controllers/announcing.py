@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from extender.controllers.recording import NORMAL, WARNING, Recorder
 from extender.controllers.references import of_group, of_pod
+from extender.controllers.turns import Turns
 from extender.domain import news
 from extender.domain.decisions import Decisions, GroupDecision
 from extender.domain.ledger import Ledger
@@ -34,13 +35,13 @@ class Announcer:
         self._recorder = recorder
         self._leads = leads
         self._clock = clock
-        self._before = Decisions()
+        self._turns = Turns()
         self._since: dict[GroupKey, float] = {}  # states that are not told yet, the oldest first
         self._led = False
 
     def look(self, decisions: Decisions) -> None:
-        if decisions is not self._before:
-            self._notice_turns(decisions)
+        for key, was, now in self._turns.compared(decisions):
+            self._notice(key, was, now)
         leads = self._leads()
         if leads and not self._led:
             self._drop_what_is_told(decisions)
@@ -48,23 +49,17 @@ class Announcer:
         if leads:
             self._tell_what_lasts(decisions)
 
-    def _notice_turns(self, decisions: Decisions) -> None:
-        before, self._before = self._before.groups, decisions
-        for key, now in decisions.groups.items():
-            was = before.get(key)
-            if was is not now:
-                self._notice(was, now)
-        if len(self._since) > len(decisions.groups):
-            self._since = {key: at for key, at in self._since.items() if key in decisions.groups}
-
-    def _notice(self, was: GroupDecision | None, now: GroupDecision) -> None:
+    def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
+        if now is None:
+            self._since.pop(key, None)
+            return
         happened = news.of_turn(was, now)
         if happened is not None:
-            self._tell(now.key, happened)
+            self._tell(key, happened)
         if was is None or news.course(was) != news.course(now):
-            self._since.pop(now.key, None)
+            self._since.pop(key, None)
             if happened is None:
-                self._since[now.key] = self._clock()
+                self._since[key] = self._clock()
 
     def _drop_what_is_told(self, decisions: Decisions) -> None:
         """The leader before us, or we before a restart, told what the conditions say."""

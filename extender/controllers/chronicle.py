@@ -1,12 +1,13 @@
 """What was decided when: a log line for every turn a group takes, and the latest ones kept for /debug."""
 
 from collections import deque
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
 
+from extender.controllers.turns import Turns
 from extender.domain.decisions import Decisions, GroupDecision
+from extender.domain.news import course
 from extender.domain.reasons import Verdict
 from extender.telemetry.logs import logger
 
@@ -30,30 +31,24 @@ class Chronicle:
     """Listens to the cycle."""
 
     def __init__(self) -> None:
-        self._before = Decisions()
+        self._turns = Turns()
         self._entries: deque[Entry] = deque(maxlen=_KEPT)
 
     def look(self, decisions: Decisions) -> None:
-        if decisions is self._before:
-            return
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        for decision in self._new(decisions):
-            self._entries.append(Entry(now, decision))
-            self._tell(decision)
-        self._before = decisions
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        for _, was, now in self._turns.compared(decisions):
+            if now is not None:
+                self._entries.append(Entry(moment, now))
+                self._tell(was, now)
 
     def latest(self, limit: int) -> list[Entry]:
         """The newest first."""
         return list(self._entries)[: -limit - 1 : -1]
 
-    def _new(self, decisions: Decisions) -> Iterator[GroupDecision]:
-        before = self._before.groups
-        return (each for key, each in decisions.groups.items() if before.get(key) is not each)
-
-    def _tell(self, decision: GroupDecision) -> None:
+    @staticmethod
+    def _tell(was: GroupDecision | None, decision: GroupDecision) -> None:
         """A plan or a number that changed is no turn."""
-        before = self._before.groups.get(decision.key)
-        if before is not None and (before.verdict, before.reason) == (decision.verdict, decision.reason):
+        if was is not None and course(was) == course(decision):
             return
         told = {"reason": decision.reason, "detail": decision.detail, "members": len(decision.plan)}
         named = {name: value for name, value in told.items() if value}

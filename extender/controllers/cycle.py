@@ -6,7 +6,6 @@ is followed by a longer rest, or the scheduler's calls would wait for the interp
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -96,8 +95,6 @@ class Cycle:
         self._seen = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()
-        verdicts = Counter((each.verdict, each.reason or "") for each in decisions.groups.values())
-        metrics.show_groups({(str(v), str(r)): n for (v, r), n in verdicts.items()})
 
     def _until_next(self) -> float:
         wake_at = self._ledger.decisions.wake_at

@@ -24,12 +24,11 @@ class Releaser(Actor):
         self._due: set[GroupKey] = set()
         self._done: dict[GroupKey, dict[Uid, Act]] = {}
 
-    def look(self, _: Decisions) -> None:
+    def look(self, decisions: Decisions) -> None:
         """Act on every planned pod that the scheduler has not taken up, once. Groups of which nothing changed
         are passed over."""
-        touched = self._ledger.take_touched()
         with self._lock:
-            self._due |= touched
+            self._due.update(self._turns.of(decisions))
             if not self._leads():
                 return
             due, self._due = self._due, set()

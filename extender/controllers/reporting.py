@@ -51,7 +51,6 @@ class Reporter(Actor):
         self._lock = threading.Lock()
         self._groups: dict[GroupKey, PodGroup] = {}
         self._due: set[GroupKey] = set()
-        self._judged: dict[GroupKey, tuple[GroupDecision, bool, str]] = {}
         self._numbers_at: dict[GroupKey, float] = {}
 
     def see(self, group: PodGroup) -> None:
@@ -66,18 +65,16 @@ class Reporter(Actor):
             self._numbers_at.pop(key, None)
 
     def look(self, decisions: Decisions) -> None:
-        """Write what differs from what the API has. Groups of which nothing changed are passed over."""
-        if not self._leads():
-            return
+        """Write what differs from what the API has. Groups of which nothing changed are passed over; what
+        changes while another leads stays due."""
         with self._lock:
+            self._due.update(self._turns.of(decisions))
+            if not self._leads():
+                return
             due, self._due = self._due, set()
-        for key, decision in decisions.groups.items():
-            judged = (decision, *self._ledger.history(key))
-            if key in due or self._judged.get(key) != judged:
-                self._judged[key] = judged
+        for key in due:
+            if (decision := decisions.groups.get(key)) is not None:
                 self._report(key, decision)
-        if len(self._judged) > len(decisions.groups):
-            self._judged = {key: each for key, each in self._judged.items() if key in decisions.groups}
 
     def _report(self, key: GroupKey, decision: GroupDecision) -> None:
         group = self._groups.get(key)

@@ -10,7 +10,7 @@ from extender.controllers.recording import WARNING
 from extender.controllers.references import of_group, of_pod
 from extender.domain.decisions import Decisions, GroupDecision
 from extender.domain.reasons import Happening
-from extender.domain.records import PodRecord, Uid
+from extender.domain.records import GroupKey, PodRecord, Uid
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -22,16 +22,24 @@ _AGAIN = 3.0
 
 class Undoer(Teller):
     def prepare(self) -> None:
+        self._undone: dict[GroupKey, GroupDecision] = {}
         self._asked: dict[Uid, float] = {}
 
     def look(self, decisions: Decisions) -> None:
+        for key in self._turns.of(decisions):
+            self._note(key, decisions.groups.get(key))
         if not self._leads():
             return
-        undone = [decision for decision in decisions.groups.values() if decision.undo]
-        wanted = {uid for decision in undone for uid in decision.undo}
+        wanted = {uid for decision in self._undone.values() for uid in decision.undo}
         self._asked = {uid: at for uid, at in self._asked.items() if uid in wanted}
-        for decision in undone:
+        for decision in self._undone.values():
             self._undo(decision)
+
+    def _note(self, key: GroupKey, decision: GroupDecision | None) -> None:
+        if decision is not None and decision.undo:
+            self._undone[key] = decision
+        else:
+            self._undone.pop(key, None)
 
     def _undo(self, decision: GroupDecision) -> None:
         for uid in decision.undo:

@@ -46,6 +46,7 @@ class Books:
         self._refusals = Refusals(self._claims)
         self._decisions = Decisions()
         self._moved_claims: dict[GroupKey, int] = {}  # the version at which a group's claims last moved
+        self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
         self._version = 0
 
     def owns(self, pod: Pod) -> bool:

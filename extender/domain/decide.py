@@ -9,8 +9,7 @@ A pure function of the snapshot; `previous` only saves work. The order of a roun
 5. members beyond minMember, one by one.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -18,9 +17,10 @@ from msgspec.structs import replace
 from extender.domain import starting, surplus, waiting
 from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
 from extender.domain.phases import life_of
-from extender.domain.queue_counts import COLUMNS, column_of
+from extender.domain.queue_counts import columns_of, recount
 from extender.domain.queue_states import wish
 from extender.domain.reasons import Reason, Verdict
+from extender.domain.records import GroupKey
 from extender.domain.round import Round
 from extender.domain.snapshot import GroupView, QueueView, Snapshot
 
@@ -82,14 +82,31 @@ def _waits(group: GroupView, reason: Reason, detail: str) -> GroupDecision:
 
 def _decisions(round_: Round, previous: Decisions | None) -> Decisions:
     """Decisions that say the same as before are the same objects, so that readers can skip them."""
-    before, views = previous.groups if previous else {}, round_.snapshot.groups
+    before, snapshot = previous or Decisions(), round_.snapshot
     groups = {
-        key: _same(before.get(key), _with_life(views[key], decision))
+        key: _same(before.groups.get(key), _with_life(snapshot.groups[key], decision))
         for key, decision in round_.decided.items()
     }
-    queues = _queues(round_, groups.values(), previous.queues if previous else {})
-    wake_at = min(round_.wake_at, default=None)
-    return Decisions(round_.snapshot.version, groups, queues, wake_at, round_.snapshot.orphans)
+    turned = _turned(before.groups, groups, snapshot.touched)
+    counts = recount(before.counts, before.groups, groups, turned)
+    return Decisions(
+        version=snapshot.version,
+        groups=groups,
+        queues=_queues(round_, counts, before.queues),
+        wake_at=min(round_.wake_at, default=None),
+        orphans=snapshot.orphans,
+        counts=counts,
+        serial=before.serial + 1,
+        turned=turned,
+    )
+
+
+def _turned(
+    before: Mapping[GroupKey, GroupDecision], now: Mapping[GroupKey, GroupDecision], touched: Set[GroupKey]
+) -> list[GroupKey]:
+    """In an order that does not depend on anything but the decisions."""
+    there = [key for key, decision in now.items() if key in touched or before.get(key) is not decision]
+    return there + sorted((before.keys() | touched) - now.keys())
 
 
 def _with_life(group: GroupView, decision: GroupDecision) -> GroupDecision:
@@ -104,11 +121,10 @@ def _same(before: T | None, now: T) -> T:
 
 
 def _queues(
-    round_: Round, groups: Iterable[GroupDecision], before: Mapping[str, QueueDecision]
+    round_: Round, counts: Mapping[tuple[str, str], int], before: Mapping[str, QueueDecision]
 ) -> dict[str, QueueDecision]:
-    tally = Counter((each.queue, column_of(each)) for each in groups)
     return {
-        name: _same(before.get(name), _queue(round_, queue, {each: tally[name, each] for each in COLUMNS}))
+        name: _same(before.get(name), _queue(round_, queue, columns_of(name, counts)))
         for name, queue in round_.snapshot.queues.items()
     }
 

@@ -1,6 +1,6 @@
 """What decide() says: for every group a verdict, a reason while it waits, and a plan while it starts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -56,10 +56,23 @@ class QueueDecision(msgspec.Struct, frozen=True):
 
 class Decisions(msgspec.Struct, frozen=True):
     """`version` is the snapshot's; `wake_at` the next moment at which time alone could change a decision.
-    `orphans`: groups to delete, because the queue that took them in is gone."""
+    `orphans`: groups to delete, because the queue that took them in is gone. `counts`: groups by queue and
+    column. `turned`: groups of which anything changed since the decisions before, which have the `serial`
+    before this one's; those that are gone as well."""
 
     version: int = -1
     groups: Mapping[GroupKey, GroupDecision] = {}
     queues: Mapping[str, QueueDecision] = {}
     wake_at: float | None = None
     orphans: tuple[Orphan, ...] = ()
+    counts: Mapping[tuple[str, str], int] = {}
+    serial: int = 0
+    turned: Sequence[GroupKey] = ()
+
+    def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
+        """The groups to look at for somebody who has `seen` earlier ones."""
+        if self is seen:
+            return ()
+        if self.serial == seen.serial + 1:
+            return self.turned
+        return (*self.groups, *sorted(seen.groups.keys() - self.groups.keys()))

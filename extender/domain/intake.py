@@ -121,7 +121,8 @@ class Intake(Books):
 
     def drop_namespace(self, name: str) -> None:
         with self._lock:
-            self._registry.set_namespace_queue(name, "")
+            if self._registry.set_namespace_queue(name, ""):
+                self._changed()
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:

@@ -39,11 +39,6 @@ class Ledger(Intake, Calls, Publishing):
                 if (claim := self._claims.get(uid)) and claim.stage is Stage.PLANNED
             ]
 
-    def take_touched(self) -> set[GroupKey]:
-        """The groups of which anything changed since this was last asked: there is one who asks."""
-        with self._lock:
-            return self._registry.take_touched()
-
     def awaits_the_scheduler(self) -> bool:
         """Whether any pod is planned and open, so that the scheduler should ask for it."""
         return any(not claim.pod.gated for claim in self.to_release())

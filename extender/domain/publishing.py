@@ -28,8 +28,9 @@ class Publishing(Books):
 
     def snapshot(self) -> Snapshot:
         with self._lock:
-            groups, queues = self._registry.refresh(self._claims)
+            touched, groups, queues = self._registry.refresh(self._claims)
             refused = self._refusals.rows(self._clock())
+            self._unpublished |= touched
             return Snapshot(
                 version=self._version,
                 now=self._clock(),
@@ -44,22 +45,29 @@ class Publishing(Books):
                 groups=groups,
                 refused_until=self._refusals.until(),
                 orphans=self._registry.orphans(),
+                touched=frozenset(self._unpublished),
             )
 
     def publish(self, decisions: Decisions) -> None:
         """Turn plans into claims. What filter has pinned since the snapshot was taken stays as it is."""
         with self._lock:
-            before, self._decisions = self._decisions.groups, decisions
+            before, self._decisions = self._decisions, decisions
             moved, version = self._moved_claims, decisions.version
             self._moved_claims = {key: at for key, at in moved.items() if at > version}
-            for key, decision in decisions.groups.items():
-                was = before.get(key)
-                if was is not decision:
-                    self._apply(decision)
-                if key in moved or not _plan_alike(was, decision):
-                    self._replan(decision, version)
+            self._unpublished.difference_update(decisions.turned)
+            for key in dict.fromkeys((*decisions.turned_since(before), *moved)):
+                if (decision := decisions.groups.get(key)) is not None:
+                    self._follow(before.groups.get(key), decision, version, key in moved)
 
     # ---- inside
+
+    def _follow(
+        self, was: GroupDecision | None, decision: GroupDecision, version: int, has_moved: bool
+    ) -> None:
+        if was is not decision:
+            self._apply(decision)
+        if has_moved or not _plan_alike(was, decision):
+            self._replan(decision, version)
 
     def _apply(self, decision: GroupDecision) -> None:
         group = self._registry.groups.get(decision.key)

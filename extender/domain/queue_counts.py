@@ -1,8 +1,15 @@
-"""How the groups of a queue are counted in its status: each in one column."""
+"""How the groups of a queue are counted in its status: each in one column.
+
+Counted once and then kept up, since few of many groups change from one decision to the next.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from extender.domain.decisions import GroupDecision
 from extender.domain.phases import Phase
 from extender.domain.reasons import Outcome
+from extender.domain.records import GroupKey
 
 _GOING_ON = {
     Phase.PENDING: "pending",
@@ -18,3 +25,22 @@ def column_of(decision: GroupDecision) -> str:
     """How it ended, if it has, else its phase."""
     life = decision.life
     return _GOING_ON.get(life.phase, "unknown") if life.outcome is None else _ENDED[life.outcome]
+
+
+def recount(
+    counts: Mapping[tuple[str, str], int],
+    before: Mapping[GroupKey, GroupDecision],
+    now: Mapping[GroupKey, GroupDecision],
+    turned: Iterable[GroupKey],
+) -> Mapping[tuple[str, str], int]:
+    """How many groups of each queue are in which column, from what that was `before` some of them turned."""
+    recounted = Counter(counts)
+    for key in turned:
+        for groups, sign in ((before, -1), (now, 1)):
+            if (decision := groups.get(key)) is not None:
+                recounted[decision.queue, column_of(decision)] += sign
+    return +recounted
+
+
+def columns_of(queue: str, counts: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    return {column: counts.get((queue, column), 0) for column in COLUMNS}

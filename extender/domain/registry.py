@@ -37,7 +37,6 @@ class Registry:
         self._priorities = Priorities()
         self._usage = Usage()
         self._dirty: set[GroupKey] = set()
-        self._touched: set[GroupKey] = set()
         self._views: dict[GroupKey, GroupView] = {}
 
     # ---- changes
@@ -50,11 +49,6 @@ class Registry:
 
     def touch(self, key: GroupKey) -> None:
         self._dirty.add(key)
-        self._touched.add(key)
-
-    def take_touched(self) -> set[GroupKey]:
-        touched, self._touched = self._touched, set()
-        return touched
 
     def set_group(self, record: GroupRecord) -> bool:
         """True when anything that matters changed."""
@@ -147,14 +141,18 @@ class Registry:
         """The controller of pods that name no group, where it says anything about theirs."""
         return self._owners.get(key)
 
-    def refresh(self, claims: Claims) -> tuple[dict[GroupKey, GroupView], dict[str, QueueView]]:
-        """The views of all groups and queues, rebuilt where something changed."""
-        if self._dirty:
+    def refresh(
+        self, claims: Claims
+    ) -> tuple[set[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
+        """Where something changed since this was last asked; and the views of all groups and queues, rebuilt
+        there."""
+        touched = self._dirty
+        if touched:
             self._views = dict(self._views)
-        for key in self._dirty:
+        for key in touched:
             self._rebuild(key, claims)
         self._dirty = set()
-        return self._views, {name: self.queue_view(name) for name in sorted(self._queue_names())}
+        return touched, self._views, {name: self.queue_view(name) for name in sorted(self._queue_names())}
 
     def _rebuild(self, key: GroupKey, claims: Claims) -> None:
         group, before = self.groups.get(key), self._views.pop(key, None)

@@ -3,7 +3,7 @@
 Views of groups that did not change are the same objects as in the snapshot before.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cached_property
 
 import msgspec
@@ -179,7 +179,8 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """`room` has the amounts left on each row of `nodes` beside all pinned claims, without planned ones.
-    `refused`: rows where the scheduler refuses a shape, the first of them forgotten at `refused_until`."""
+    `refused`: rows where the scheduler refuses a shape, the first of them forgotten at `refused_until`.
+    `touched`: groups of which anything changed since decisions were last published."""
 
     version: int
     now: float
@@ -194,3 +195,4 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     groups: Mapping[GroupKey, GroupView]
     refused_until: float | None = None
     orphans: tuple[Orphan, ...] = ()
+    touched: Set[GroupKey] = frozenset()

@@ -1,10 +1,11 @@
-"""What is read off the parts once a cycle: gauges, counts of parts that do not count themselves, and a watch
+"""What is read off the parts now and then: gauges, counts of parts that do not count themselves, and a watch
 over the one mistake that nothing else shows: a scheduler that was never configured to call us."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from extender.domain.decisions import Decisions
 from extender.domain.ledger import Ledger
 from extender.domain.queue_states import QueueState
 from extender.host.feed import Feed
@@ -14,6 +15,7 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
+_PACE = 1.0  # seconds
 _SILENCE = 60.0  # seconds with pods to start and without a call, after which it is said, and said again
 
 
@@ -30,9 +32,16 @@ class Gauges:
         self._ledger = ledger
         self._clock = clock
         self._counted: Counter[tuple[str, str]] = Counter()
+        self._next = clock()
         self._expected_since: float | None = None
 
-    def show(self) -> None:
+    def look(self, decisions: Decisions) -> None:
+        """Show all of it, once a second."""
+        if self._clock() >= self._next:
+            self._next = self._clock() + _PACE
+            self.show(decisions)
+
+    def show(self, decisions: Decisions) -> None:
         metrics.write_queue_depth.set(sum(each.depth for each in self._writers))
         for outcome, count in self._outcomes().items():
             metrics.writes.labels(outcome).inc(self._more("writes", outcome, count))
@@ -43,7 +52,8 @@ class Gauges:
             metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.bad_objects))
             if reflector.last_heard is not None:
                 metrics.cache_age.labels(name).set(self._clock() - reflector.last_heard)
-        states = Counter(queue.state for queue in self._ledger.decisions.queues.values())
+        metrics.show_groups(Counter((each.verdict, each.reason or "") for each in decisions.groups.values()))
+        states = Counter(queue.state for queue in decisions.queues.values())
         for state in QueueState:
             metrics.queues.labels(state).set(states[state])
         self._watch_over_the_scheduler()

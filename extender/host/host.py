@@ -147,9 +147,9 @@ class Host:
         standing = msgspec.to_builtins(self._leadership.standing())
         return {**standing, "volcano": self._actors.yielder.words()}
 
-    def _keep_house(self, _: Decisions) -> None:
+    def _keep_house(self, decisions: Decisions) -> None:
         self._newcomers.forget_ghosts()
-        self._gauges.show()
+        self._gauges.look(decisions)
 
     def _live(self) -> dict[str, Check]:
         return {"ping": lambda: None, "deciding": self._is_deciding}

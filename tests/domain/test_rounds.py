@@ -23,7 +23,7 @@ from extender.domain.resources import add
 from extender.domain.round import total_of
 from extender.domain.snapshot import Limits, Snapshot
 from tests.domain.builders import apart, group, node, pod, queue
-from tests.domain.world import LIMITS, World, key
+from tests.domain.world import LIMITS, World, key, said
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "60"))
 GANGS = tuple(f"g{n}" for n in range(5))
@@ -136,7 +136,15 @@ class Rounds(RuleBasedStateMachine):
         snapshot = self.world.ledger.snapshot()
         fresh = decide(snapshot)
         assert fresh == decide(snapshot)
-        assert fresh == decide(snapshot, self.world.decisions)
+        assert said(fresh) == said(decide(snapshot, self.world.decisions))
+
+    @invariant()
+    def whoever_looks_at_what_turned_misses_nothing(self) -> None:
+        before, now = self.world.decisions, self.world.decide()
+        changed = {
+            key for key in {**before.groups, **now.groups} if before.groups.get(key) != now.groups.get(key)
+        }
+        assert changed <= set(now.turned_since(before))
 
     @invariant()
     def nothing_is_planned_above_what_there_is(self) -> None:

@@ -322,3 +322,8 @@ def nodes(*names: str, **each: Any) -> list[Node]:
 
 def names(group: str, count: int) -> Iterable[str]:
     return (f"{group}-{n}" for n in range(count))
+
+
+def said(decisions: Decisions) -> Decisions:
+    """What was decided, without how it came about."""
+    return replace(decisions, serial=0, turned=())

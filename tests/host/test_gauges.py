@@ -35,7 +35,7 @@ class Watch:
     def warnings(self, after: float = 0.0) -> int:
         self.bench.advance(after)
         with capture_logs() as logs:
-            self.gauges.show()
+            self.gauges.show(self.bench.ledger.decisions)
         return len([line for line in logs if line["event"].startswith("the scheduler has never called")])
 
 
@@ -82,15 +82,15 @@ def test_writes_are_counted_once(station: Station) -> None:
     before = shown("muster_writes_total", outcome="done")
     with watch.bench.writing():
         watch.bench.flush()
-        watch.gauges.show()
-        watch.gauges.show()
+        watch.gauges.show(watch.bench.ledger.decisions)
+        watch.gauges.show(watch.bench.ledger.decisions)
     assert shown("muster_writes_total", outcome="done") - before == watch.bench.writers.outcomes["done"] == 2
 
 
 def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Station) -> None:
     watch = Watch(station)
     watch.bench.writers.submit("a", lambda: None)
-    watch.gauges.show()
+    watch.gauges.show(watch.bench.ledger.decisions)
     assert shown("muster_write_queue_depth") == 1
     assert shown("muster_cache_synced", resource="pods") == 0
     station.api.objects["pods"] = [pod("p")]
@@ -98,13 +98,13 @@ def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Stat
     station.wait_for(lambda: station.ledger.pod(Uid("uid-p")) is not None)
     station.api.tell("pods", "ADDED", pod("q"))
     station.wait_for(lambda: station.ledger.pod(Uid("uid-q")) is not None)
-    watch.gauges.show()
+    watch.gauges.show(watch.bench.ledger.decisions)
     assert shown("muster_cache_synced", resource="pods") == 1
 
 
 def test_queues_are_counted_by_state(station: Station) -> None:
     watch = Watch(station, queue("q"), queue("r", spec_state="Closed"), queue("root"))
-    watch.gauges.show()
+    watch.gauges.show(watch.bench.ledger.decisions)
     counts = {
         state: shown("muster_queues", state=state) for state in ("Open", "Closing", "Closed", "Unknown")
     }
