@@ -27,7 +27,7 @@ def explain(round_: Round, space: Space, group: GroupView, wanted: Missing) -> t
 def _never(round_: Round, members: Sequence[PodRecord], shapes: Counter[Shape]) -> tuple[Reason, str] | None:
     empty = round_.empty
     for shape in shapes:
-        if not empty.total(shape):
+        if not empty.room.total(shape):
             suitable = int(round_.snapshot.nodes.suitable(shape).sum())
             return Reason.NEVER_FITS, f"no node can hold {describe(shape.requests)} ({suitable} suit)"
     if not empty.could_place(members, shapes):
@@ -36,9 +36,9 @@ def _never(round_: Round, members: Sequence[PodRecord], shapes: Counter[Shape]) 
 
 
 def _refused(space: Space, group: GroupView, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
-    if not any(space.refuses(shape) for shape in shapes):
+    if not any(space.room.refuses(shape) for shape in shapes):
         return None
-    if not all(space.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
+    if not all(space.room.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
         return None
     return Reason.REFUSED_BY_SCHEDULER, group.start.failure or "the scheduler refuses the nodes with room"
 
@@ -46,7 +46,7 @@ def _refused(space: Space, group: GroupView, shapes: Counter[Shape]) -> tuple[Re
 def _lacking(space: Space, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
     parts = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
-        there = space.sum_for(part)
+        there = space.room.sum_for(part)
         for name, amount in requests_of(part).items():
             if there.get(name, 0) < amount:
                 needed, left = show(name, amount), show(name, there.get(name, 0))
@@ -57,7 +57,7 @@ def _lacking(space: Space, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
 
 
 def _fitting(space: Space, shapes: Counter[Shape]) -> int:
-    return sum(min(space.total(shape), n) for shape, n in shapes.items())
+    return sum(min(space.room.total(shape), n) for shape, n in shapes.items())
 
 
 def describe(requests: Resources) -> str:

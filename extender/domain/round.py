@@ -58,7 +58,7 @@ class Round:
         borrow that."""
         for group in () if self._room_is_kept else self.claimants:
             wanted = missing(group)
-            if any(self.space.total(shape) for shape in wanted.shapes):
+            if any(self.space.room.total(shape) for shape in wanted.shapes):
                 self.space.place(wanted.members, partly=True)
         self._room_is_kept = True
 

@@ -176,7 +176,7 @@ class _Admission:
         signature = _signature(space, wanted)
         if signature in self._misfits:
             return _waits(group, *self._misfits[signature])
-        plan = None if space.is_short_for(wanted.shapes) else space.place(wanted.members)
+        plan = None if space.room.is_short_for(wanted.shapes) else space.place(wanted.members)
         if plan is None:
             why = self._why_not(group, wanted)
             if signature is not None:
@@ -200,7 +200,7 @@ def _may_choose(group: GroupView) -> bool:
 
 def _signature(space: Space, wanted: Missing) -> Signature | None:
     """Equal for groups that fit or not together; None where a member's labels matter to that."""
-    return None if space.any_particular(wanted.members, wanted.shapes) else wanted.signature
+    return None if space.neighbours.any_particular(wanted.members, wanted.shapes) else wanted.signature
 
 
 def _waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) -> GroupDecision:

@@ -153,10 +153,11 @@ def crowded(draw: st.DrawFn) -> World:
 
 
 def state(space_: Space) -> tuple[object, ...]:
-    counted = (space_._ports, space_._selected, space_._carried)
+    occupancy = space_.neighbours.occupancy()
+    counted = (occupancy.ports, occupancy.selected, occupancy.carried)
     return (
-        space_.room.tolist(),
-        *({key: +counts for key, counts in each.items() if +counts} for each in counted),
+        space_.room.left.tolist(),
+        *({key: +Counter(counts) for key, counts in each.items() if +Counter(counts)} for each in counted),
     )
 
 
@@ -180,7 +181,7 @@ def test_what_is_placed_fits_and_keeps_apart(world: World) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     space_ = space(world)
     plan = space_.place(pods, partly=True) or {}
-    assert (space_.room >= np.minimum(space(world).room, 0)).all()
+    assert (space_.room.left >= np.minimum(space(world).room.left, 0)).all()
     on = {name: [each for each in pods if plan.get(each.uid) == name] for name in world.nodes}
     for name, there in on.items():
         guards = [each for each in there if each.shape.constraints.anti_affinity]
