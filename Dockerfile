@@ -1,6 +1,7 @@
 # docker build --tag kube-muster:0.1.0 .
-ARG PYTHON=3.13
-FROM python:${PYTHON}-slim-trixie AS build
+# Another base image needs a Python with venv, and pip: --build-arg BASE=registry.example/python:3.13-slim-trixie
+ARG BASE=docker.io/library/python:3.13-slim-trixie
+FROM ${BASE} AS build
 WORKDIR /src
 # Dependencies first: they change less often than the code, and their layer is kept.
 COPY constraints.txt pyproject.toml ./
@@ -17,7 +18,7 @@ COPY extender extender
 # pip compiles what it installs, which could not be done later: the root filesystem is read-only when it runs.
 RUN pip --python /opt/muster/bin/python install --no-cache-dir --no-deps .
 
-FROM python:${PYTHON}-slim-trixie
+FROM ${BASE}
 LABEL org.opencontainers.image.title="kube-muster" \
       org.opencontainers.image.description="Queues and whole-gang starts for the stock kube-scheduler, as its HTTP extender." \
       org.opencontainers.image.licenses="Apache-2.0"

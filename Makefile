@@ -45,13 +45,11 @@ conformance: $(READY)  ## the field's cases, as data (CASES=FILE: those of anoth
 chart: $(READY)  ## make the Helm chart's templates from manifests/
 	$(BIN)/python -m tools.chart
 
-image-steps: $(READY)  ## take the steps of the Dockerfile without a container engine
-	$(BIN)/python -m tools.image
-
-image: ## build the container image (needs docker or another builder: make image BUILDER=podman)
-	$${BUILDER:-docker} build --tag kube-muster:$$($(PYTHON) -c 'import extender; print(extender.__version__)') .
+image:  ## build the container image with docker, podman or buildah (BUILDER=podman, BASE=..., TAG=...)
+	@$(PYTHON) -m tools.image $(if $(BUILDER),--builder "$(BUILDER)") $(if $(BASE),--base "$(BASE)") \
+	    $(if $(TAG),--tag "$(TAG)")
 
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench conformance chart image image-steps clean
+.PHONY: help run test lint control-plane e2e bench conformance chart image clean

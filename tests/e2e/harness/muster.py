@@ -19,7 +19,7 @@ class Muster:
     """One replica. Ports and arguments stay the same over restarts.
 
     It leads without a Lease, because the schedulers of most tests hold none; `leader_elect="follow"` is for
-    those that start theirs with `leader_elect=True`.
+    those that start theirs with `leader_elect=True`. Another program is a container's, say.
     """
 
     def __init__(
@@ -31,13 +31,14 @@ class Muster:
         leader_elect: str = "off",
         arguments: Sequence[str] = (),
         host: str | None = None,
+        program: Sequence[str] = (str(PROGRAM),),
     ) -> None:
         verbs, health, debug = free_ports(3)
         self.address, self._health, self._debug = (f"127.0.0.1:{port}" for port in (verbs, health, debug))
         names = [part for name in scheduler_names for part in ("--scheduler-name", name)]
         listen = ["--listen", self.address, "--health-listen", self._health, "--debug-listen", self._debug]
         options = ["--kubeconfig", str(kubeconfig), *listen, "--leader-elect", leader_elect, *names]
-        command = [str(PROGRAM), "serve", *options, *arguments]
+        command = [*program, "serve", *options, *arguments]
         self.process = Process(f"muster-{verbs}", command, cluster.folder / f"muster-{verbs}.log", host=host)
 
     def __enter__(self) -> "Muster":

@@ -1,0 +1,73 @@
+"""Muster's image, and the command that starts it as its pod does.
+
+buildah builds as well, but starts nothing that looks like a pod's container.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tools import image
+
+RUNNERS = ("docker", "podman")
+TAG = "localhost/kube-muster:e2e"
+FOLDER = Path("/access")
+LONGEST_RUN = 60.0
+# As the manifests say: nobody's user is the image's own, and nothing but a small /tmp can be written.
+AS_IN_A_POD = (
+    "--read-only",
+    "--tmpfs=/tmp:size=64m",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--network=host",
+)
+
+
+class Image:
+    """Built of this tree by one engine."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+
+    def command(self, name: str, folder: Path) -> list[str]:
+        """What starts it in a container of this name, which sees the folder as FOLDER."""
+        mount = f"--volume={folder}:{FOLDER}:ro"
+        return [self._engine, "run", "--rm", f"--name={name}", *AS_IN_A_POD, mount, TAG]
+
+    def output(self, *arguments: str, program: str = "muster") -> str:
+        """What a command in it prints."""
+        command = [self._engine, "run", "--rm", *AS_IN_A_POD, f"--entrypoint={program}", TAG, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_RUN, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def forget(self, name: str) -> None:
+        """A container outlives the engine's command when that is killed."""
+        _quietly([self._engine, "rm", "--force", name])
+
+
+@contextmanager
+def built() -> Iterator[Image]:
+    """Skips the test where no engine answers or the base image cannot be had. The engine keeps its layers."""
+    engine = _engine()
+    if fault := image.lack(engine, image.base()):
+        pytest.skip(f"{engine} has no {image.base()}: {fault}")
+    assert image.build(engine, TAG) == 0, "the build's words are above"
+    try:
+        yield Image(engine)
+    finally:
+        _quietly([engine, "rmi", "--force", TAG])
+
+
+def _engine() -> str:
+    try:
+        return image.builder(RUNNERS)
+    except image.NoBuilder as error:
+        pytest.skip(str(error))
+
+
+def _quietly(command: list[str]) -> None:
+    subprocess.run(command, capture_output=True, timeout=LONGEST_RUN, check=False)

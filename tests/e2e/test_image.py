@@ -1,0 +1,64 @@
+"""The image is built, and what is in it serves a real scheduler. Skipped where nothing can build."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from extender import __version__
+from tests.e2e.harness import image
+from tests.e2e.harness.access import User, write_kubeconfig
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.image import Image
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.stage import Stage
+
+# The first test's time has the build in it.
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def built() -> Iterator[Image]:
+    with image.built() as found:
+        yield found
+
+
+@pytest.fixture
+def contained(stage: Stage, built: Image, muster_user: User, tmp_path: Path) -> Muster:
+    """Muster in a container that sees the machine's loopback, where the API server and the scheduler are."""
+    name = stage.cluster.folder.name
+    program = built.command(name, _access(stage.cluster, muster_user, tmp_path / "access"))
+    muster = Muster(stage.cluster, image.FOLDER / "kubeconfig", program=program)
+    stage.started.callback(built.forget, name)
+    stage.started.push(muster)
+    muster.start()
+    return muster
+
+
+def _access(cluster: ControlPlane, user: User, folder: Path) -> Path:
+    """A kubeconfig as it is good in the container, and the CA; to be read by nobody, who serves there."""
+    folder.mkdir()
+    shutil.copy(cluster.certificate, folder / "ca.pem")
+    seen = replace(cluster.access(user), authority=image.FOLDER / "ca.pem")
+    write_kubeconfig(folder / "kubeconfig", user, seen)
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o755)
+    return folder
+
+
+def test_the_programs_are_there_for_nobody(built: Image) -> None:
+    assert built.output("version") == f"muster {__version__}\n"
+    assert built.output("version", program="kubectl-muster") == f"muster {__version__}\n"
+    assert built.output("-u", program="id") == "65532\n"
+
+
+def test_a_gang_starts_with_muster_in_its_image(stage: Stage, contained: Muster, muster_user: User) -> None:
+    assert contained.live()
+    assert contained.ready()
+    stage.start_scheduler("sidecar.yaml", muster=contained.address, user=muster_user)
+    stage.nodes(3, cpu="1")
+    stage.wait_bound(stage.gang("a", 3, gated=True))
+    assert contained.metric("muster_bindings_total", outcome="bound") == 3
+    assert contained.stop() == 0
