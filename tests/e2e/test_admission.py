@@ -300,7 +300,7 @@ def test_pods_of_a_job_that_was_judged_pass(
     stage.queue("private", restricted=True)
     known(stage, judge, "private")
     wait_for(lambda: _passes(alice, JOBS, job(stage, "j", **{QUEUE_NAME: "private"})), what="RBAC in force")
-    stage.cluster.start_controller_manager()
+    stage.start_controller_manager()
     alice.create(JOBS, job(stage, "j", **{QUEUE_NAME: "private"}))
     wait_for(lambda: stage.api.items(PODS, stage.namespace), what="the Job's pod")
 

@@ -81,7 +81,7 @@ def test_a_scheduler_is_restarted_alone(stage: Stage, pair: Pair) -> None:
     first.scheduler.start(wait=False)
     _run_through(stage, gangs)
     assert _bound_more_than_once(pair) == {}
-    assert [first.leads(), second.leads()].count(True) == 1
+    wait_for(lambda: [first.leads(), second.leads()].count(True) == 1, what="one leads")
 
 
 def test_while_a_lease_lapses_only_one_writes(stage: Stage, pair: Pair) -> None:

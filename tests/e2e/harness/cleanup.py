@@ -20,6 +20,7 @@ from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
 NOT_FOUND = 404
+NOT_YET = 429  # what a restarted API server says of kinds whose storage it is still reading
 IN_NAMESPACE = (COMMANDS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, POD_GROUPS, PODS)
 IN_CLUSTER = (QUEUES, NODES)
 SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one waits for a dead leader
@@ -36,13 +37,18 @@ def clean(client: Client, namespace: str) -> None:
 
 
 def _empty(client: Client, resource: Resource, namespace: str) -> None:
+    wait_for(lambda: _emptied(client, resource, namespace), what=f"{resource.plural} gone")
+
+
+def _emptied(client: Client, resource: Resource, namespace: str) -> bool:
     """Kinds that are not installed have nothing to take away."""
     try:
         client.delete_all(resource, namespace)
-        wait_for(lambda: _gone(client, resource, namespace), what=f"{resource.plural} gone")
+        return _gone(client, resource, namespace)
     except ApiError as error:
-        if error.status != NOT_FOUND:
+        if error.status not in (NOT_FOUND, NOT_YET):
             raise
+        return error.status == NOT_FOUND
 
 
 def _gone(client: Client, resource: Resource, namespace: str) -> bool:
