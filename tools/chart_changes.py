@@ -150,7 +150,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         ),
         (
             "image: registry.k8s.io/kube-scheduler:v1.36.3\n",
-            'image: "{{ .Values.scheduler.image.repository }}:{{ .Values.scheduler.image.tag }}"\n',
+            'image: "{{ .Values.scheduler.image.repository }}:{{ .Values.scheduler.image.tag | default '
+            '(regexFind "^v[0-9]+.[0-9]+.[0-9]+" .Capabilities.KubeVersion.Version) }}"\n',
         ),
         (
             "            requests: {cpu: 200m, memory: 256Mi}\n            limits: {memory: 4Gi}\n",

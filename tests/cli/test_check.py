@@ -172,6 +172,10 @@ def without_webhooks(site: Installation) -> None:
     site.of("validatingwebhookconfigurations").clear()
 
 
+def older_cluster(site: Installation) -> None:
+    site.pages["/version"] = older("1.35")
+
+
 def no_service(site: Installation) -> None:
     site.of("services").clear()
 
@@ -247,6 +251,7 @@ def other_clock(site: Installation) -> None:
         (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
         (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),
         (without_webhooks, "webhooks", "none is registered"),
+        (older_cluster, "webhooks", "kube-muster-pods is missing: pods get no gate"),
         (no_service, "webhooks", "queues.kube-muster.io: the service kube-muster/muster does not exist"),
         (no_endpoint, "webhooks", "the service kube-muster/muster has no endpoint that is ready"),
         (no_bundle, "webhooks", "queues.kube-muster.io: caBundle is empty"),
@@ -276,6 +281,18 @@ def test_what_is_wrong_is_found(
     told = [each for each in found[subject] if each[0] == "wrong"]
     assert any(said in each[1] for each in told), found
     assert all(todo for _, _, todo in told)
+
+
+def test_an_older_cluster_has_a_webhook_in_place_of_the_policy(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    older_cluster(site)
+    site.of("mutatingadmissionpolicies").clear()
+    path = MANIFESTS / "older-kubernetes" / "pod-webhook.yaml"
+    registered = site.put(yaml.safe_load(path.read_text()))
+    (served,) = site.of("validatingwebhookconfigurations")[0]["webhooks"]
+    registered["webhooks"][0]["clientConfig"] = served["clientConfig"]
+    assert faults(check()) == {}
 
 
 def test_a_certificate_that_ends_soon(site: Installation, check: Callable[..., Findings]) -> None:

@@ -51,6 +51,11 @@ def folder(kubernetes: str = DEFAULT) -> Path:
     return target
 
 
+def release(kubernetes: str = DEFAULT) -> str:
+    """The exact release of one minor version, such as v1.36.3."""
+    return _release(_module(kubernetes))
+
+
 def tool(module: Path, package: str) -> Path:
     """One further program that tests use, such as Helm, from the module in a folder of its own."""
     name = package.rpartition("/")[2]

@@ -164,7 +164,7 @@ def test_a_cascade_empties_a_queue(stage: Stage, muster: Muster, admin: Shell) -
     stage.group("g0", 1, queue="a")
     stage.group("g1", 1, queue="a")
     stage.wait_reason("g1", "NotEnoughMembers")
-    assert "2 groups" in admin.refuses("queue", "delete", "a")
+    wait_for(lambda: "2 groups" in admin.refuses("queue", "delete", "a"), what="both groups counted")
     told = admin.says("queue", "delete", "a", "--cascade", "--timeout", "60s")
     assert told.endswith(f"{Q}/a deleted\n")
     assert f"podgroup.scheduling.volcano.sh/g0 deleted (namespace {stage.namespace})" in told

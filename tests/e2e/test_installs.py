@@ -15,6 +15,7 @@ from tests.e2e.harness import installs, manifests
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.installs import Objects
+from tests.e2e.harness.policy import IN_PLACE, WITHOUT_POLICIES, needed
 from tests.e2e.harness.resources import NAMESPACES, PODS
 from tests.e2e.harness.watch import ApiError
 
@@ -28,6 +29,10 @@ HELMS_OWN_LABEL = "app.kubernetes.io/managed-by"
 HELMS_OWN_ANNOTATIONS = ("helm.sh/resource-policy", "checksum/config")
 
 
+RELEASE = build.release(KUBERNETES)
+NEEDED = needed(KUBERNETES)
+
+
 class Variant(NamedTuple):
     """One thing to install: an overlay and what it adds, and the chart's values for the same."""
 
@@ -35,42 +40,44 @@ class Variant(NamedTuple):
     components: tuple[str, ...]
     values: dict[str, str]
 
+    @property
+    def release(self) -> str:
+        """That of the API server, or an older one for which alone the component is that makes up for it."""
+        older = IN_PLACE in self.components and not NEEDED
+        return build.release(WITHOUT_POLICIES[-1]) if older else RELEASE
+
     def __str__(self) -> str:
         return "+".join((self.install, *self.components))
 
 
-COMPONENTS: dict[str, dict[str, str]] = {
-    "monitoring": {"monitoring.enabled": "true"},
-    "cert-manager": {"certManager.enabled": "true"},
-    "older-kubernetes": {},
+# With the chart's values for the same; it knows by itself how old the API server is.
+ADDED: dict[tuple[str, ...], dict[str, str]] = {
+    (): {},
+    ("monitoring",): {"monitoring.enabled": "true"},
+    ("cert-manager",): {"certManager.enabled": "true"},
+    (IN_PLACE,): {},
+    (IN_PLACE, "monitoring"): {"monitoring.enabled": "true"},
+    (IN_PLACE, "cert-manager"): {"certManager.enabled": "true"},
 }
-# The chart asks the API server how old it is.
-OLDER = "v1.35.4"
 VARIANTS = [
     Variant(install, components, {"install": install, **values})
     for install in ("sidecar", "default-scheduler")
-    for components, values in [((), {}), *(((name,), values) for name, values in COMPONENTS.items())]
+    for components, values in ADDED.items()
+    if set(NEEDED) <= set(components)
 ]
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
 
 
-@pytest.fixture(scope="module")
-def release() -> str:
-    """The exact release of the control plane, such as v1.36.3."""
-    return build.folder(KUBERNETES).name.partition("-")[0]
-
-
 @pytest.fixture
 def kustomized(cluster: ControlPlane, variant: Variant, tmp_path: Path) -> Objects:
-    folder = installs.overlay(tmp_path, variant.install, variant.components)
+    folder = installs.overlay(tmp_path, variant.install, variant.components, variant.release)
     return installs.kustomized(cluster.binaries / "kubectl", folder)
 
 
 @pytest.fixture
-def rendered(variant: Variant, release: str) -> Objects:
+def rendered(variant: Variant) -> Objects:
     image = {"image.repository": "registry.example/kube-muster"}
-    kubernetes = OLDER if "older-kubernetes" in variant.components else release
-    return installs.rendered(kubernetes, {**variant.values, **image})
+    return installs.rendered(variant.release, {**variant.values, **image})
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +101,14 @@ def test_what_helm_renders_is_accepted(cluster: ControlPlane, operators: None, r
     assert refusals(cluster.admin, rendered) == []
 
 
+def test_what_stays_for_a_while_after_muster_is_accepted(cluster: ControlPlane) -> None:
+    """On every release as it is: nobody is there to gate or to judge for."""
+    found = installs.kustomized(cluster.binaries / "kubectl", installs.INSTALL / "leaving")
+    asking = ("MutatingAdmissionPolicy", "WebhookConfiguration")
+    assert [each["kind"] for each in found if any(word in each["kind"] for word in asking)] == []
+    assert refusals(cluster.admin, found) == []
+
+
 @each_variant
 def test_both_ways_install_the_same(kustomized: Objects, rendered: Objects) -> None:
     ours = {identity(each): comparable(each) for each in kustomized if each["kind"] != "Namespace"}
@@ -102,9 +117,9 @@ def test_both_ways_install_the_same(kustomized: Objects, rendered: Objects) -> N
 
 
 @each_variant
-def test_the_chart_has_nothing_to_complain_about(variant: Variant, release: str) -> None:
+def test_the_chart_has_nothing_to_complain_about(variant: Variant) -> None:
     given = [f"--set={key}={value}" for key, value in variant.values.items()]
-    command = [str(installs.helm()), "lint", "--strict", f"--kube-version={release}", *given]
+    command = [str(installs.helm()), "lint", "--strict", f"--kube-version={variant.release}", *given]
     done = subprocess.run(
         [*command, str(installs.INSTALL / "chart")], capture_output=True, text=True, check=False
     )
@@ -112,23 +127,30 @@ def test_the_chart_has_nothing_to_complain_about(variant: Variant, release: str)
 
 
 @each_variant
-def test_the_chart_goes_to_any_namespace(variant: Variant, release: str) -> None:
-    found = installs.rendered(release, variant.values, namespace="elsewhere")
+def test_the_chart_goes_to_any_namespace(variant: Variant) -> None:
+    found = installs.rendered(variant.release, variant.values, namespace="elsewhere")
     named = {each["metadata"].get("namespace", "elsewhere") for each in found}
     assert named <= {"elsewhere", "kube-system"}
     accounts = [subject for each in found for subject in each.get("subjects", [])]
     assert {each["namespace"] for each in accounts} == {"elsewhere"}
-    excluded = [values for each in found if (values := left_alone(each))]
+    excluded = [values for each in found for values in left_alone(each)]
     assert excluded
     assert all(values == {"kube-system", "elsewhere"} for values in excluded)
 
 
-def test_scheduler_names_are_set_in_one_place(release: str) -> None:
-    """Policy, profiles and flag must agree, or pods of a name are gated and never bound."""
-    found = installs.rendered(release, {"schedulerNames": "{muster,other}"})
+@pytest.mark.parametrize(
+    ("kubernetes", "gating"),
+    [
+        ("1.36", ("MutatingAdmissionPolicy", "", "kube-muster-gate")),
+        ("1.35", ("MutatingWebhookConfiguration", "", "kube-muster-pods")),
+    ],
+)
+def test_scheduler_names_are_set_in_one_place(kubernetes: str, gating: tuple[str, str, str]) -> None:
+    """Policy or webhook, profiles and flag must agree, or pods of a name are gated and never bound."""
+    found = installs.rendered(build.release(kubernetes), {"schedulerNames": "{muster,other}"})
     by_kind = {each["kind"]: each for each in found}
-    policy = yaml.safe_dump(by_kind["MutatingAdmissionPolicy"], width=1000)
-    assert "object.spec.schedulerName in ['muster', 'other']" in policy.replace("''", "'")
+    (gates,) = [each for each in found if identity(each) == gating]
+    assert "in ['muster', 'other']" in yaml.safe_dump(gates, width=1000).replace("''", "'")
     profiles = yaml.safe_load(by_kind["ConfigMap"]["data"]["sidecar.yaml"])["profiles"]
     assert [each["schedulerName"] for each in profiles] == ["muster", "other"]
     flags = by_kind["Deployment"]["spec"]["template"]["spec"]["initContainers"][0]["args"]
@@ -137,14 +159,14 @@ def test_scheduler_names_are_set_in_one_place(release: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["install=both", "schedulerNames={default-scheduler}", "crds.instal=false"])
-def test_a_value_that_is_not_allowed_is_refused(release: str, value: str) -> None:
+def test_a_value_that_is_not_allowed_is_refused(value: str) -> None:
     chart = str(installs.INSTALL / "chart")
     command = [
         str(installs.helm()),
         "template",
         "muster",
         chart,
-        f"--kube-version={release}",
+        f"--kube-version={RELEASE}",
         f"--set={value}",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -157,7 +179,8 @@ def test_the_pods_are_admitted_by_their_namespace(
     cluster: ControlPlane, tmp_path: Path, install: str
 ) -> None:
     """Each install's namespace says how much its pods may do, and the API server holds them to it."""
-    found = installs.kustomized(cluster.binaries / "kubectl", installs.overlay(tmp_path, install))
+    folder = installs.overlay(tmp_path, install, NEEDED, RELEASE)
+    found = installs.kustomized(cluster.binaries / "kubectl", folder)
     (namespace,) = [each for each in found if each["kind"] == "Namespace"]
     (workload,) = [each for each in found if each["kind"] in ("Deployment", "DaemonSet")]
     labels = namespace["metadata"]["labels"]
@@ -222,7 +245,8 @@ def unhashed(name: str) -> str:
     return re.sub(r"^(muster-scheduler-config)-[a-z0-9]{10}$", r"\1", name)
 
 
-def left_alone(document: Json) -> set[str]:
-    """The namespaces that an admission policy leaves out."""
-    selector = document.get("spec", {}).get("matchConstraints", {}).get("namespaceSelector", {})
-    return {value for each in selector.get("matchExpressions", []) for value in each["values"]}
+def left_alone(document: Json) -> Iterator[set[str]]:
+    """The namespaces that an admission policy or the webhooks of a configuration leave out."""
+    judging = [document.get("spec", {}).get("matchConstraints", {}), *document.get("webhooks", [])]
+    for selector in [each["namespaceSelector"] for each in judging if "namespaceSelector" in each]:
+        yield {value for each in selector["matchExpressions"] for value in each["values"]}

@@ -12,12 +12,14 @@ from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.policy import needed
 from tests.e2e.harness.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import Way, way_of
 
 TYPED = [page for page in PAGES if any(way_of(each) is Way.CLUSTER for each in commands(page))]
 FOLDERS = ("manifests", "install", "scheduler-config", "examples")
+INSTALLS = ("install/sidecar", "install/default-scheduler")
 OVERLAYS = ("overlay", "overlay-before")  # pages that come after docs/install.md have them already
 STAND_INS = {" rollout status ": " rollout status --watch=false "}  # nobody starts pods here
 
@@ -37,6 +39,8 @@ def folder(tmp_path: Path) -> Path:
         for name in FOLDERS:
             if (ROOT / name).exists():
                 shutil.copytree(ROOT / name, place / name)
+        for install in INSTALLS:
+            _add_components(place / install / "kustomization.yaml")
     for name in OVERLAYS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "kustomization.yaml").write_text("resources: [../kube-muster/install/sidecar]\n")
@@ -56,6 +60,13 @@ def test_what_the_page_says_can_be_typed(page: Path, own: ControlPlane, folder: 
             (folder / step.path).write_text(step.text)
         elif way_of(step) is Way.CLUSTER:
             _type(own, folder, step)
+
+
+def _add_components(file: Path) -> None:
+    """What docs/install.md says of older releases is done once, for every page."""
+    lines = [f"  - ../../manifests/{each}\n" for each in needed(KUBERNETES)]
+    if lines:
+        file.write_text("".join([file.read_text(), "components:\n", *lines]))
 
 
 def _type(cluster: ControlPlane, folder: Path, command: Command) -> None:

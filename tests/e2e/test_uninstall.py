@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.e2e import build
 from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import installs, manifests, objects
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.policy import gates_pods
+from tests.e2e.harness.policy import gates_pods, needed
 from tests.e2e.harness.process import free_ports
 from tests.e2e.harness.resources import (
     CRDS,
@@ -53,7 +54,7 @@ class Administrator:
             "PATH": os.pathsep.join((str(cluster.binaries), str(installs.helm().parent), os.environ["PATH"])),
             "HOME": str(home),
         }
-        installs.overlay(home, "sidecar")
+        installs.overlay(home, "sidecar", needed(KUBERNETES), build.release(KUBERNETES))
         for name in ("install", "manifests", "scheduler-config"):
             shutil.copytree(installs.ROOT / name, home / "kube-muster" / name)
 

@@ -16,8 +16,9 @@ from extender.kube.resources import (
     VALIDATING_WEBHOOKS,
 )
 
-_GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy
-_APPLY = "kubectl apply -k manifests"
+_GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
+_POD_WEBHOOK = "kube-muster-pods"
+_APPLY = "kubectl apply -k overlay, with the overlay of your install"
 
 
 # ---- policies
@@ -53,6 +54,9 @@ def webhooks(site: Site) -> Iterator[Finding]:
     if not found:
         told = "none is registered: what the CRDs and policies cannot say is judged by nobody"
         yield wrong("webhooks", told, _APPLY)
+    if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found):
+        told = f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
+        yield wrong("webhooks", told, "List manifests/older-kubernetes under components: of your overlay.")
     for configuration in found:
         for webhook in configuration.get("webhooks", ()):
             yield _webhook(site, webhook)

@@ -25,7 +25,7 @@ from extender.kube.errors import ApiError, Forbidden
 from extender.kube.resources import LEASES
 
 _SKEW = 5.0
-_APPLY = "kubectl apply -k manifests"
+_APPLY = "kubectl apply -k overlay, with the overlay of your install"
 
 
 # ---- workload

@@ -34,8 +34,9 @@ def helm() -> Path:
     return build.tool(ROOT / "tests" / "e2e" / "helm", HELM)
 
 
-def overlay(folder: Path, install: str, components: Iterable[str] = ()) -> Path:
-    """An overlay as a user writes it, with components of manifests/ on top of an install."""
+def overlay(folder: Path, install: str, components: Iterable[str], release: str) -> Path:
+    """An overlay as a user writes it, with components of manifests/ on top of an install, for a cluster of
+    this exact release."""
     target = folder / "overlay"
     target.mkdir()
     # kustomize takes no absolute paths.
@@ -45,7 +46,10 @@ def overlay(folder: Path, install: str, components: Iterable[str] = ()) -> Path:
         "kind": "Kustomization",
         "resources": [f"{up}{INSTALL}/{install}"],
         "components": [f"{up}{ROOT}/manifests/{each}" for each in components],
-        "images": [{"name": "kube-muster", "newName": "registry.example/kube-muster"}],
+        "images": [
+            {"name": "kube-muster", "newName": "registry.example/kube-muster"},
+            {"name": "registry.k8s.io/kube-scheduler", "newTag": release},
+        ],
     }
     (target / "kustomization.yaml").write_text(yaml.safe_dump(document))
     return target

@@ -13,6 +13,12 @@ from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.waiting import wait_for
 
 WITHOUT_POLICIES = ("1.34", "1.35")  # v1beta1 behind a feature gate that is off
+IN_PLACE = "older-kubernetes"  # the component that puts a webhook in the place of the policies
+
+
+def needed(kubernetes: str) -> tuple[str, ...]:
+    """The components without which this release refuses an install."""
+    return (IN_PLACE,) if kubernetes in WITHOUT_POLICIES else ()
 
 
 @contextmanager
