@@ -8,7 +8,7 @@ import yaml
 
 from extender.api.configuration import Configuration
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL, QUEUE
-from extender.webhooks.keeper import CONFIGURATION
+from extender.webhooks.keeper import CONFIGURATION, CONFIGURATIONS
 from tests.webhooks.desk import Desk
 
 MANIFESTS = Path(__file__).parents[1] / "manifests"
@@ -73,14 +73,17 @@ def test_the_service_leads_to_the_port_and_has_the_name_of_the_certificate() -> 
         assert (called["name"], called["namespace"]) == (meta["name"], meta["namespace"])
 
 
-def test_one_secret_and_two_configurations_are_written_by_name() -> None:
+def test_one_secret_and_three_configurations_are_written_by_name() -> None:
     rules = [rule for each in documents("webhooks/rbac.yaml") for rule in each.get("rules", ())]
-    named = {tuple(rule["resourceNames"]): set(rule["verbs"]) for rule in rules if rule.get("resourceNames")}
-    secret = Configuration().webhook_secret
-    assert named == {
-        (CONFIGURATION, f"{CONFIGURATION}-pods"): {"get", "patch"},
-        (secret.name,): {"get", "patch"},
+    named = {
+        (resource, name): rule["verbs"]
+        for rule in rules
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ())
     }
+    secret = Configuration().webhook_secret
+    written = {(resource.plural, name) for resource, name in CONFIGURATIONS} | {("secrets", secret.name)}
+    assert named == {each: ["get", "patch"] for each in written}
     (certificate,) = [each for each in documents("webhooks/rbac.yaml") if each["kind"] == "Role"]
     assert certificate["metadata"]["namespace"] == secret.namespace
     assert {each["metadata"]["name"] for file in FILES for each in documents(file)} == {

@@ -1,5 +1,6 @@
 """The rights of Muster's account: those that its roles grant, and those that its requests needed."""
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from tests.e2e.harness.client import Client
 from tests.e2e.harness.fault_proxy import Call
 
 Json = dict[str, Any]
+OWN, WEBHOOKS = "rbac.yaml", "webhooks/rbac.yaml"
 VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 FORBIDDEN = 403
 
@@ -24,15 +26,15 @@ class Need(NamedTuple):
 
 
 class Right(NamedTuple):
-    """One verb on one resource of a group, such as patch pods/status; of all names unless some are given."""
+    """One verb on one resource of a group, such as patch pods/status; of all names unless one is given."""
 
     verb: str
     resource: str
     group: str
-    names: tuple[str, ...] = ()
+    name: str = ""
 
     def __str__(self) -> str:
-        return " ".join((self.verb, self._qualified, *self.names))
+        return " ".join(filter(None, (self.verb, self._qualified, self.name)))
 
     @property
     def _qualified(self) -> str:
@@ -41,12 +43,12 @@ class Right(NamedTuple):
         return f"{self.resource}.{self.group}" if others else self.resource
 
     def covers(self, need: Need) -> bool:
-        return self[:3] == need[:3] and (not self.names or need.name in self.names)
+        return self[:3] == need[:3] and self.name in ("", need.name)
 
 
-def roles() -> list[Json]:
-    """The roles that rbac.yaml binds to Muster's account."""
-    found = list(manifests.documents("rbac.yaml"))
+def roles(*files: str) -> list[Json]:
+    """The roles that these files bind to Muster's account."""
+    found = list(manifests.documents(*files))
     bound = {
         (each["roleRef"]["kind"], each["roleRef"]["name"])
         for each in found
@@ -55,13 +57,8 @@ def roles() -> list[Json]:
     return [each for each in found if (each["kind"], each["metadata"]["name"]) in bound]
 
 
-def granted() -> list[Right]:
-    return sorted({right for role in roles() for rule in role["rules"] for right in _rights(rule)})
-
-
-def usable(client: Client) -> set[Right]:
-    """Those on what the API server has."""
-    return {right for right in granted() if is_served(client, right)}
+def granted(file: str) -> list[Right]:
+    return sorted({right for role in roles(file) for rule in role["rules"] for right in _rights(rule)})
 
 
 def is_served(client: Client, right: Right) -> bool:
@@ -76,17 +73,19 @@ def is_served(client: Client, right: Right) -> bool:
     return right.resource in {each["name"] for each in served}
 
 
-def used(calls: Iterable[Call]) -> set[Right]:
-    needs = {need for each in calls if (need := needed(each))}
-    return {right for right in granted() if any(right.covers(need) for need in needs)}
+def used(calls: Iterable[Call], rights: Iterable[Right]) -> set[Right]:
+    """Those of `rights` that something needed."""
+    needs = {need for each in calls for need in needed(each)}
+    return {right for right in rights if any(right.covers(need) for need in needs)}
 
 
 def refused(calls: Iterable[Call]) -> set[Need]:
-    return {need for each in calls if each.status == FORBIDDEN and (need := needed(each))}
+    return {need for each in calls if each.status == FORBIDDEN for need in needed(each)}
 
 
-def needed(call: Call) -> Need | None:
-    """What a request asks of RBAC; nothing for discovery, which everybody may read."""
+def needed(call: Call) -> Iterator[Need]:
+    """What a request asks of RBAC: nothing where it is discovery, which everybody may read. Who asks what an
+    account may do needs that as well, as a rule."""
     url = urlsplit(call.path)
     match url.path.strip("/").split("/"):
         case ["api", _, *rest]:
@@ -94,43 +93,49 @@ def needed(call: Call) -> Need | None:
         case ["apis", group, _, *rest]:
             pass
         case _:
-            return None
+            return
     if rest[:1] == ["namespaces"] and len(rest) > 2:
         rest = rest[2:]
     if not rest:
-        return None
+        return
     resource, name, sub = [*rest, "", ""][:3]
     watching = parse_qs(url.query).get("watch", ["0"])[0] not in ("0", "false")
     reading = "get" if name else "watch" if watching else "list"
-    return Need(VERBS.get(call.method, reading), f"{resource}/{sub}" if sub else resource, group, name)
+    yield Need(VERBS.get(call.method, reading), f"{resource}/{sub}" if sub else resource, group, name)
+    if resource == "subjectaccessreviews":
+        yield _asked_about(json.loads(call.body)["spec"]["resourceAttributes"])
+
+
+def _asked_about(attributes: Json) -> Need:
+    return Need(*(attributes.get(key, "") for key in ("verb", "resource", "group", "name")))
 
 
 @contextmanager
 def taken_away(client: Client, right: Right) -> Iterator[None]:
     """The roles as they are, but for this right."""
-    for role in roles():
+    every = roles(OWN, WEBHOOKS)
+    for role in every:
         _write(client, {**role, "rules": [part for rule in role["rules"] for part in _without(rule, right)]})
     try:
         yield
     finally:
-        for role in roles():
+        for role in every:
             _write(client, role)
 
 
 def _without(rule: Json, right: Right) -> Iterator[Json]:
-    """A rule in as many parts as it has resources and verbs."""
-    for resource in rule["resources"]:
-        for verb in rule["verbs"]:
-            part = {**rule, "resources": [resource], "verbs": [verb]}
-            if right not in _rights(part):
-                yield part
+    """A rule in as many parts as it grants rights."""
+    for each in _rights(rule):
+        if each != right:
+            part: Json = {"apiGroups": [each.group], "resources": [each.resource], "verbs": [each.verb]}
+            yield part | ({"resourceNames": [each.name]} if each.name else {})
 
 
 def _rights(rule: Json) -> Iterator[Right]:
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
-            names = tuple(rule.get("resourceNames", ()))
-            yield from (Right(verb, resource, group, names) for verb in rule["verbs"])
+            for name in rule.get("resourceNames", [""]):
+                yield from (Right(verb, resource, group, name) for verb in rule["verbs"])
 
 
 def _write(client: Client, role: Json) -> None:
