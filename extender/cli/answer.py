@@ -88,7 +88,7 @@ def has_gate(pod: Pod, name: str) -> bool:
 
 
 def queue_part(queue: QueueSeen) -> QueuePart:
-    spec, told = queue.spec, queue.status
+    spec, told, counts = queue.spec, queue.status, queue.counts
     return QueuePart(
         name=queue.name,
         state=queue.state,
@@ -97,9 +97,9 @@ def queue_part(queue: QueueSeen) -> QueuePart:
         allocated=told.allocated or {},
         deserved=told.deserved or {},
         capability=spec.capability or {},
-        pending=told.pending,
-        inqueue=told.inqueue,
-        running=told.running,
+        pending=counts["pending"],
+        inqueue=counts["inqueue"],
+        running=counts["running"],
     )
 
 

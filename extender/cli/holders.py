@@ -107,8 +107,9 @@ def _other_queues_above_share(evidence: Evidence, group: GroupSeen) -> Iterator[
 def _claimants(evidence: Evidence, group: GroupSeen) -> Iterator[Other]:
     """Queues whose groups wait although they use less than they deserve."""
     for queue in (evidence.queues or {}).values():
-        if queue.name != evidence.queue_of(group) and queue.status.pending and queue.share < _ENOUGH:
-            does = f"{queue.status.pending} of its groups wait, uses {share_of(queue)}"
+        pending = queue.counts["pending"]
+        if queue.name != evidence.queue_of(group) and pending and queue.share < _ENOUGH:
+            does = f"{pending} of its groups wait, uses {share_of(queue)}"
             yield Other("Queue", queue.name, does=does)
 
 

@@ -11,7 +11,7 @@ from extender.cli.seen import GroupSeen, QueueSeen
 
 def answer_for_queue(evidence: Evidence, queue: QueueSeen) -> Answer:
     waiting = list(waiting_groups(evidence, queue.name))
-    short = queue.status.pending and queue.share < 1
+    short = queue.counts["pending"] and queue.share < 1
     return Answer(
         kind="Queue",
         name=queue.name,
@@ -26,8 +26,7 @@ def answer_for_queue(evidence: Evidence, queue: QueueSeen) -> Answer:
 
 
 def _of_state(queue: QueueSeen) -> str:
-    told = queue.status
-    left = told.pending + told.inqueue + told.running
+    left = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
     match queue.state:
         case "Closing":
             return f"It takes no new groups; {left} that came before are still in it, and go on."
@@ -42,7 +41,7 @@ def _of_share(queue: QueueSeen) -> str:
     used = f"It uses {share_of(queue)}."
     if queue.share > 1:
         return f"{used} What is above is lent to it while others do not want it."
-    if queue.status.pending:
+    if queue.counts["pending"]:
         return f"{used} Groups that wait have a claim on the rest."
     return used
 

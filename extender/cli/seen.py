@@ -1,13 +1,10 @@
-"""Queues, PodGroups and amounts as the commands show them.
-
-A count that nobody has written yet is 0 for people; the server has to tell it from a 0 that was written.
-"""
+"""Queues, PodGroups and amounts as the commands show them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from extender.api.keys import SCHEDULED
-from extender.api.objects import Condition, Meta, PodGroup, Quantities, QueueSpec, Wire
+from extender.api.objects import Condition, PodGroup, Queue
 from extender.api.quantities import BadQuantity, Quantity
 from extender.domain.reasons import Reason
 from extender.domain.resources import PODS, offered, show
@@ -15,26 +12,7 @@ from extender.domain.resources import PODS, offered, show
 NOTHING = "-"
 
 
-class QueueTold(Wire, frozen=True):
-    state: str = ""
-    allocated: Quantities | None = None
-    deserved: Quantities | None = None
-    share: float | None = None
-    pending: int = 0
-    inqueue: int = 0
-    running: int = 0
-    unknown: int = 0
-    completed: int = 0
-    failed: int = 0
-    aborted: int = 0
-    conditions: list[Condition] | None = None
-
-
-class QueueSeen(Wire, frozen=True):
-    metadata: Meta
-    spec: QueueSpec = QueueSpec()
-    status: QueueTold = QueueTold()
-
+class QueueSeen(Queue, frozen=True):
     @property
     def name(self) -> str:
         return self.metadata.name
@@ -47,6 +25,20 @@ class QueueSeen(Wire, frozen=True):
     @property
     def share(self) -> float:
         return self.status.share or 0.0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Its groups by how they fare. A count that nobody has written yet is 0 for people."""
+        told = self.status
+        return {
+            "pending": told.pending or 0,
+            "inqueue": told.inqueue or 0,
+            "running": told.running or 0,
+            "unknown": told.unknown or 0,
+            "completed": told.completed or 0,
+            "failed": told.failed or 0,
+            "aborted": told.aborted or 0,
+        }
 
 
 class GroupSeen(PodGroup, frozen=True):

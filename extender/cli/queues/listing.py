@@ -60,15 +60,13 @@ def _show_table(found: list[Json], wide: bool) -> None:
 def _row(queue: "QueueSeen") -> tuple[object, ...]:
     from extender.cli.seen import age, percent
 
-    told = queue.status
-    counts = (told.pending, told.inqueue, told.running)
-    share = percent(told.share)
+    counts = queue.counts
     return (
         queue.name,
         queue.state,
         queue.spec.weight,
-        share,
-        *counts,
+        percent(queue.status.share),
+        *(counts[name] for name in ("pending", "inqueue", "running")),
         age(queue.metadata.creation_timestamp),
     )
 
@@ -76,6 +74,7 @@ def _row(queue: "QueueSeen") -> tuple[object, ...]:
 def _more(queue: "QueueSeen") -> tuple[object, ...]:
     from extender.cli.seen import NOTHING, amounts
 
-    spec, told = queue.spec, queue.status
+    spec, told, counts = queue.spec, queue.status, queue.counts
     held = (amounts(told.allocated), amounts(told.deserved), amounts(spec.capability))
-    return (spec.parent or NOTHING, told.unknown, told.completed, spec.dequeue_strategy or "traverse", *held)
+    ended = (counts["unknown"], counts["completed"])
+    return (spec.parent or NOTHING, *ended, spec.dequeue_strategy or "traverse", *held)

@@ -77,16 +77,16 @@ class Watched:
 
 def in_it(queue: QueueSeen) -> str:
     """`Closing, 3 groups left: 1 waits, 2 run`."""
-    told = queue.status
-    counts = {
-        "waits": told.pending,
-        "starts": told.inqueue,
-        "runs": told.running,
-        "has ended": told.completed + told.failed + told.aborted,
-        "is unclear": told.unknown,
+    counts = queue.counts
+    fare = {
+        "waits": counts["pending"],
+        "starts": counts["inqueue"],
+        "runs": counts["running"],
+        "has ended": counts["completed"] + counts["failed"] + counts["aborted"],
+        "is unclear": counts["unknown"],
     }
-    total = sum(counts.values())
-    parts = ", ".join(f"{count} {words(verb, count)}" for verb, count in counts.items() if count)
+    total = sum(fare.values())
+    parts = ", ".join(f"{count} {words(verb, count)}" for verb, count in fare.items() if count)
     groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
     return f"{queue.state}{groups}"
 
