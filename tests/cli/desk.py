@@ -33,9 +33,12 @@ class Guarded(Store):
         self.locked: set[tuple[str, str]] = set()
         self.refusing: dict[Kind, Refusal] = {}
         self.keeps_queues = False  # as Muster's queue controller does, at once
+        self.drops_state = False  # of queues, as with Volcano's CRD
 
     def put(self, kind: Kind, obj: Json) -> Json:
         self._refuse(kind)
+        if self.drops_state and kind is QUEUES:
+            obj = {**obj, "spec": {key: each for key, each in obj["spec"].items() if key != "state"}}
         made = super().put(kind, obj)
         self._keep(kind)
         return made

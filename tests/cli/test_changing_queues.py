@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from extender.cli.queues import waiting
-from extender.sim.apiserver.kinds import POD_GROUPS, QUEUES, Json
+from extender.sim.apiserver.kinds import COMMANDS, POD_GROUPS, QUEUES, Json
 from extender.sim.apiserver.refusals import Refusal
 from tests.cli.desk import Desk
 
@@ -230,6 +230,65 @@ def test_a_dry_run_closes_nothing(town: Desk) -> None:
 def test_a_timeout_that_is_none(town: Desk, timeout: str) -> None:
     words = f"'--timeout': got {timeout!r}; allowed is 0 or a duration such as 30s or 5m"
     assert words in town.refuses("queue", "close", "idle", "--timeout", timeout, status=2)
+
+
+# ---- on Volcano's CRD, which has no spec.state
+
+
+@pytest.mark.parametrize(
+    ("words", "action"),
+    [
+        (("close", "idle"), "CloseQueue"),
+        (("open", "idle"), "OpenQueue"),
+        (("update", "idle", "--state", "Closed"), "CloseQueue"),
+        (("operate", "idle", "--action", "close"), "CloseQueue"),
+        (("create", "new", "--state", "Closed"), "CloseQueue"),
+        (("create", "new", "--state", "Open"), None),  # as it is anyway
+        (("update", "idle", "--weight", "2"), None),
+    ],
+)
+def test_a_state_that_is_dropped_is_asked_for_by_a_command(
+    town: Desk, words: tuple[str, ...], action: str | None
+) -> None:
+    town.store.drops_state = True
+    town.says("queue", *words)
+    name = words[1]
+    made = town.store.all(COMMANDS)
+    assert [each["action"] for each in made] == ([action] if action else [])
+    for each in made:
+        meta, target = each["metadata"], each["target"]
+        assert (meta["namespace"], meta["ownerReferences"]) == ("default", [target])
+        assert meta["name"].startswith(f"{name}-{each['action'].lower()}-")
+        assert (target["kind"], target["name"]) == ("Queue", name)
+        assert target["uid"] == queue(town, name)["metadata"]["uid"]
+
+
+def test_a_dry_run_makes_no_command(town: Desk) -> None:
+    town.store.drops_state = True
+    for run in ("client", "server"):
+        town.says("queue", "close", "idle", f"--dry-run={run}")
+    assert town.store.all(COMMANDS) == []
+
+
+def test_without_commands_either_it_says_so(town: Desk) -> None:
+    town.store.drops_state = True
+    town.store.refusing[COMMANDS] = Refusal(404, "NotFound", "the server could not find it")
+    result = town.muster("queue", "close", "idle")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines() == [
+        "Error: queue idle was not made Closed: the cluster's Queue has no spec.state, and it has no Commands"
+        " of bus.volcano.sh",
+        "Apply Muster's kinds: kubectl apply -f manifests/crds",
+    ]
+
+
+def test_no_command_closes_the_root(town: Desk) -> None:
+    town.store.drops_state = True
+    town.queue("root")
+    result = town.muster("queue", "close", "root")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no Command closes root" in result.stderr
+    assert town.store.all(COMMANDS) == []
 
 
 # ---- operate, as vcctl has it

@@ -26,6 +26,7 @@ def create_queue(name: str | None, named: str | None, dry_run: str, output: str 
 
 
 def _created(name: str, spec: Json, dry_run: str, flags: Flags) -> Json:
+    from extender.cli.queues.state import see_to_state
     from extender.kube.resources import QUEUES
 
     queue: Json = {
@@ -37,7 +38,15 @@ def _created(name: str, spec: Json, dry_run: str, flags: Flags) -> Json:
     if dry_run == CLIENT:
         return queue
     with opened(flags) as place:
-        return place.editor.create(QUEUES, "", queue, dry=dry_run == SERVER)
+        dry = dry_run == SERVER
+        made = place.editor.create(QUEUES, "", queue, dry)
+        see_to_state(place, made, _other_than_new(spec.get("state")), dry)
+        return made
+
+
+def _other_than_new(state: str | None) -> str | None:
+    """A new queue is Open without being told."""
+    return None if state == "Open" else state
 
 
 @click.command("update")
@@ -59,9 +68,13 @@ def update_queue(name: str | None, named: str | None, dry_run: str, output: str 
 def updated(place: Place, name: str, spec: Json, dry_run: str) -> Json:
     """The queue after its spec was merged with `spec`."""
     from extender.cli.fetching import fetch
+    from extender.cli.queues.state import see_to_state
     from extender.kube.resources import QUEUES
 
     before = fetch(place.reader, QUEUES, "", name, Json)
     if dry_run == CLIENT:
         return merged(before, {"spec": spec})
-    return place.editor.patch(QUEUES, "", name, {"spec": spec}, dry=dry_run == SERVER)
+    dry = dry_run == SERVER
+    changed = place.editor.patch(QUEUES, "", name, {"spec": spec}, dry)
+    see_to_state(place, changed, spec.get("state"), dry)
+    return changed

@@ -13,6 +13,7 @@ from extender.cli.access import Place
 from extender.cli.fetching import fetch
 from extender.cli.output import echo
 from extender.cli.queues.dryness import CLIENT, SERVER, say
+from extender.cli.queues.editing import updated
 from extender.cli.queues.patience import Patience
 from extender.cli.queues.waiting import Watched, groups_of, in_it, until
 from extender.cli.seen import GroupSeen, QueueSeen
@@ -69,7 +70,7 @@ class Removal:
     # ---- emptying
 
     def _empty(self) -> None:
-        self._place.editor.patch(QUEUES, "", self._name, {"spec": {"state": "Closed"}})
+        updated(self._place, self._name, {"state": "Closed"}, self._dry_run)
         watched = Watched(self._place, self._name)
         watched.wait(self._patience, "Closing", "Closed")
         until(lambda: self._emptied(watched), self._patience, watched.left)
