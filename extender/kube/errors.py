@@ -50,7 +50,7 @@ class Ambiguous(ApiError):
 
 
 class Refused(ApiError):
-    """An answer of 400 or more, in the words of the server's Status object."""
+    """An answer of 400 or more, in the words of the server's Status object. `body`: all that it said."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class Refused(ApiError):
         message: str = "",
         retry_after: float | None = None,
         fields: tuple[str, ...] = (),
+        body: bytes = b"",
     ) -> None:
         super().__init__(f"{status} {reason}: {message}" if message else f"{status} {reason}".rstrip())
         self.status = status
@@ -66,6 +67,7 @@ class Refused(ApiError):
         self.message = message
         self.retry_after = retry_after  # seconds, when the server gave advice
         self.fields = fields  # paths of what it found wrong
+        self.body = body
 
 
 class Unauthorized(Refused):
@@ -138,7 +140,7 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     kind = ServerFault if code >= 500 else _BY_STATUS.get(code, Refused)
     advice = _seconds(retry_after) or details.retry_after_seconds or None
     fields = tuple(cause.field for cause in details.causes or ())
-    return kind(code, told.reason, told.message, advice, fields)
+    return kind(code, told.reason, told.message, advice, fields, body)
 
 
 def _read_status(body: bytes) -> _Status:

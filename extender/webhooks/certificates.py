@@ -56,19 +56,25 @@ def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
 def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
     """Whether the key is the certificate's, and the CA signed it. Raises Unreadable."""
     signed, secret = _read(certificate), _read_key(key)
-    try:
-        signed.verify_directly_issued_by(_read(authority))
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return secret.public_key() == signed.public_key()
+    return _issued(_read(authority), signed) and secret.public_key() == signed.public_key()
+
+
+def leads_to(chain: bytes, bundle: bytes) -> bool:
+    """Whether who trusts the bundle trusts the first certificate of the chain; those that follow it there may
+    stand between. All PEM. Raises Unreadable."""
+    (at, *between), trusted = _read_all(chain), _read_all(bundle)
+    while not any(at == each or _issued(each, at) for each in trusted):
+        above = next((each for each in between if _issued(each, at)), None)
+        if above is None:
+            return False
+        between.remove(above)
+        at = above
+    return True
 
 
 def split(bundle: bytes) -> tuple[bytes, ...]:
     """The certificates of a bundle, each as PEM. Raises Unreadable."""
-    try:
-        return tuple(map(_pem, x509.load_pem_x509_certificates(bundle)))
-    except ValueError as fault:
-        raise Unreadable(str(fault)) from fault
+    return tuple(map(_pem, _read_all(bundle)))
 
 
 def expiry(certificate: bytes) -> float:
@@ -79,7 +85,10 @@ def expiry(certificate: bytes) -> float:
 def names(certificate: bytes) -> frozenset[str]:
     """Whom it is for. Raises Unreadable."""
     extensions = _read(certificate).extensions
-    found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    try:
+        found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
     return frozenset(str(each.value) for each in found)
 
 
@@ -88,6 +97,21 @@ def _read(certificate: bytes) -> x509.Certificate:
         return x509.load_pem_x509_certificate(certificate)
     except ValueError as fault:
         raise Unreadable(str(fault)) from fault
+
+
+def _read_all(bundle: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(bundle)
+    except ValueError as fault:
+        raise Unreadable(str(fault)) from fault
+
+
+def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _read_key(key: bytes) -> PrivateKeyTypes:

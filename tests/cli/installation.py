@@ -25,6 +25,7 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "kube-muster"
 LABEL = "app.kubernetes.io/part-of"
 METRICS = "muster_leader 1.0\nmuster_scheduler_never_called 0.0\n"
+PROXY = f"/api/v1/namespaces/{NAMESPACE}/pods/muster-1:8282/proxy"
 Json = dict[str, Any]
 
 
@@ -76,7 +77,7 @@ class Installation:
         self.objects.setdefault(f"{root}{scope}/{plural or _plural(obj['kind'])}", []).append(obj)
         return obj
 
-    def run(self, name: str = "muster-1") -> None:
+    def run(self) -> None:
         """One replica that is ready, leads, and is called."""
         (workload,) = [*self.of("deployments"), *self.of("daemonsets")]
         workload["spec"]["replicas"] = 1
@@ -84,12 +85,12 @@ class Installation:
         if workload["kind"] == "Deployment":
             del workload["status"]["desiredNumberScheduled"], workload["status"]["numberReady"]
         labels = workload["spec"]["template"]["metadata"]["labels"]
-        meta = {"name": name, "namespace": workload["metadata"]["namespace"], "labels": labels}
+        meta = {"name": "muster-1", "namespace": workload["metadata"]["namespace"], "labels": labels}
         spec = {**workload["spec"]["template"]["spec"], "nodeName": "n0"}
         status = {"phase": "Running"}
         self.put({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status})
-        proxy = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:8282/proxy/metrics"
-        self.pages[proxy] = (200, METRICS)
+        self.pages[f"{PROXY}/metrics"] = (200, METRICS)
+        self.pages[f"{PROXY}/readyz"] = (200, "[+]ping ok\nreadyz check passed\n")
 
     def lease(self, namespace: str, name: str, holder: str, age: float = 2) -> None:
         renewed = (self.now - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

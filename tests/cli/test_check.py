@@ -15,11 +15,10 @@ from extender import __version__
 from extender.cli import main
 from extender.cli.check.rights import granted
 from extender.webhooks.certificates import make_pair
-from tests.cli.installation import MANIFESTS, METRICS, NAMESPACE, Installation, install, older
+from tests.cli.installation import MANIFESTS, METRICS, NAMESPACE, PROXY, Installation, install, older
 from tests.kube.conftest import write_kubeconfig
 
 DAY = 86400
-PROXY = f"/api/v1/namespaces/{NAMESPACE}/pods/muster-1:8282/proxy/metrics"
 Findings = dict[str, list[tuple[str, str, str]]]  # by subject: state, what is said, what to do
 
 
@@ -30,9 +29,12 @@ def site() -> Iterator[Installation]:
         yield made
 
 
-def webhook(site: Installation, days: float = 90) -> None:
+HOST = "muster.kube-muster.svc"
+
+
+def webhook(site: Installation, days: float = 90, host: str = HOST) -> None:
     """One that is served, with a certificate that ends in so many days."""
-    pair = make_pair(["muster"], days * DAY, time.time())
+    pair = make_pair([host], days * DAY, time.time())
     meta = {"namespace": NAMESPACE, "name": "muster-webhook-certificate"}
     data = {"tls.crt": base64.b64encode(pair.certificate).decode()}
     site.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
@@ -131,7 +133,8 @@ def test_muster_beside_the_clusters_scheduler_cannot_be_asked_for_its_calls(
         done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
     assert done.exit_code == 0, done.output
     assert "ok       leader: n0_5ec7 holds kube-system/kube-scheduler" in done.stdout
-    assert "unknown  calls: muster-1 cannot be asked from here: it listens on 127.0.0.1:8282" in done.stdout
+    told = " ".join(done.stdout.split())
+    assert "unknown health: muster-1 cannot be asked from here: it listens on 127.0.0.1:8282 only" in told
 
 
 # ---- one thing wrong at a time
@@ -225,7 +228,7 @@ def stranger(site: Installation) -> None:
 
 
 def never_called(site: Installation) -> None:
-    site.pages[PROXY] = (200, METRICS.replace("called 0.0", "called 1.0"))
+    site.pages[f"{PROXY}/metrics"] = (200, METRICS.replace("called 0.0", "called 1.0"))
 
 
 def volcano_at_work(site: Installation) -> None:
@@ -313,14 +316,81 @@ def test_a_certificate_that_has_ended(site: Installation, check: Callable[..., F
     assert found["certificates"].endswith("muster-webhook-certificate has expired")
 
 
-def test_certificates_in_files_are_for_others_to_watch(
+def test_a_bundle_that_is_not_of_the_certificates_ca(
     site: Installation, check: Callable[..., Findings]
 ) -> None:
-    site.of("secrets").clear()
-    assert "does not exist" in faults(check())["certificates"]
-    container = site.of("deployments")[0]["spec"]["template"]["spec"]["initContainers"][0]
+    client = site.of("validatingwebhookconfigurations")[0]["webhooks"][0]["clientConfig"]
+    other = make_pair([HOST], 90 * DAY, time.time())
+    client["caBundle"] = base64.b64encode(other.authority).decode()
+    ((state, said, todo),) = check()["webhooks"]
+    assert (state, said) == (
+        "wrong",
+        "queues.kube-muster.io: caBundle is not of the CA that made the certificate in the Secret"
+        " kube-muster/muster-webhook-certificate, so the API server refuses it",
+    )
+    assert todo.startswith("Muster writes its CA there within seconds")
+
+
+def test_a_certificate_for_another_host(site: Installation, check: Callable[..., Findings]) -> None:
+    for plural in ("validatingwebhookconfigurations", "secrets"):
+        site.of(plural).clear()
+    webhook(site, host="elsewhere.svc")
+    ((state, said, todo),) = check()["webhooks"]
+    assert state == "wrong"
+    assert said.endswith(f"is for elsewhere.svc, and the API server calls {HOST}")
+    assert todo == "Name it by --webhook-name."
+
+
+def in_files(site: Installation, *, mounted: bool = True) -> None:
+    """The certificate is in files, of a Secret of somebody else's."""
+    (secret,) = site.of("secrets")
+    secret["metadata"]["name"] = "of-cert-manager"
+    pod = site.of("deployments")[0]["spec"]["template"]["spec"]
+    container = pod["initContainers"][0]
     container["args"].append("--webhook-certificates=files")
+    if mounted:
+        container["volumeMounts"].append({"name": "certificate", "mountPath": "/etc/kube-muster/webhook"})
+        pod["volumes"].append({"name": "certificate", "secret": {"secretName": "of-cert-manager"}})
+
+
+def test_a_certificate_of_somebody_else(site: Installation, check: Callable[..., Findings]) -> None:
+    site.of("secrets")[0]["metadata"]["name"] = "another"
+    assert "muster-webhook-certificate does not exist" in faults(check())["certificates"]
+    in_files(site)
+    site.denied |= {(verb, "secrets") for verb in ("get", "create", "patch")}
+    found = check()
+    ((state, said, _),) = found["certificates"]
+    assert (state, said) == ("ok", "that of the Secret kube-muster/of-cert-manager expires in 90d")
+    assert faults(found) == {}
+    client = site.of("validatingwebhookconfigurations")[0]["webhooks"][0]["clientConfig"]
+    other = make_pair([HOST], 90 * DAY, time.time())
+    client["caBundle"] = base64.b64encode(other.authority).decode()
+    ((state, said, todo),) = check()["webhooks"]
+    assert "is not of the CA that made the certificate in the Secret kube-muster/of-cert-manager" in said
+    assert todo.startswith("Put the CA of that Secret there; cert-manager does")
+
+
+def test_files_that_come_from_elsewhere_are_not_known(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    in_files(site, mounted=False)
     assert "certificates" not in check()
+
+
+def test_each_part_that_is_not_ready_is_a_line(site: Installation, check: Callable[..., Findings]) -> None:
+    told = (
+        "[+]ping ok\n[-]pods-synced failed: not read yet\n[-]webhook-certificate failed: no certificate yet\n"
+    )
+    site.pages[f"{PROXY}/readyz"] = (500, f"{told}readyz check failed\n")
+    found = check()
+    assert [(state, said) for state, said, _ in found["health"]] == [
+        ("wrong", "muster-1 is not ready, pods-synced: not read yet"),
+        ("wrong", "muster-1 is not ready, webhook-certificate: no certificate yet"),
+    ]
+    assert all(
+        todo.endswith("kubectl -n kube-muster logs muster-1 -c muster") for *_, todo in found["health"]
+    )
+    assert found["calls"] == [("ok", "muster-1 leads, and the scheduler calls it", "")]
 
 
 def test_what_may_not_be_read_is_told(site: Installation, check: Callable[..., Findings]) -> None:
@@ -330,11 +400,11 @@ def test_what_may_not_be_read_is_told(site: Installation, check: Callable[..., F
 
 
 def test_a_pod_that_the_api_server_cannot_reach(site: Installation, check: Callable[..., Findings]) -> None:
-    site.pages[PROXY] = (503, "no route to host")
-    ((state, said, todo),) = check()["calls"]
+    site.pages[f"{PROXY}/readyz"] = (503, "no route to host")
+    ((state, said, todo),) = check()["health"]
     assert state == "unknown"
     assert said.startswith("muster-1 cannot be asked from here: 503")
-    assert "curl 127.0.0.1:8282/metrics" in todo
+    assert "curl '127.0.0.1:8282/readyz?verbose'" in todo
 
 
 def test_another_release(site: Installation, check: Callable[..., Findings]) -> None:

@@ -1,10 +1,13 @@
 """Certificates of Muster's own: what is made, how it is stored, and how replicas agree on it."""
 
 import ssl
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from extender.api.configuration import ObjectName
 from extender.api.objects import Meta
@@ -13,7 +16,16 @@ from extender.kube.admission import AdmissionApi, ClientConfig, Secret, Webhook,
 from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from extender.web.identity import Identity
-from extender.webhooks.certificates import Pair, Unreadable, expiry, make_pair, names, split, vouches
+from extender.webhooks.certificates import (
+    Pair,
+    Unreadable,
+    expiry,
+    leads_to,
+    make_pair,
+    names,
+    split,
+    vouches,
+)
 from extender.webhooks.keeper import Keeper
 from extender.webhooks.stored import advanced, read_stored
 
@@ -49,6 +61,36 @@ def test_another_ca_or_key_does_not_vouch(pair: Pair) -> None:
     other = make_pair(["x"], LIFE, NOW)
     assert not vouches(other.authority, pair.certificate, pair.key)
     assert not vouches(pair.authority, pair.certificate, other.key)
+
+
+def test_a_bundle_is_trusted_for_what_it_issued_and_for_what_is_in_it(pair: Pair) -> None:
+    other = make_pair(sorted(WHOM), LIFE, NOW)
+    assert leads_to(pair.certificate, pair.authority)
+    assert leads_to(pair.certificate, other.authority + pair.authority)
+    assert leads_to(pair.certificate, pair.certificate)
+    assert leads_to(pair.certificate + other.certificate + pair.authority, pair.authority)
+    assert not leads_to(pair.certificate, other.authority)
+    assert not leads_to(pair.certificate + pair.authority, other.authority)
+    assert not leads_to(pair.certificate + other.certificate, other.authority)
+
+
+def test_who_trusts_a_root_trusts_what_comes_between() -> None:
+    """The root made the authority, which made the certificate."""
+    root, authority, leaf = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
+    chain = _signed("leaf", leaf, "authority", authority) + _signed("authority", authority, "root", root)
+    assert leads_to(chain, _signed("root", root, "root", root))
+    assert not leads_to(_signed("leaf", leaf, "authority", authority), _signed("root", root, "root", root))
+
+
+def _signed(
+    subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, by: ec.EllipticCurvePrivateKey
+) -> bytes:
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in (issuer, subject)]
+    begin = datetime.now(UTC)
+    builder = x509.CertificateBuilder(
+        *names, key.public_key(), x509.random_serial_number(), begin, begin + timedelta(hours=1)
+    )
+    return builder.sign(by, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 @pytest.mark.parametrize(

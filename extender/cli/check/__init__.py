@@ -1,8 +1,8 @@
 """`muster check`: whether an installation is in order, looked at from outside.
 
 It asks the API server and nobody else, with the rights of an administrator, so it works from wherever kubectl
-does. What Muster itself counts it reads through the API server's proxy to the pods, where they listen to more
-than loopback.
+does. What Muster says of itself it reads through the API server's proxy to the pods, where they listen to
+more than loopback.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from extender.cli.check.certificates import bundle_fault
+from extender.cli.check.certificates import Shown, bundle_fault, distrust, shown
 from extender.cli.check.findings import Finding, Site, at, fine, name_of, wrong
 from extender.cli.output import Json
 from extender.kube.resources import (
@@ -57,20 +57,29 @@ def webhooks(site: Site) -> Iterator[Finding]:
     if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found):
         told = f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
         yield wrong("webhooks", told, "List manifests/older-kubernetes under components: of your overlay.")
+    certificates = list(shown(site))
     for configuration in found:
         for webhook in configuration.get("webhooks", ()):
-            yield _webhook(site, webhook)
+            yield _webhook(site, webhook, certificates)
 
 
-def _webhook(site: Site, webhook: Json) -> Finding:
+def _webhook(site: Site, webhook: Json, certificates: list[Shown]) -> Finding:
     name, service = webhook["name"], at(webhook, "clientConfig", "service")
-    if service and (fault := _unserved(site, service)):
-        return wrong(
-            "webhooks", f"{name}: {fault}", f"kubectl -n {service['namespace']} get pods,endpointslices"
-        )
-    if service and (fault := bundle_fault(at(webhook, "clientConfig", "caBundle") or "", site.now)):
-        return wrong("webhooks", f"{name}: {fault}", "Muster renews what it made itself: look at its log.")
-    return fine("webhooks", f"{name} is served")
+    bundle = at(webhook, "clientConfig", "caBundle") or ""
+    if not service:
+        return fine("webhooks", f"{name} is served elsewhere")
+    if fault := _unserved(site, service):
+        todo = f"kubectl -n {service['namespace']} get pods,endpointslices"
+        return wrong("webhooks", f"{name}: {fault}", todo)
+    if fault := bundle_fault(bundle, site.now):
+        todo = "Muster renews what it made itself: look at the lines rights and health, and at its log."
+        return wrong("webhooks", f"{name}: {fault}", todo)
+    host = f"{service['name']}.{service['namespace']}.svc"
+    for each in certificates:
+        if found := distrust(bundle, host, each):
+            fault, todo = found
+            return wrong("webhooks", f"{name}: {fault}", todo)
+    return fine("webhooks", f"{name} is served, with a certificate that the API server trusts")
 
 
 def _unserved(site: Site, service: Json) -> str:

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from extender.cli.check.findings import Finding, Site, at, container_of, fine, setting, wrong
 from extender.cli.output import Json
@@ -9,7 +10,53 @@ from extender.cli.seen import duration
 from extender.kube.resources import SECRETS
 
 SOON = 7 * 86400.0
-_LOG = "Muster makes and renews it by itself: look at its log."
+_LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
+_OTHERS = "Whoever makes it has to renew it; of cert-manager: kubectl get certificates -A"
+_TRUST = "Muster writes its CA there within seconds: look at the line rights, and at its log."
+_TRUST_OTHERS = (
+    "Put the CA of that Secret there; cert-manager does, where the annotation cert-manager.io/inject-ca-from"
+    " names its Certificate."
+)
+_NAME = "Name it by --webhook-name."
+_NAME_OTHERS = "Let whoever makes it name that host; of cert-manager it is among dnsNames of the Certificate."
+
+
+class Shown(NamedTuple):
+    """The Secret NAMESPACE/NAME with the certificate that the webhooks show; `own`: Muster makes it."""
+
+    name: str
+    own: bool
+    secret: Json | None
+
+
+def shown(site: Site) -> Iterator[Shown]:
+    """Where it is in files that are no Secret, nothing is known of it."""
+    for each in site.workloads:
+        spec = each["spec"]["template"]["spec"]
+        container = container_of(spec)
+        source = setting(container, "webhook_certificates")
+        name = setting(container, "webhook_secret") if source == "self-signed" else ""
+        if source == "files" and (mounted := _mounted(spec, container)):
+            name = f"{site.namespace}/{mounted}"
+        if name:
+            yield Shown(name, source == "self-signed", site.get(SECRETS, *name.split("/")))
+
+
+def certificate_in_files(site: Site) -> bool:
+    """Somebody else makes and renews it."""
+    containers = [container_of(each["spec"]["template"]["spec"]) for each in site.workloads]
+    return any(setting(each, "webhook_certificates") == "files" for each in containers if each)
+
+
+def _mounted(spec: Json, container: Json) -> str:
+    """The Secret in the folder of the files."""
+    folder = setting(container, "webhook_folder")
+    volumes = {each["name"] for each in container.get("volumeMounts", ()) if each["mountPath"] == folder}
+    found = (each for each in spec.get("volumes", ()) if each["name"] in volumes)
+    return next((at(each, "secret", "secretName") or "" for each in found), "")
+
+
+# ---- what the API server trusts
 
 
 def bundle_fault(bundle: str, now: float) -> str:
@@ -17,38 +64,65 @@ def bundle_fault(bundle: str, now: float) -> str:
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
     try:
-        left = max(_expiries(bundle)) - now
+        left = max(_expiries(base64.b64decode(bundle))) - now
     except ValueError as fault:
         return f"caBundle cannot be read: {fault}"
     return "" if left > SOON else f"its authority {_ends(left)}"
 
 
-def certificates(site: Site) -> Iterator[Finding]:
-    """The one that Muster makes itself; those in files are for others to watch."""
-    for each in site.workloads:
-        container = container_of(each["spec"]["template"]["spec"])
-        if setting(container, "webhook_certificates") == "self-signed":
-            name = setting(container, "webhook_secret")
-            yield _secret(name, site.get(SECRETS, *name.split("/")), site.now)
+def distrust(bundle: str, host: str, certificate: Shown) -> tuple[str, str] | None:
+    """Why the API server, which calls `host`, does not accept the certificate, and what to do. Nothing where
+    it cannot be read: another line says so."""
+    from extender.webhooks.certificates import leads_to, names
 
-
-def _secret(name: str, secret: Json | None, now: float) -> Finding:
-    if secret is None:
-        return wrong("certificates", f"the Secret {name} does not exist", _LOG)
     try:
-        left = min(_expiries(at(secret, "data", "tls.crt") or "")) - now
+        pem = _pem_of(certificate.secret)
+        trusted, known = leads_to(pem, base64.b64decode(bundle)), names(pem)
+    except ValueError:
+        return None
+    if not trusted:
+        told = f"caBundle is not of the CA that made the certificate in the Secret {certificate.name}"
+        return f"{told}, so the API server refuses it", _TRUST if certificate.own else _TRUST_OTHERS
+    if not {host, f"*.{host.partition('.')[2]}"} & known:
+        told = (
+            f"the certificate in the Secret {certificate.name} is for {', '.join(sorted(known)) or 'nobody'}"
+        )
+        return f"{told}, and the API server calls {host}", _NAME if certificate.own else _NAME_OTHERS
+    return None
+
+
+# ---- what Muster shows
+
+
+def certificates(site: Site) -> Iterator[Finding]:
+    for each in shown(site):
+        yield _secret(each, site.now)
+
+
+def _secret(found: Shown, now: float) -> Finding:
+    todo = _LOG if found.own else _OTHERS
+    if found.secret is None:
+        return wrong("certificates", f"the Secret {found.name} does not exist", todo)
+    try:
+        left = min(_expiries(_pem_of(found.secret))) - now
     except ValueError as fault:
-        return wrong("certificates", f"the Secret {name} holds none: {fault}", f"Delete it. {_LOG}")
+        delete = "Delete it. " if found.own else ""
+        return wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
     if left <= SOON:
-        return wrong("certificates", f"that of the Secret {name} {_ends(left)}", _LOG)
-    return fine("certificates", f"that of the Secret {name} {_ends(left)}")
+        return wrong("certificates", f"that of the Secret {found.name} {_ends(left)}", todo)
+    return fine("certificates", f"that of the Secret {found.name} {_ends(left)}")
 
 
-def _expiries(encoded: str) -> list[float]:
-    """When each certificate of a base64 text ends, in seconds since 1970. Raises ValueError."""
+def _pem_of(secret: Json | None) -> bytes:
+    """Raises ValueError."""
+    return base64.b64decode(at(secret, "data", "tls.crt") or "")
+
+
+def _expiries(pem: bytes) -> list[float]:
+    """When each certificate ends, in seconds since 1970. Raises ValueError."""
     from extender.webhooks.certificates import expiry, split
 
-    return [expiry(each) for each in split(base64.b64decode(encoded))]
+    return [expiry(each) for each in split(pem)]
 
 
 def _ends(left: float) -> str:

@@ -1,6 +1,5 @@
-"""Whether Muster runs, which replica leads, and whether the scheduler calls it."""
+"""Whether Muster runs, and which replica leads."""
 
-import re
 from collections.abc import Iterator
 
 import msgspec
@@ -21,7 +20,6 @@ from extender.cli.check.findings import (
 from extender.cli.check.leases import age_of, lively
 from extender.cli.output import Json
 from extender.cli.seen import duration
-from extender.kube.errors import ApiError, Forbidden
 from extender.kube.resources import LEASES
 
 _SKEW = 5.0
@@ -100,55 +98,3 @@ def _holder(site: Site, lease: str, holder: str) -> Finding:
         return fine("leader", f"{holder} holds {lease}")
     told = f"{holder} holds {lease}, and no Muster runs there"
     return wrong("leader", told, "Another scheduler uses the same lease: give each its own resourceName.")
-
-
-# ---- calls
-
-
-def calls(site: Site) -> Iterator[Finding]:
-    for pod in site.pods:
-        if at(pod, "status", "phase") == "Running":
-            yield from _pod(site, pod)
-
-
-def _pod(site: Site, pod: Json) -> Iterator[Finding]:
-    name = name_of(pod)
-    address = setting(container_of(pod["spec"]), "health_listen")
-    host, _, port = address.rpartition(":")
-    if host in ("127.0.0.1", "localhost", "[::1]"):
-        yield _out_of_reach(name, f"it listens on {address} only", port)
-        return
-    try:
-        yield _called(name, site.raw(_proxied(site, name, port, "metrics")))
-    except Forbidden:
-        raise
-    except ApiError as fault:
-        yield _out_of_reach(name, str(fault), port)
-
-
-def _proxied(site: Site, pod: str, port: str, page: str) -> str:
-    return f"/api/v1/namespaces/{site.namespace}/pods/{pod}:{port}/proxy/{page}"
-
-
-def _out_of_reach(pod: str, why: str, port: str) -> Finding:
-    told = f"{pod} cannot be asked from here: {why}"
-    return Finding(
-        "calls", UNKNOWN, told, f"On its node: curl 127.0.0.1:{port}/metrics, muster_scheduler_never_called"
-    )
-
-
-def _called(pod: str, metrics: str) -> Finding:
-    leads = _value(metrics, "muster_leader")
-    if not leads:
-        return fine("calls", f"{pod} does not lead, so nobody calls it")
-    if _value(metrics, "muster_scheduler_never_called"):
-        todo = (
-            "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
-        )
-        return wrong("calls", f"{pod} leads, and the scheduler has never called it", todo)
-    return fine("calls", f"{pod} leads, and the scheduler calls it")
-
-
-def _value(metrics: str, name: str) -> float:
-    found = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
-    return float(found[1]) if found else 0.0

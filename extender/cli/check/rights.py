@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from extender.cli.check.certificates import certificate_in_files
 from extender.cli.check.findings import Finding, Site, container_of, fine, wrong
 from extender.cli.output import Json
 from extender.kube.resources import ACCESS_REVIEWS
@@ -28,7 +29,7 @@ class Right(NamedTuple):
 
 def rights(site: Site) -> Iterator[Finding]:
     account = _account(site)
-    needed = list(granted(_documents()))
+    needed = [each for each in granted(_documents()) if _is_needed(site, each)]
     missing = [each for each in needed if not _allowed(site, account, each)]
     if not missing:
         yield fine("rights", f"the account {account} has all {len(needed)} that it needs")
@@ -37,6 +38,11 @@ def rights(site: Site) -> Iterator[Finding]:
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
     told = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}{more}"
     yield wrong("rights", told, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
+
+
+def _is_needed(site: Site, right: Right) -> bool:
+    """Whose certificate somebody else makes needs no Secret."""
+    return right.resource != "secrets" or not certificate_in_files(site)
 
 
 def _account(site: Site) -> str:

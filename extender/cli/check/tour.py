@@ -11,7 +11,8 @@ from extender.cli.check.admission import policies, webhooks
 from extender.cli.check.certificates import certificates
 from extender.cli.check.findings import Check, Finding, Site, fine, looked, wrong
 from extender.cli.check.kinds import kinds
-from extender.cli.check.leading import calls, leader, workload
+from extender.cli.check.leading import leader, workload
+from extender.cli.check.replicas import replicas
 from extender.cli.check.rights import rights
 from extender.cli.check.rivals import volcano
 
@@ -26,7 +27,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("certificates", certificates),
     ("workload", workload),
     ("leader", leader),
-    ("calls", calls),
+    ("health", replicas),
     ("Volcano", volcano),
 )
 

@@ -1,0 +1,94 @@
+"""What each replica says of itself, asked through the API server's proxy to its pod: whether it is ready,
+part by part, and whether the scheduler calls it.
+"""
+
+import re
+from collections.abc import Iterator
+
+from extender.cli.check.findings import (
+    UNKNOWN,
+    Finding,
+    Site,
+    at,
+    container_of,
+    fine,
+    name_of,
+    setting,
+    wrong,
+)
+from extender.cli.output import Json
+from extender.kube.errors import ApiError, Forbidden, Refused
+
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
+_FAILED = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
+# What to do about a part of /readyz that fails, by what its name ends with.
+_REMEDIES = {
+    "-synced": "Muster cannot read these, or not all of them yet: look at the line rights, and at its log",
+    "webhook-certificate": "Look at the lines rights and certificates, and at its log",
+    "deciding": "Its liveness probe restarts it; if that does not help, its log and /debug/threads tell why",
+}
+
+
+def replicas(site: Site) -> Iterator[Finding]:
+    for pod in site.pods:
+        if at(pod, "status", "phase") == "Running":
+            yield from _replica(site, pod)
+
+
+def _replica(site: Site, pod: Json) -> Iterator[Finding]:
+    name, address = name_of(pod), setting(container_of(pod["spec"]), "health_listen")
+    host, _, port = address.rpartition(":")
+    if host in _LOOPBACK:
+        yield _out_of_reach(name, f"it listens on {address} only", port)
+        return
+    try:
+        readiness, metrics = (_asked(site, name, port, page) for page in ("readyz?verbose", "metrics"))
+    except Forbidden:
+        raise
+    except ApiError as fault:
+        yield _out_of_reach(name, str(fault), port)
+        return
+    yield from _ready(site, name, readiness)
+    yield _called(name, metrics)
+
+
+def _asked(site: Site, pod: str, port: str, page: str) -> str:
+    """What the pod answers, also where that is a failure of its own."""
+    try:
+        return site.raw(f"/api/v1/namespaces/{site.namespace}/pods/{pod}:{port}/proxy/{page}")
+    except Refused as fault:
+        told = fault.body.decode("utf-8", "replace")
+        if _FAILED.search(told):
+            return told
+        raise
+
+
+def _out_of_reach(pod: str, why: str, port: str) -> Finding:
+    there = (
+        f"On its node: curl '127.0.0.1:{port}/readyz?verbose', and muster_scheduler_never_called in /metrics"
+    )
+    return Finding("health", UNKNOWN, f"{pod} cannot be asked from here: {why}", there)
+
+
+def _ready(site: Site, pod: str, told: str) -> Iterator[Finding]:
+    failed = _FAILED.findall(told)
+    log = f"kubectl -n {site.namespace} logs {pod} -c muster"
+    for part, why in failed:
+        todo = next((each for end, each in _REMEDIES.items() if part.endswith(end)), "Look at its log")
+        yield wrong("health", f"{pod} is not ready, {part}: {why}", f"{todo}: {log}")
+    if not failed:
+        yield fine("health", f"{pod} is ready")
+
+
+def _called(pod: str, metrics: str) -> Finding:
+    if not _value(metrics, "muster_leader"):
+        return fine("calls", f"{pod} does not lead, so nobody calls it")
+    if _value(metrics, "muster_scheduler_never_called"):
+        return wrong("calls", f"{pod} leads, and the scheduler has never called it", _EXTENDERS)
+    return fine("calls", f"{pod} leads, and the scheduler calls it")
+
+
+def _value(metrics: str, name: str) -> float:
+    found = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
+    return float(found[1]) if found else 0.0
