@@ -4,58 +4,28 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import manifests
-from tests.e2e.harness.access import ADMIN, SUBMITTER, User
+from tests.e2e.harness.access import ADMIN, SUBMITTER
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import QUEUES, Resource
+from tests.e2e.harness.resources import CLUSTER_ROLES, QUEUES, Resource
 from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.shell import PROGRAM, Shell
 from tests.e2e.harness.stage import Json, Stage
 from tests.e2e.harness.waiting import wait_for
 
-PROGRAM = Path(sys.executable).with_name("muster")
 AGGREGATION = ("clusterrole-aggregation-controller",)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLE_BINDINGS = Resource(RBAC, "rolebindings")
-CLUSTER_ROLES = Resource(RBAC, "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(RBAC, "clusterrolebindings", namespaced=False)
 Q = "queue.scheduling.volcano.sh"
 
 
-class Shell:
-    """Somebody at a terminal of their own."""
-
-    def __init__(self, stage: Stage, user: User) -> None:
-        self._kubeconfig = str(stage.cluster.kubeconfig(user))
-        self._namespace = stage.namespace
-
-    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, "KUBECONFIG": self._kubeconfig}
-        where = () if "-n" in arguments else ("-n", self._namespace)
-        command = [str(PROGRAM), *arguments, *where]
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
-
-    def says(self, *arguments: str) -> str:
-        done = self(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def refuses(self, *arguments: str, status: int = 1) -> str:
-        done = self(*arguments)
-        assert (done.returncode, done.stdout) == (status, "")
-        return done.stderr
-
-
 @pytest.fixture
 def admin(stage: Stage) -> Shell:
-    return Shell(stage, ADMIN)
+    return Shell(stage.cluster, ADMIN, stage.namespace)
 
 
 @pytest.fixture
@@ -64,7 +34,7 @@ def submitter(stage: Stage) -> Iterator[Shell]:
     aggregating = stage.cluster.start_controller_manager(AGGREGATION)
     wait_for(lambda: _aggregated(stage), what="edit has what the manifests add to it")
     stage.api.create(ROLE_BINDINGS, _binding("RoleBinding", "edit", stage.namespace))
-    shell = Shell(stage, SUBMITTER)
+    shell = Shell(stage.cluster, SUBMITTER, stage.namespace)
     wait_for(lambda: shell("pg", "list").returncode == 0, what="the role is in force")
     yield shell
     aggregating.stop()
@@ -121,6 +91,14 @@ def test_queues_take_a_binding_for_the_cluster(stage: Stage, submitter: Shell) -
     assert submitter.refuses("queue", "create", "mine").startswith("Error: not allowed: queues.scheduling")
 
 
+def test_who_is_no_administrator_cannot_check(submitter: Shell) -> None:
+    done = submitter("check", "-o", "json", "-n", "kube-muster")
+    assert done.returncode == 1
+    said = {each["subject"]: each["said"] for each in json.loads(done.stdout)}
+    assert said["kinds"].startswith("could not be looked at: not allowed: ")
+    assert said["rights"].startswith("could not be looked at: not allowed: ")
+
+
 # ---- the administrator
 
 
@@ -169,49 +147,6 @@ def test_a_cascade_empties_a_queue(stage: Stage, muster: Muster, admin: Shell) -
     assert told.endswith(f"{Q}/a deleted\n")
     assert f"podgroup.scheduling.volcano.sh/g0 deleted (namespace {stage.namespace})" in told
     assert stage.api.find(QUEUES, "a") is None
-
-
-# ---- check
-
-
-def test_check_finds_what_is_there_and_what_is_not(stage: Stage, admin: Shell) -> None:
-    """Nobody runs pods here, so what needs them is wrong; what the API server holds is ok."""
-    with stage.policy("sidecar/admission-policy.yaml"):
-        done = admin("check", "-o", "json", "-n", "kube-muster")
-    assert done.returncode == 1, done.stderr
-    states = {each["subject"]: each["state"] for each in json.loads(done.stdout)}
-    assert states["Kubernetes"] == states["clocks"] == states["rights"] == states["Volcano"] == "ok"
-    assert states["queues.scheduling.volcano.sh"] == states["podgroups.scheduling.volcano.sh"] == "ok"
-    assert states["workload"] == "wrong"
-
-
-def test_check_finds_a_right_that_is_missing(stage: Stage, admin: Shell) -> None:
-    """One that the scheduler beside Muster, which has the same account, has not either."""
-    (role,) = [
-        each
-        for each in manifests.documents("rbac.yaml")
-        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "kube-muster")
-    ]
-    fewer = [rule for rule in role["rules"] if "pods/eviction" not in rule["resources"]]
-    try:
-        stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": fewer})
-        wait_for(lambda: "create pods/eviction" in _rights(admin), what="the missing right is told")
-    finally:
-        stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": role["rules"]})
-    wait_for(lambda: "has all" in _rights(admin), what="the right is there again")
-
-
-def _rights(admin: Shell) -> str:
-    found = json.loads(admin("check", "-o", "json", "-n", "kube-muster").stdout)
-    return "".join(each["said"] for each in found if each["subject"] == "rights")
-
-
-def test_who_is_no_administrator_is_told(stage: Stage, submitter: Shell) -> None:
-    done = submitter("check", "-o", "json", "-n", "kube-muster")
-    assert done.returncode == 1
-    said = {each["subject"]: each["said"] for each in json.loads(done.stdout)}
-    assert said["kinds"].startswith("could not be looked at: not allowed: ")
-    assert said["rights"].startswith("could not be looked at: not allowed: ")
 
 
 # ---- as a plugin

@@ -3,8 +3,10 @@
 from functools import partial
 from typing import Any
 
+import pytest
+
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import EVENTS, NODES
+from tests.e2e.harness.resources import BUDGETS, EVENTS, NODES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -42,6 +44,56 @@ def test_a_wait_that_is_told_again_is_the_same_event(
         stage.api.patch(NODES, node, {"status": {"allocatable": {"cpu": cpu}}}, sub="status")
         wait_for(partial(_counted, stage, "b", told), what=f"{told} told")
     assert _counts(stage, "b") == {"NoRoom": 2, "NeverFits": 1}
+
+
+@pytest.mark.muster_flags("--bind-deadline", "4s", "--start-backoff", "1s")
+def test_a_start_that_is_undone_is_told_of(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
+    stage.nodes(3, cpu="2")
+    stage.kubelet.refuse("a-1")
+    stage.gang("a", 3, cpu="2", gated=True)
+    stage.wait_phase(["a-0", "a-2"], "Gone")
+    wait_for(lambda: "Undone" in _told(stage, "PodGroup", "a"), what="the undoing told")
+    (event,) = [each for each in _events(stage, "PodGroup", "a") if each["reason"] == "Undone"]
+    assert event["type"] == "Warning"
+    assert event["message"].startswith("evicting 2 bound members: ")
+    assert "Undone" not in _told(stage, "Pod", "a-0")
+
+
+@pytest.mark.gang_deadline(120)
+@pytest.mark.muster_flags("--bind-deadline", "4s", "--start-backoff", "1s")
+def test_a_refused_eviction_is_told_and_told_again_within_limits(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """The PodGroup hears of both pods, so it has used up its allowance first."""
+    _forbid_disruption(stage, app="guarded")
+    stage.nodes(3, cpu="2")
+    stage.kubelet.refuse("a-1")
+    stage.gang("a", 3, cpu="2", gated=True, labels={"app": "guarded"})
+    wait_for(lambda: muster.metric("muster_events_total", outcome="dropped") > 0, what="one too many")
+    (of_group,) = _refused(stage, "PodGroup", "a")
+    (of_pod,) = _refused(stage, "Pod", "a-0")
+    assert of_group["type"] == of_pod["type"] == "Warning"
+    assert "disruption budget" in of_group["message"]
+    assert of_pod["message"].startswith("a-0 is to go, since its group did not stand whole, but: ")
+    # Ten at once, and one for each half a minute; what else was told of the group counts as well.
+    assert 2 <= of_group["count"] <= sum(_counts(stage, "a").values()) <= 10 + 4
+    stage.api.delete(BUDGETS, "guarded", stage.namespace)
+    stage.wait_phase(["a-0", "a-2"], "Gone")
+
+
+def _forbid_disruption(stage: Stage, **labels: str) -> None:
+    """A budget as its controller has judged it, which runs nowhere here."""
+    metadata = {"name": "guarded", "namespace": stage.namespace}
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": labels}}
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    made = stage.api.create(BUDGETS, {**kind, "metadata": metadata, "spec": spec})
+    amounts = dict.fromkeys(("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"), 0)
+    status = {**amounts, "observedGeneration": made["metadata"]["generation"]}
+    stage.api.patch(BUDGETS, "guarded", {"status": status}, stage.namespace, "status")
+
+
+def _refused(stage: Stage, kind: str, name: str) -> list[Json]:
+    return [each for each in _events(stage, kind, name) if each["reason"] == "EvictionRefused"]
 
 
 def _events(stage: Stage, kind: str, name: str) -> list[Json]:

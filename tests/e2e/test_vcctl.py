@@ -4,13 +4,14 @@ import subprocess
 
 import pytest
 
-from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import COMMANDS, POD_GROUPS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.volcano import Vcctl
 from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 
 HEAD = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed"]
 Row = dict[str, str]
@@ -86,6 +87,23 @@ def test_what_makes_no_sense_is_refused(
     with pytest.raises(subprocess.CalledProcessError) as refused:
         vcctl("queue", *arguments)
     assert told in refused.value.stdout + refused.value.stderr
+
+
+def test_a_queue_that_is_not_closed_stays(stage: Stage, muster_user: User, vcctl: Vcctl) -> None:
+    port = Port()
+    with configured(stage.api, port):
+        stage.start_muster(*port.flags("self-signed"), user=muster_user)
+        wait_in_force(stage.api)
+        vcctl("queue", "create", "--name=a")
+        _wait(vcctl, "a", State="Open")
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            vcctl("queue", "delete", "--name=a")
+        told = refused.value.stdout + refused.value.stderr
+        assert "allowed is to delete one that is Closed: set its spec.state to Closed" in told
+        vcctl("queue", "operate", "--name=a", "--action=close")
+        _wait(vcctl, "a", State="Closed")
+        vcctl("queue", "delete", "--name=a")
+    assert stage.api.find(QUEUES, "a") is None
 
 
 def _listed(vcctl: Vcctl) -> dict[str, Row]:

@@ -10,10 +10,12 @@ from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import COMMANDS, CRDS, POD_GROUPS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.gaps_allowed  # a kind that changes breaks its watches off
+Q = "queue.scheduling.volcano.sh"
 PLURALS = ("queues", "podgroups", "commands")
 
 
@@ -76,6 +78,33 @@ def test_queues_are_closed_and_opened_by_commands(stage: Stage, scheduler: KubeS
     vcctl("queue", "operate", "--name=q", "--action=open")
     wait_for(lambda: _state(stage, "q") == "Open", what="the queue is open again")
     assert "state" not in stage.api.get(QUEUES, "q")["spec"]
+
+
+def test_muster_closes_and_opens_queues_by_commands(stage: Stage, muster: Muster) -> None:
+    admin = Shell(stage.cluster, ADMIN)
+    waiting = ("--wait", "--timeout", "60s")
+    admin.says("queue", "create", "q", "--state", "Closed")
+    wait_for(lambda: _state(stage, "q") == "Closed", what="the new queue is closed")
+    assert admin.says("queue", "open", "q", *waiting) == f"{Q}/q opened\n"
+    stage.group("a", 1, queue="q")
+    stage.wait_reason("a", "NotEnoughMembers")
+    admin.says("queue", "operate", "q", "--action", "close")
+    wait_for(lambda: _state(stage, "q") == "Closing", what="the queue closes")
+    assert admin.says("queue", "open", "q", *waiting) == f"{Q}/q opened\n"
+    assert admin.says("queue", "delete", "q", "--cascade", "--timeout", "60s").endswith(f"{Q}/q deleted\n")
+    assert stage.api.items(COMMANDS, "default") == []
+
+
+def test_without_commands_muster_says_what_to_do(stage: Stage, muster: Muster) -> None:
+    stage.queue("q")
+    (crd,) = volcano.crds("commands")
+    manifests.remove(stage.api, [crd])
+    wait_for(lambda: not manifests.find(stage.api, crd), what="Commands gone")
+    try:
+        told = Shell(stage.cluster, ADMIN).refuses("queue", "close", "q")
+    finally:
+        manifests.install(stage.api, [crd])
+    assert "queue q was not made Closed: the cluster's Queue has no spec.state" in told
 
 
 def _state(stage: Stage, queue: str) -> str:

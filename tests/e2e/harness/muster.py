@@ -41,6 +41,10 @@ class Muster:
         command = [*program, "serve", *options, *arguments]
         self.process = Process(f"muster-{verbs}", command, cluster.folder / f"muster-{verbs}.log", host=host)
 
+    @property
+    def health_port(self) -> int:
+        return int(self._health.rpartition(":")[2])
+
     def __enter__(self) -> "Muster":
         self.start()
         return self

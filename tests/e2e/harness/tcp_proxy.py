@@ -12,7 +12,7 @@ class TcpProxy:
     """`with TcpProxy(port) as wire: ...; wire.cut()`. TLS passes through it untouched."""
 
     def __init__(self, target_port: int) -> None:
-        self._target = ("127.0.0.1", target_port)
+        self._target_port = target_port
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
@@ -68,13 +68,16 @@ class TcpProxy:
             caller.close()
             return
         try:
-            target = socket.create_connection(self._target)
+            target = self._dial(caller)
         except OSError:
             caller.close()
             return
         with self._lock:
             self._open |= {caller, target}
         _Pair(caller, target, self._forget).start()
+
+    def _dial(self, _caller: socket.socket) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self._target_port))
 
     def _forget(self, ended: set[socket.socket]) -> None:
         with self._lock:

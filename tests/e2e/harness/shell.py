@@ -1,0 +1,38 @@
+"""Somebody who types `muster …` on a terminal of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.e2e.harness.access import User
+from tests.e2e.harness.controlplane import ControlPlane
+
+PROGRAM = Path(sys.executable).with_name("muster")
+LONGEST = 120
+
+
+class Shell:
+    """In a namespace, unless -n says another."""
+
+    def __init__(self, cluster: ControlPlane, user: User, namespace: str = "default") -> None:
+        self._kubeconfig = str(cluster.kubeconfig(user))
+        self._namespace = namespace
+
+    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "KUBECONFIG": self._kubeconfig}
+        where = () if "-n" in arguments else ("-n", self._namespace)
+        command = [str(PROGRAM), *arguments, *where]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
+        )
+
+    def says(self, *arguments: str) -> str:
+        done = self(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refuses(self, *arguments: str, status: int = 1) -> str:
+        done = self(*arguments)
+        assert (done.returncode, done.stdout) == (status, "")
+        return done.stderr

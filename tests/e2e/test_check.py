@@ -1,0 +1,207 @@
+"""`muster check` on a real API server: an installation whose pods are played, and what may be wrong."""
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.webhooks.certificates import make_pair
+from tests.e2e.conftest import KUBERNETES
+from tests.e2e.harness import installs, manifests, objects, rights, webhooks
+from tests.e2e.harness.access import ADMIN, User
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.pod_network import PodNetwork
+from tests.e2e.harness.policy import WITHOUT_POLICIES
+from tests.e2e.harness.resources import (
+    CLUSTER_ROLES,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    NODES,
+    PODS,
+    SERVICES,
+    VALIDATING_WEBHOOKS,
+)
+from tests.e2e.harness.rights import Right
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.shell import Shell
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.webhooks import Port
+
+Json = dict[str, Any]
+NAMESPACE = "kube-muster"
+POD, ADDRESS, HEALTH = "muster-1", "10.1.0.7", 8282
+SERVICE = "muster-webhook"
+CONFIGURATION = ("validatingwebhookconfigurations", "admissionregistration.k8s.io", "kube-muster")
+
+
+@pytest.fixture
+def admin(stage: Stage) -> Shell:
+    return Shell(stage.cluster, ADMIN, NAMESPACE)
+
+
+# ---- objects alone
+
+
+def test_check_finds_what_is_there_and_what_is_not(stage: Stage, admin: Shell) -> None:
+    """Nobody runs pods here, so what needs them is wrong; what the API server holds is ok."""
+    with stage.policy("sidecar/admission-policy.yaml"):
+        done = admin("check", "-o", "json")
+    assert done.returncode == 1, done.stderr
+    states = {each["subject"]: each["state"] for each in json.loads(done.stdout)}
+    assert states["Kubernetes"] == states["clocks"] == states["rights"] == states["Volcano"] == "ok"
+    assert states["queues.scheduling.volcano.sh"] == states["podgroups.scheduling.volcano.sh"] == "ok"
+    assert states["workload"] == "wrong"
+
+
+def test_check_finds_a_right_that_is_missing(stage: Stage, admin: Shell) -> None:
+    """One that the scheduler beside Muster, which has the same account, has not either."""
+    (role,) = [
+        each
+        for each in manifests.documents("rbac.yaml")
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "kube-muster")
+    ]
+    fewer = [rule for rule in role["rules"] if "pods/eviction" not in rule["resources"]]
+    try:
+        stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": fewer})
+        wait_for(lambda: "create pods/eviction" in _rights(admin), what="the missing right is told")
+    finally:
+        stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": role["rules"]})
+    wait_for(lambda: "has all" in _rights(admin), what="the right is there again")
+
+
+def _rights(admin: Shell) -> str:
+    found = json.loads(admin("check", "-o", "json").stdout)
+    return "".join(each["said"] for each in found if each["subject"] == "rights")
+
+
+# ---- an installation
+
+
+class Site:
+    """The objects of an overlay, and the pod of one replica, which is whatever Muster runs meanwhile."""
+
+    def __init__(self, cluster: ControlPlane, network: PodNetwork, user: User, folder: Path) -> None:
+        self.cluster = cluster
+        self.api = cluster.admin
+        self._network = network
+        self._user = user
+        self._admin = Shell(cluster, ADMIN, NAMESPACE)
+        components = ["older-kubernetes"] if cluster.kubernetes in WITHOUT_POLICIES else []
+        overlay = installs.overlay(folder, "sidecar", components)
+        manifests.install(self.api, installs.kustomized(cluster.binaries / "kubectl", overlay))
+        self._run_pod()
+        self._serve()
+
+    def _run_pod(self) -> None:
+        """As the controller and a kubelet do."""
+        deployment = self.api.patch(DEPLOYMENTS, "muster", {"spec": {"replicas": 1}}, NAMESPACE)
+        ready = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas", "availableReplicas"), 1)
+        self.api.patch(DEPLOYMENTS, "muster", {"status": ready}, NAMESPACE, "status")
+        template = deployment["spec"]["template"]
+        metadata = {"name": POD, "namespace": NAMESPACE, "labels": template["metadata"]["labels"]}
+        spec = {**template["spec"], "nodeName": "n0"}
+        self.api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        status = {"phase": "Running", "podIP": ADDRESS, "podIPs": [{"ip": ADDRESS}]}
+        self.api.patch(PODS, POD, {"status": status}, NAMESPACE, "status")
+
+    def _serve(self) -> None:
+        """The pod is behind the service of the webhooks."""
+        labels = {"kubernetes.io/service-name": SERVICE}
+        metadata = {"name": SERVICE, "namespace": NAMESPACE, "labels": labels}
+        slices = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4"}
+        ends = [{"addresses": [ADDRESS], "conditions": {"ready": True}}]
+        self.api.create(ENDPOINT_SLICES, {**slices, "metadata": metadata, "endpoints": ends})
+
+    def start_muster(self, stack: ExitStack) -> Muster:
+        """The pod and the service lead to it; it need not become ready."""
+        port = Port()
+        flags = ("--webhook-certificates=self-signed", f"--webhook-listen=127.0.0.1:{port.number}")
+        kubeconfig = self.cluster.kubeconfig(self._user)
+        muster = Muster(self.cluster, kubeconfig, leader_elect="follow", arguments=flags, host=POD)
+        stack.push(muster)
+        muster.start(wait=False)
+        self._network.route(ADDRESS, HEALTH, muster.health_port)
+        called = self.api.get(SERVICES, SERVICE, NAMESPACE)["spec"]["clusterIP"]
+        self._network.route(called, 443, port.number)
+        return muster
+
+    def start_scheduler(self, stack: ExitStack, muster: Muster) -> None:
+        options: Json = {"muster": muster.address, "user": self._user, "leader_elect": True, "host": POD}
+        stack.enter_context(KubeScheduler(self.cluster, "sidecar.yaml", **options))
+
+    def schedule_one(self) -> None:
+        """A pod of ours gets a node, so the scheduler has called."""
+        self.api.create(NODES, objects.node("n0"))
+        self.api.create(PODS, objects.pod("one", namespace="default"))
+        wait_for(lambda: "nodeName" in self.api.get(PODS, "one", "default")["spec"], what="a pod bound")
+
+    def wrong(self) -> dict[str, str]:
+        """What `muster check` finds, by subject, and the first of each; the exit status fits."""
+        done = self._admin("check", "-o", "json")
+        found = [each for each in json.loads(done.stdout) if each["state"] != "ok"]
+        assert done.returncode == bool(found), done.stdout
+        return {each["subject"]: each["said"] for each in reversed(found)}
+
+    def wait_wrong(self, *subjects: str) -> dict[str, str]:
+        """Until exactly these are."""
+        found: dict[str, str] = {}
+
+        def so_it_is() -> bool:
+            found.clear()
+            found.update(self.wrong())
+            return found.keys() == set(subjects)
+
+        wait_for(so_it_is, what=f"wrong: {subjects}")
+        return found
+
+
+@pytest.fixture
+def site(muster_user: User, tmp_path: Path) -> Iterator[Site]:
+    """On an API server of its own, which reaches pods and services."""
+    with PodNetwork() as network:
+        flags = network.flags(tmp_path)
+        with ControlPlane(kubernetes=KUBERNETES, users=[muster_user], apiserver_flags=flags) as cluster:
+            yield Site(cluster, network, muster_user, tmp_path)
+
+
+def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
+    with ExitStack() as stack:
+        with rights.taken_away(site.api, Right("create", "secrets", "")):
+            muster = site.start_muster(stack)
+            wait_for(lambda: muster.live(), what="muster live")
+            wait_for(lambda: "[+]pods-synced ok" in muster.readyz(), what="all but the certificate there")
+            found = site.wait_wrong("rights", "webhooks", "certificates", "leader", "health")
+        assert found["rights"].endswith("create secrets in kube-muster")
+        assert "caBundle is empty" in found["webhooks"]
+        assert "muster-webhook-certificate does not exist" in found["certificates"]
+        assert found["health"] == "muster-1 is not ready, webhook-certificate: no certificate yet"
+        found = site.wait_wrong("leader")
+        assert found["leader"].startswith("nobody has made the lease kube-system/muster-scheduler")
+        site.start_scheduler(stack, muster)
+        found = site.wait_wrong("calls")
+        assert found["calls"] == "muster-1 leads, and the scheduler has never called it"
+        site.schedule_one()
+        assert site.wrong() == {}
+        assert webhooks.in_force(site.api), "through the service, as it is installed"
+        with rights.taken_away(site.api, Right("patch", *CONFIGURATION)):
+            site.wait_wrong("rights")
+            _distrust(site)
+            found = site.wait_wrong("rights", "webhooks")
+        assert "caBundle is not of the CA that made the certificate" in found["webhooks"]
+        assert site.wait_wrong() == {}
+
+
+def _distrust(site: Site) -> None:
+    """The bundle is of somebody else, and nobody puts it right."""
+    other = make_pair(["localhost"], 90 * 86400, time.time()).authority
+    bundle = base64.b64encode(other).decode()
+    hooks = site.api.get(VALIDATING_WEBHOOKS, "kube-muster")["webhooks"]
+    spoilt = [{**each, "clientConfig": {**each["clientConfig"], "caBundle": bundle}} for each in hooks]
+    site.api.patch(VALIDATING_WEBHOOKS, "kube-muster", {"webhooks": spoilt})
