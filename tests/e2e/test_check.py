@@ -166,7 +166,7 @@ class Site:
 def site(muster_user: User, tmp_path: Path) -> Iterator[Site]:
     """On an API server of its own, which reaches pods and services."""
     with PodNetwork() as network:
-        flags = network.flags(tmp_path)
+        flags = network.flags()
         with ControlPlane(kubernetes=KUBERNETES, users=[muster_user], apiserver_flags=flags) as cluster:
             yield Site(cluster, network, muster_user, tmp_path)
 

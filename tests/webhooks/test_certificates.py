@@ -85,11 +85,11 @@ def test_who_trusts_a_root_trusts_what_comes_between() -> None:
 def _signed(
     subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, by: ec.EllipticCurvePrivateKey
 ) -> bytes:
-    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in (issuer, subject)]
-    begin = datetime.now(UTC)
-    builder = x509.CertificateBuilder(
-        *names, key.public_key(), x509.random_serial_number(), begin, begin + timedelta(hours=1)
+    above, below = (
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in (issuer, subject)
     )
+    begin, end = datetime.now(UTC), datetime.now(UTC) + timedelta(hours=1)
+    builder = x509.CertificateBuilder(above, below, key.public_key(), x509.random_serial_number(), begin, end)
     return builder.sign(by, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 

@@ -5,7 +5,9 @@ address that has a route leads to a port on loopback, any other to nobody.
 """
 
 import json
+import shutil
 import socket
+import tempfile
 from pathlib import Path
 
 from tests.e2e.harness.tcp_proxy import TcpProxy
@@ -19,22 +21,33 @@ class PodNetwork(TcpProxy):
     """`with PodNetwork() as pods: pods.route("10.1.0.7", 8282, muster_port)`."""
 
     def __init__(self) -> None:
-        super().__init__(NOWHERE)
+        self._folder = Path(tempfile.mkdtemp(prefix="muster-pods-"))
+        # Over TCP an API server would want TLS.
+        self._socket = self._folder / "socket"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self._socket))
+        listener.listen()
+        super().__init__(NOWHERE, listener)
         self._routes: dict[str, int] = {}
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        shutil.rmtree(self._folder)
 
     def route(self, address: str, port: int, to: int) -> None:
         self._routes[f"{address}:{port}"] = to
 
-    def flags(self, folder: Path) -> list[str]:
+    def flags(self) -> list[str]:
         """What an API server is told."""
-        transport = {"tcp": {"url": f"http://127.0.0.1:{self.port}"}}
-        connection = {"proxyProtocol": "HTTPConnect", "transport": transport}
+        transport = {"uds": {"udsName": str(self._socket)}}
         config = {
             "apiVersion": "apiserver.k8s.io/v1beta1",
             "kind": "EgressSelectorConfiguration",
-            "egressSelections": [{"name": "cluster", "connection": connection}],
+            "egressSelections": [
+                {"name": "cluster", "connection": {"proxyProtocol": "HTTPConnect", "transport": transport}}
+            ],
         }
-        path = folder / "egress.yaml"
+        path = self._folder / "egress.yaml"
         path.write_text(json.dumps(config))
         return [f"--egress-selector-config-file={path}"]
 

@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Self
 
 CHUNK = 1 << 16
 
@@ -11,17 +12,16 @@ CHUNK = 1 << 16
 class TcpProxy:
     """`with TcpProxy(port) as wire: ...; wire.cut()`. TLS passes through it untouched."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, listener: socket.socket | None = None) -> None:
         self._target_port = target_port
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port: int = self._listener.getsockname()[1]
+        self._listener = listener or socket.create_server(("127.0.0.1", 0), backlog=512)
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._refusing = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="tcp-proxy", daemon=True)
 
-    def __enter__(self) -> "TcpProxy":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -32,6 +32,10 @@ class TcpProxy:
         self._listener.close()
         self.cut()
         self._thread.join()
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
 
     @property
     def server(self) -> str:
