@@ -121,9 +121,10 @@ class Installation:
         return (200, json.dumps(found[0])) if found else (404, json.dumps(missing))
 
     def _selected(self, path: str, selector: str) -> list[Json]:
+        """Without their kind, as in a list of a real one."""
         key, _, value = selector.partition("=")
         return [
-            each
+            {name: part for name, part in each.items() if name not in ("kind", "apiVersion")}
             for each in self.objects.get(path, ())
             if (each["metadata"].get("labels") or {}).get(key) == value
         ]

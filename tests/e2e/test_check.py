@@ -145,6 +145,7 @@ class Site:
     def wrong(self) -> dict[str, str]:
         """What `muster check` finds, by subject, and the first of each; the exit status fits."""
         done = self._admin("check", "-o", "json")
+        assert done.stderr == ""
         found = [each for each in json.loads(done.stdout) if each["state"] != "ok"]
         assert done.returncode == bool(found), done.stdout
         return {each["subject"]: each["said"] for each in reversed(found)}

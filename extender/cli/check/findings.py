@@ -64,8 +64,13 @@ class Site:
 
     @cached_property
     def workloads(self) -> list[Json]:
-        """What runs Muster: a Deployment, or a DaemonSet beside the cluster's own scheduler."""
-        return [each for kind in (DEPLOYMENTS, DAEMON_SETS) for each in self.ours(kind, self.namespace)]
+        """What runs Muster: a Deployment, or a DaemonSet beside the cluster's own scheduler. Lists of the API
+        server do not say the kind."""
+        return [
+            {**each, "kind": kind}
+            for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
+            for each in self.ours(resource, self.namespace)
+        ]
 
     @cached_property
     def pods(self) -> list[Json]:
