@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from extender.webhooks.certificates import make_pair
+from tests.e2e import build
 from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import installs, manifests, objects, rights, webhooks
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.pod_network import PodNetwork
-from tests.e2e.harness.policy import WITHOUT_POLICIES
+from tests.e2e.harness.policy import needed
 from tests.e2e.harness.resources import (
     CLUSTER_ROLES,
     DEPLOYMENTS,
@@ -93,8 +94,8 @@ class Site:
         self._network = network
         self._user = user
         self._admin = Shell(cluster, ADMIN, NAMESPACE)
-        components = ["older-kubernetes"] if cluster.kubernetes in WITHOUT_POLICIES else []
-        overlay = installs.overlay(folder, "sidecar", components)
+        kubernetes = cluster.kubernetes
+        overlay = installs.overlay(folder, "sidecar", needed(kubernetes), build.release(kubernetes))
         manifests.install(self.api, installs.kustomized(cluster.binaries / "kubectl", overlay))
         self._run_pod()
         self._serve()
