@@ -156,6 +156,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         NAME,
         "The values of spec.schedulerName whose pods Muster manages.",
     ] = ("muster", "volcano")
+    volcano_namespace: Annotated[
+        str,
+        NAME,
+        "Volcano's namespace: while its scheduler runs there, pods of schedulerName volcano are left to it.",
+    ] = "volcano-system"
     auto_groups: Annotated[
         str,
         one_of("on", "off"),

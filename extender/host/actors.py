@@ -23,9 +23,16 @@ GROUP_WRITERS = 4  # of their own: PodGroups for plain pods never keep a gate wa
 
 
 class Actors:
-    """All of them write through `writers`, while `leads` says so."""
+    """All of them write through `writers`, while `leads` says so. `volcano_namespace`: where Volcano is."""
 
-    def __init__(self, ledger: Ledger, cluster: Cluster, writers: Writers, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        writers: Writers,
+        leads: Callable[[], bool],
+        volcano_namespace: str,
+    ) -> None:
         shared = (ledger, cluster, writers, leads)
         recorder = Recorder(cluster, writers, leads)
         self._writers = writers
@@ -35,7 +42,7 @@ class Actors:
         self.queue_reporter = QueueReporter(*shared, recorder)
         self.commander = Commander(*shared, recorder)
         self.grouper = Grouper(ledger, cluster, self._group_writers, leads)
-        self.yielder = Yielder(*shared)
+        self.yielder = Yielder(*shared, volcano_namespace)
         self.chronicle = Chronicle()
         self.listeners: tuple[Listener, ...] = (
             Releaser(*shared).look,

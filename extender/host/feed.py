@@ -81,6 +81,7 @@ class Feed:
         self._newcomers = newcomers
         self._reporter = actors.reporter
         self._queue_reporter = actors.queue_reporter
+        self._yielder = actors.yielder
         self._grouper = actors.grouper if auto_groups else None
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
@@ -182,12 +183,14 @@ class Feed:
         self._ledger.drop_owner(gone.namespace, gone.uid)
 
     def _set_pod(self, pod: Pod) -> None:
+        self._yielder.see_pod(pod)
         self._ledger.set_pod(pod)
         self._newcomers.seen(Uid(pod.metadata.uid))
         if self._grouper:
             self._grouper.see_pod(pod)
 
     def _drop_pod(self, gone: Removed) -> None:
+        self._yielder.forget_pod(Uid(gone.uid), gone.namespace)
         record = self._ledger.pod(Uid(gone.uid))
         self._ledger.drop_pod(Uid(gone.uid))
         if self._grouper and record is not None:

@@ -99,7 +99,9 @@ class Host:
         self._newcomers = Newcomers(self.ledger, time.monotonic)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, self._newcomers, cluster)
         writers = Writers(configuration.writers, "write", fence=self._leadership.leads)
-        self._actors = Actors(self.ledger, cluster, writers, self._leadership.leads)
+        self._actors = Actors(
+            self.ledger, cluster, writers, self._leadership.leads, configuration.volcano_namespace
+        )
         self._feed = Feed(connection, self.ledger, self._newcomers, self._actors, auto_groups)
         self._gauges = Gauges(self._feed, self._actors.all_writers, self.ledger)
         listeners = (self._barrier.obey, *self._actors.listeners, self._keep_house)

@@ -235,6 +235,32 @@ def volcano_at_work(site: Installation) -> None:
     site.lease("volcano-system", "volcano", "vc-0_1")
 
 
+def volcanos_pod(site: Installation, namespace: str = "volcano-system") -> None:
+    """As it is installed, it holds no Lease."""
+    meta = {"name": "volcano-scheduler-1", "namespace": namespace, "labels": {"app": "volcano-scheduler"}}
+    ended = {**meta, "name": "volcano-scheduler-0"}
+    pods = [
+        {"metadata": ended, "spec": {"nodeName": "n0"}, "status": {"phase": "Failed"}},
+        {"metadata": meta, "spec": {"nodeName": "n0"}, "status": {"phase": "Running"}},
+    ]
+    site.objects["/api/v1/pods"] = pods
+
+
+def volcanos_pod_elsewhere(site: Installation) -> None:
+    volcanos_pod(site, "batch")
+
+
+def volcanos_controllers(site: Installation, *args: str, replicas: int = 1) -> None:
+    meta = {
+        "name": "volcano-controllers",
+        "namespace": "volcano-system",
+        "labels": {"app": "volcano-controller"},
+    }
+    template = {"spec": {"containers": [{"name": "main", "args": ["--logtostderr", *args, "2>&1"]}]}}
+    found = {"metadata": meta, "spec": {"replicas": replicas, "template": template}}
+    site.objects["/apis/apps/v1/deployments"] = [found]
+
+
 def old_cluster(site: Installation) -> None:
     site.pages["/version"] = older("1.33")
 
@@ -268,6 +294,17 @@ def other_clock(site: Installation) -> None:
         (stranger, "leader", "elsewhere_5ec7 holds kube-system/muster-scheduler, and no Muster runs there"),
         (never_called, "calls", "muster-1 leads, and the scheduler has never called it"),
         (volcano_at_work, "Volcano", "its scheduler is at work (vc-0_1)"),
+        (volcanos_pod, "Volcano", "its scheduler is at work (volcano-scheduler-1)"),
+        (
+            volcanos_pod_elsewhere,
+            "Volcano",
+            "is at work in namespace batch (volcano-scheduler-1), and Muster",
+        ),
+        (
+            volcanos_controllers,
+            "Volcano",
+            "its queue-controller and pg-controller run (volcano-system/volcano-c",
+        ),
         (old_cluster, "Kubernetes", "v1.33.3 is too old"),
         (other_clock, "clocks", "s ahead of the API server's"),
     ],
@@ -296,6 +333,41 @@ def test_an_older_cluster_has_a_webhook_in_place_of_the_policy(
     (served,) = site.of("validatingwebhookconfigurations")[0]["webhooks"]
     registered["webhooks"][0]["clientConfig"] = served["clientConfig"]
     assert faults(check()) == {}
+
+
+def test_a_scheduler_of_volcano_with_a_name_of_its_own_is_in_order(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    volcanos_pod(site)
+    (workload,) = site.of("deployments")
+    for container in workload["spec"]["template"]["spec"]["initContainers"]:
+        container["args"] = [each for each in container["args"] if each != "--scheduler-name=volcano"]
+    (told,) = check()["Volcano"]
+    assert told[:2] == ("ok", "its scheduler is at work, and Muster leaves its name alone")
+
+
+@pytest.mark.parametrize(
+    ("flag", "on"),
+    [
+        ("--controllers=*,-queue-controller", "its pg-controller run"),
+        ("--controllers=+queue-controller,+job-controller", "its queue-controller run"),
+        ("--controllers=*,-sharding-controller,-queue-controller,-pg-controller", ""),
+        ("--controllers=+job-controller", ""),
+    ],
+)
+def test_controllers_of_volcano_that_do_what_we_do_are_named(
+    site: Installation, check: Callable[..., Findings], flag: str, on: str
+) -> None:
+    volcanos_controllers(site, flag)
+    told = [said for state, said, _ in check()["Volcano"] if state == "wrong"]
+    assert [said.partition(" (")[0] for said in told] == ([on] if on else [])
+
+
+def test_controllers_of_volcano_that_are_stopped_do_nothing(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    volcanos_controllers(site, replicas=0)
+    assert all(state == "ok" for state, _, _ in check()["Volcano"])
 
 
 def test_a_certificate_that_ends_soon(site: Installation, check: Callable[..., Findings]) -> None:

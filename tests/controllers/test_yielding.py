@@ -1,4 +1,4 @@
-"""Pods of Volcano are left to it while it renews its Lease."""
+"""Pods of Volcano are left to it while a pod of its scheduler runs, or its Lease is renewed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,17 +6,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.objects import LeaseSpec
+from extender.api.objects import LeaseSpec, Pod
 from extender.controllers.yielding import VOLCANO, Yielder
-from extender.domain.records import Ownership
+from extender.domain.records import Ownership, Uid
 from extender.kube.errors import Forbidden, NotFound, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import Bench
-from tests.domain.builders import node, pod
+from tests.domain.builders import NAMESPACE, node, pod
 
 DURATION = 15.0
+SCHEDULER = {"app": "volcano-scheduler"}
 
 
 class Yielding(Bench):
@@ -26,7 +28,9 @@ class Yielding(Bench):
         super().__init__(node("a"))
         self.ledger._ownership = Ownership(frozenset({"muster", VOLCANO}))
         self.add(pod("ours"), pod("theirs", scheduler=VOLCANO)).settle()
-        self.yielder = Yielder(self.ledger, self.api, self.writers, self.leads, clock=lambda: self.now)
+        self.yielder = Yielder(
+            self.ledger, self.api, self.writers, self.leads, NAMESPACE, clock=lambda: self.now
+        )
         self.yielder._looks = True
 
     def renew(self, holder: str | None = "volcano-1", age: float = 0.0) -> "Yielding":
@@ -140,6 +144,52 @@ def test_turns_are_logged() -> None:
         "pods of Volcano are left to it",
         "pods of Volcano are ours",
     ]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown"])
+def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: str) -> None:
+    """As it is installed it elects no leader, so there is no Lease."""
+    with yielding() as bench, capture_logs():
+        assert not bench.yields()
+        bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
+        assert bench.ledger.leaves(VOLCANO)
+        assert bench.yielder.words().endswith("(volcano-scheduler-1)")
+        assert bench.after(5 * DURATION).yields()
+        bench.yielder.forget_pod(Uid("uid-volcano-scheduler-1"), NAMESPACE)
+        assert not bench.ledger.leaves(VOLCANO)
+
+
+@pytest.mark.parametrize(
+    "not_at_work",
+    [
+        pod("waits", labels=SCHEDULER),
+        pod("ended", labels=SCHEDULER, on="a", phase="Failed"),
+        pod("another", labels={"app": "volcano-controller"}, on="a", phase="Running"),
+    ],
+    ids=lambda each: str(each.metadata.name),
+)
+def test_other_pods_are_no_sign_of_it(not_at_work: Pod) -> None:
+    with yielding() as bench, capture_logs():
+        assert not bench.yields()
+        bench.yielder.see_pod(not_at_work)
+        assert not bench.ledger.leaves(VOLCANO)
+
+
+def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
+    """Whoever may make pods somewhere could stop all of ours otherwise."""
+    with yielding() as bench, capture_logs():
+        assert not bench.yields()
+        found = pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase="Running")
+        bench.yielder.see_pod(replace(found, metadata=replace(found.metadata, namespace="elsewhere")))
+        assert not bench.ledger.leaves(VOLCANO)
+
+
+def test_a_pod_that_ends_gives_them_back() -> None:
+    with yielding() as bench, capture_logs():
+        assert not bench.yields()
+        for phase, left in (("Running", True), ("Failed", False)):
+            bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
+            assert bench.ledger.leaves(VOLCANO) is left
 
 
 def test_before_the_first_look_they_are_left_alone() -> None:

@@ -31,7 +31,7 @@ class Station:
         self.newcomers = Newcomers(self.ledger, lambda: self.now)
         self.writers = Writers(1, "test")
         self.connection = connection
-        actors = Actors(self.ledger, Cluster(connection), self.writers, lambda: True)
+        actors = Actors(self.ledger, Cluster(connection), self.writers, lambda: True, "volcano-system")
         self.reporter, self.queue_reporter, self.commander = (
             actors.reporter,
             actors.queue_reporter,

@@ -73,6 +73,12 @@ class Site:
         ]
 
     @cached_property
+    def container(self) -> Json:
+        """The container that runs Muster, as the first workload has it; empty where there is none."""
+        specs = [each["spec"]["template"]["spec"] for each in self.workloads]
+        return next(filter(None, map(container_of, specs)), {})
+
+    @cached_property
     def pods(self) -> list[Json]:
         found = self.ours(PODS, self.namespace)
         return [each for each in found if container_of(each["spec"])]
@@ -86,11 +92,17 @@ def container_of(spec: Json) -> Json:
 
 def setting(container: Json, field: str) -> str:
     """A setting of `muster serve` as the container gives it: by flag, by variable, or not at all."""
+    return settings(container, field)[0]
+
+
+def settings(container: Json, field: str) -> list[str]:
+    """All values of one that may be given several times."""
     known = next(each for each in SETTINGS if each.field == field)
     flags = (each.partition("=") for each in container.get("args", ()))
     given = [value for name, _, value in flags if name == known.flag]
     given += [each.get("value", "") for each in container.get("env", ()) if each["name"] == known.variable]
-    return given[0] if given else str(known.default)
+    default = known.default if known.repeatable else [known.default]
+    return given or [str(each) for each in default]
 
 
 Check = Callable[[Site], Iterator[Finding]]
