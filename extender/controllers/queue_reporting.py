@@ -4,6 +4,9 @@ A queue is written when that differs from what the API has, and at most once a s
 that its parent keeps shut is written before its state: without it, nobody could tell after a restart that
 the queue was open. Each write is good for the version that we saw only; one that was refused is made again
 on the next.
+
+While pods are left to Volcano's scheduler, numbers are its to write: it counts no pods of ours and we none of
+its, and each would put the other right once a second.
 """
 
 import threading
@@ -14,7 +17,7 @@ from typing import NamedTuple
 from extender.api.keys import CLOSED_BY_PARENT
 from extender.api.objects import Queue
 from extender.controllers.actor import Teller
-from extender.controllers.queue_status import news
+from extender.controllers.queue_status import Json, news
 from extender.controllers.recording import NORMAL, WARNING
 from extender.controllers.references import of_queue
 from extender.domain.decisions import Decisions, QueueDecision
@@ -51,6 +54,7 @@ class QueueReporter(Teller):
         self._due: set[str] = set()
         self._judged: Mapping[str, QueueDecision] = {}
         self._next: dict[str, float] = {}
+        self._shared = False  # whether somebody else writes numbers
 
     def see(self, queue: Queue) -> None:
         """After the ledger has seen it."""
@@ -70,6 +74,8 @@ class QueueReporter(Teller):
         with self._lock:
             due, self._due = self._due, set()
         before, self._judged = self._judged, decisions.queues
+        if self._shared is not self._ledger.leaving:
+            self._shared, before = self._ledger.leaving, {}
         for name, decision in decisions.queues.items():
             if name in due or before.get(name) is not decision:
                 self._report(name, decision, decisions.version)
@@ -77,7 +83,7 @@ class QueueReporter(Teller):
     def _report(self, name: str, decision: QueueDecision, version: int) -> None:
         """What was decided before the copy was known may be what the copy has put right: it waits."""
         copy = self._copies.get(name)
-        if copy is None or not _differs(copy.queue, decision):
+        if copy is None or not self._differs(copy.queue, decision):
             return
         now = self._clock()
         if version < copy.known_at or now < self._next.get(name, 0.0):
@@ -99,7 +105,7 @@ class QueueReporter(Teller):
         """Write the newest decision on the newest copy, whatever they were when this was asked for."""
         copy, decisions = self._copies.get(name), self._ledger.decisions
         decision = decisions.queues.get(name)
-        if copy is None or decision is None or not _differs(copy.queue, decision):
+        if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
         if decisions.version < copy.known_at:
             self._again(name)
@@ -113,9 +119,15 @@ class QueueReporter(Teller):
             marks = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
             marking = {"metadata": {**version, "annotations": marks}}
             return self._cluster.patch_queue(meta.name, meta.uid, marking)
-        self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": news(queue, decision)})
-        if queue.status.state != decision.state:
+        said = self._news(queue, decision)
+        turned = said.pop("state", None)
+        if turned is not None:
+            version["resourceVersion"] = self._cluster.set_queue_status_state(
+                meta.name, meta.uid, turned, meta.resource_version
+            )
             self._tell(queue, decision)
+        if said:
+            self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": said})
 
     def _tell(self, queue: Queue, decision: QueueDecision) -> None:
         """That a new queue is open is no news."""
@@ -126,9 +138,11 @@ class QueueReporter(Teller):
             said = next(conditions_of(decision)).message
             self._recorder.tell(of_queue(meta.name, meta.uid), kind, happened, said)
 
+    def _differs(self, queue: Queue, decision: QueueDecision) -> bool:
+        """Whether anything is to be written. One made on another queue of that name says nothing."""
+        if queue.metadata.uid != decision.uid:
+            return False
+        return decision.mark is not Mark.KEEP or bool(self._news(queue, decision))
 
-def _differs(queue: Queue, decision: QueueDecision) -> bool:
-    """Whether anything is to be written. One made on another queue of that name says nothing."""
-    if queue.metadata.uid != decision.uid:
-        return False
-    return decision.mark is not Mark.KEEP or bool(news(queue, decision))
+    def _news(self, queue: Queue, decision: QueueDecision) -> Json:
+        return news(queue, decision, numbers=not self._shared)

@@ -11,15 +11,16 @@ from extender.domain.queue_conditions import Said, conditions_of
 from extender.domain.resources import quantities
 
 Json = dict[str, Any]
+_OF_STATE = ("state", "conditions")
 
 
-def news(queue: Queue, decision: QueueDecision) -> Json:
-    """What the status of `queue` does not say yet, as a merge patch."""
+def news(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
+    """What the status of `queue` does not say yet, as a merge patch. Without `numbers`: of its state only."""
     there = queue.status
     return {
         name: msgspec.to_builtins(value)
         for name, value in _status(there, decision).items()
-        if getattr(there, name) != value
+        if getattr(there, name) != value and (numbers or name in _OF_STATE)
     }
 
 

@@ -59,6 +59,11 @@ class Books:
         """Whether pods of this scheduler's are left to somebody else, although they would be ours."""
         return scheduler in self._left
 
+    @property
+    def leaving(self) -> bool:
+        """Whether anybody's pods are left to somebody else now."""
+        return bool(self._left)
+
     def pod(self, uid: Uid) -> PodRecord | None:
         return self._pods.get(uid)
 

@@ -18,6 +18,9 @@ from extender.kube.resources import COMMANDS, EVENTS, LEASES, POD_GROUPS, PODS, 
 
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML enough
+_QUEUE_VERSION = "scheduling.volcano.sh/v1beta1"
+_AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 
 _encode = msgspec.json.Encoder().encode
 _POD = msgspec.json.Decoder(Pod)
@@ -144,6 +147,25 @@ class Cluster:
         """Merge `patch` ({"status": …}) through a Queue's status subresource."""
         self._patch(QUEUES.path(name=name, subresource="status"), patch, timeout)
 
+    def set_queue_status_state(
+        self, name: str, uid: str, state: str, version: str | None = None, timeout: float = 10
+    ) -> str:
+        """Write status.state; the answer is the queue's new resourceVersion.
+
+        It is applied, by the field manager of that name which Volcano's queue controller is. Written in any
+        other way the state would be ours, and that controller could never change it again.
+        """
+        metadata = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
+        said = {
+            "apiVersion": _QUEUE_VERSION,
+            "kind": "Queue",
+            "metadata": metadata,
+            "status": {"state": state},
+        }
+        path = QUEUES.path(name=name, subresource="status")
+        answer = self._patch(path, said, timeout, _APPLY, _AS_QUEUE_CONTROLLER)
+        return _decoded(answer, _QUEUE, name).metadata.resource_version
+
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
         """Conflict when an event of this name is there already."""
         self._post(EVENTS.path(event["metadata"]["namespace"]), event, timeout)
@@ -163,8 +185,7 @@ class Cluster:
         Where the kind drops spec.state, status.state says it, and first: what is noted counts as obeyed.
         """
         if not self.keeps_queue_state(name, uid, state, timeout):
-            said = {"metadata": {"uid": uid}, "status": {"state": _IN_STATUS.get(state, state)}}
-            self.patch_queue_status(name, said, timeout)
+            self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state), timeout=timeout)
         noted = {"annotations": {LAST_COMMAND: command}}
         self.patch_queue(name, uid, {"metadata": noted, "spec": {"state": state}}, timeout)
 
@@ -176,7 +197,7 @@ class Cluster:
 
     def create_queue(self, name: str, spec: dict[str, Any], timeout: float = 10) -> None:
         """Conflict when there is one of that name."""
-        queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+        queue = {"apiVersion": _QUEUE_VERSION, "kind": "Queue"}
         self._post(QUEUES.path(), {**queue, "metadata": {"name": name}, "spec": spec}, timeout)
 
     def queue_uid(self, name: str, timeout: float = 10) -> str:

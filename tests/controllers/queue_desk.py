@@ -50,6 +50,13 @@ class QueueApi(Api):
         self._note("status", name, patch["status"])
         self._change(name, patch)
 
+    def set_queue_status_state(
+        self, name: str, uid: str, state: str, version: str | None = None, timeout: float = 10
+    ) -> str:
+        self._note("state", name, state)
+        self._change(name, {"metadata": {"uid": uid, "resourceVersion": version}, "status": {"state": state}})
+        return str(self.queues[name]["metadata"]["resourceVersion"])
+
     def create_queue(self, name: str, spec: Json, timeout: float = 10) -> None:
         self._note("create", name, spec)
         if name in self.queues:

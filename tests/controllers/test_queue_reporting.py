@@ -58,7 +58,7 @@ def desk() -> Iterator[Desk]:
 
 
 def test_a_new_queue_is_told_all_at_once(desk: Desk) -> None:
-    assert desk.look() == [("status", "q")]
+    assert desk.look() == [("state", "q"), ("status", "q")]
     status = desk.status()
     assert (status.state, status.inqueue, status.pending, status.share) == ("Open", 1, 0, 1.0)
     assert desk.conditions() == {"Open": ("True", "Open"), "Valid": ("True", "Valid")}
@@ -77,7 +77,7 @@ def test_a_change_waits_for_its_second(desk: Desk) -> None:
     desk.look()
     desk.edit("q", state="Closed")
     assert desk.look(seconds=0.5) == []
-    assert desk.look(seconds=0.6) == [("status", "q")]
+    assert desk.look(seconds=0.6) == [("state", "q"), ("status", "q")]
     assert desk.status().state == "Closing"
 
 
@@ -86,7 +86,7 @@ def test_only_what_is_new_is_sent(desk: Desk) -> None:
     desk.edit("q", state="Closed")
     desk.look()
     (sent,) = desk.store.done("status")
-    assert {*sent[1]} == {"state", "conditions"}
+    assert {*sent[1]} == {"conditions"}
 
 
 def test_amounts_that_are_gone_are_written_as_zero(desk: Desk) -> None:
@@ -215,10 +215,10 @@ def test_the_mark_comes_before_the_state(desk: Desk) -> None:
     desk.keep(queue("team"), queue("child", parent="team"))
     desk.rest()
     desk.edit("team", state="Closed")
-    assert sorted(desk.look()) == [("patch_queue", "child"), ("status", "team")]
+    assert sorted(desk.look()) == [("patch_queue", "child"), ("state", "team"), ("status", "team")]
     assert desk.status("child").state == "Open"
     assert desk.copy("child").metadata.annotations == {keys.CLOSED_BY_PARENT: "true"}
-    assert desk.look() == [("status", "child")]
+    assert desk.look() == [("state", "child"), ("status", "child")]
     assert (desk.status("child").state, desk.conditions("child")["Open"]) == (
         "Closed",
         ("False", "ParentClosed"),
@@ -236,3 +236,13 @@ def test_an_unknown_state_says_what_to_do(desk: Desk) -> None:
         "Unknown",
         ("False", "UnknownState"),
     )
+
+
+def test_while_pods_are_left_to_volcano_numbers_are_its_to_write(desk: Desk) -> None:
+    desk.ledger.leave(frozenset({"volcano"}))
+    desk.rest()
+    status = desk.status()
+    assert (status.state, status.inqueue, status.share, status.allocated) == ("Open", None, None, None)
+    desk.ledger.leave(frozenset())
+    desk.rest()
+    assert (desk.status().inqueue, desk.status().share) == (1, 1.0)

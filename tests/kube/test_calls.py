@@ -72,6 +72,7 @@ WRITES: list[tuple[Callable[[Cluster], None], str, str, str, object]] = [
 
 
 QUEUE = "/apis/scheduling.volcano.sh/v1beta1/queues/q"
+AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 
 
 @pytest.fixture
@@ -167,11 +168,27 @@ def test_a_call_waits_no_longer_than_it_is_told(server: Server, cluster: Cluster
         cluster.bind("ns", "p", "u", "n", timeout=0.05)
 
 
+def test_the_state_of_a_queue_is_applied_as_volcanos_queue_controller_does(
+    server: Server, cluster: Cluster
+) -> None:
+    server.script.append(Reply(200, b'{"metadata": {"name": "q", "resourceVersion": "8"}}'))
+    assert cluster.set_queue_status_state("q", "u", "Closed", "7") == "8"
+    (request,) = server.requests
+    assert (request.method, request.path, request.query) == ("PATCH", f"{QUEUE}/status", AS_QUEUE_CONTROLLER)
+    assert request.headers["content-type"] == "application/apply-patch+yaml"
+    assert request.json == {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": "q", "uid": "u", "resourceVersion": "7"},
+        "status": {"state": "Closed"},
+    }
+
+
 @pytest.mark.parametrize(
     ("kept", "writes"),
     [
         ({"state": "Closed"}, [(QUEUE, {"dryRun": "All"}), (QUEUE, {})]),
-        ({}, [(QUEUE, {"dryRun": "All"}), (f"{QUEUE}/status", {}), (QUEUE, {})]),
+        ({}, [(QUEUE, {"dryRun": "All"}), (f"{QUEUE}/status", AS_QUEUE_CONTROLLER), (QUEUE, {})]),
     ],
     ids=["ours", "volcano's"],
 )

@@ -1,4 +1,6 @@
-"""The three forms of a patch. Each makes a new object and leaves the one given as it is.
+"""The forms of a patch. Each makes a new object and leaves the one given as it is.
+
+Who owns which field is not kept: what is applied is merged, as by somebody who may have everything.
 
 A strategic patch knows lists whose elements have a key, and merges those; all other lists are replaced. Only
 the lists that are patched by Muster, kubelets, schedulers and kubectl are known here.
@@ -35,7 +37,7 @@ def patching(content_type: str, body: Any, strategic_known: bool) -> Patch:
         return lambda target: json_patched(target, body)
     if not isinstance(body, dict):
         raise bad_request("a patch of this form is an object")
-    if form == "application/merge-patch+json":
+    if form in ("application/merge-patch+json", "application/apply-patch+yaml"):
         return lambda target: merged(target, body)
     if form == "application/strategic-merge-patch+json" and strategic_known:
         return lambda target: strategically_merged(target, body)
