@@ -16,6 +16,7 @@ from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.actor import Actor
 from extender.controllers.conditions import dated
+from extender.controllers.insistence import Insistence
 from extender.domain.decisions import Decisions, GroupDecision
 from extender.domain.phases import Phase
 from extender.domain.queue_notes import note, noted_queue
@@ -51,7 +52,9 @@ class Reporter(Actor):
         self._lock = threading.Lock()
         self._groups: dict[GroupKey, PodGroup] = {}
         self._due: set[GroupKey] = set()
+        self._left: set[GroupKey] = set()  # those that may be Volcano's: due when it has ended
         self._numbers_at: dict[GroupKey, float] = {}
+        self._insistence = Insistence(self._clock)
 
     def see(self, group: PodGroup) -> None:
         with self._lock:
@@ -62,13 +65,18 @@ class Reporter(Actor):
         with self._lock:
             self._groups.pop(key, None)
             self._due.discard(key)
+            self._left.discard(key)
             self._numbers_at.pop(key, None)
+            self._insistence.forget(key)
 
     def look(self, decisions: Decisions) -> None:
         """Write what differs from what the API has. Groups of which nothing changed are passed over; what
         changes while another leads stays due."""
         with self._lock:
             self._due.update(self._turns.of(decisions))
+            if self._left and not self._ledger.leaving:
+                self._due |= self._left
+                self._left.clear()
             if not self._leads():
                 return
             due, self._due = self._due, set()
@@ -80,13 +88,17 @@ class Reporter(Actor):
         group = self._groups.get(key)
         if group is None:
             self._note_on_others(key)
-        if group is None or self._ledger.may_be_left(key):
+        if group is None:
+            return
+        if self._ledger.may_be_left(key):
+            self._left.add(key)
             return
         written = reported(group)
         wanted = self._wanted(key, decision, written)
         if wanted == written:
             return
-        if wanted.course == written.course and not self._numbers_are_due(key):
+        turned = wanted.course != written.course
+        if not (self._insistence.may_say(key, wanted.course) if turned else self._numbers_are_due(key)):
             with self._lock:
                 self._due.add(key)
             return

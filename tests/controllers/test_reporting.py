@@ -255,6 +255,32 @@ def waiting_for_room() -> list[Any]:
     return [node("a"), gang("g", 4), stranger("s", on="a", cpu="500m")]
 
 
+def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom() -> None:
+    """As Volcano's scheduler does, once a second."""
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.look()
+        written = 0
+        for version in range(7, 107):
+            bench.advance(1.0)
+            status = PodGroupStatus("Running")
+            bench.copies["g"] = _versioned(replace(bench.copies["g"], status=status), version)
+            bench.show("g")
+            written += len(bench.look())
+        assert 3 <= written <= 9
+
+
+def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
+    """The PodGroup of a Volcano Job that waits: it gets no pods while it is Pending."""
+    with desk(node("a"), builders.group("g", 2)) as bench:
+        bench.ledger.leave(frozenset({"volcano"}))
+        bench.settle()
+        assert bench.look() == []
+        bench.ledger.leave(frozenset())
+        bench.settle()
+        (patch,) = bench.look()
+        assert said(patch)[0] == "Inqueue"
+
+
 def test_a_detail_waits_its_turn() -> None:
     with desk(*waiting_for_room()) as bench:
         (first,) = bench.look()
