@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from extender.api.configuration import Configuration
@@ -15,7 +16,8 @@ from extender.web.webhooks import WebhookServer
 from extender.webhooks.access import AccessReviews
 from extender.webhooks.files import CertificateFiles
 from extender.webhooks.keeper import Keeper
-from extender.webhooks.latest import Latest, look_up_with
+from extender.webhooks.latest import Latest
+from extender.webhooks.lookups import LookUps
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import QueueRules, paths
 from extender.webhooks.work import WorkRules
@@ -33,7 +35,7 @@ class Webhooks:
         self._identity = Identity()
         self._certificate = self._source(configuration)
         schedulers = frozenset(configuration.scheduler_names)
-        latest, access = Latest(ledger, look_up_with(self._api)), AccessReviews(self._api)
+        latest, access = partial(Latest, ledger, LookUps(self._api).queue), AccessReviews(self._api)
         work = WorkRules(ledger, latest, access, schedulers, marked=DEFAULT_SCHEDULER in schedulers)
         queues = QueueRules(ledger, latest, configuration.max_queue_depth)
         self._reviewer = Reviewer(paths(queues, work), synced)

@@ -4,6 +4,7 @@ Whoever applies a queue and its groups from one file writes both within millisec
 refused because of what a queue is, the queue is read once more. What passes costs nothing.
 """
 
+import time
 from collections.abc import Callable
 
 from extender.api.keys import ROOT_QUEUE
@@ -13,49 +14,51 @@ from extender.domain.ledger import Ledger
 from extender.domain.queue_records import QueueRecord, queue_record
 from extender.domain.queues import Queues
 from extender.domain.snapshot import QueueView
-from extender.kube.admission import AdmissionApi
-from extender.kube.errors import ApiError, NotFound
 from extender.webhooks.reviews import NotKnown
 
-LookUp = Callable[[str], Queue | None]
-_TIMEOUT = 2.0
-
-
-def look_up_with(api: AdmissionApi) -> LookUp:
-    """None for what is not there. Raises NotKnown."""
-
-    def look_up(name: str) -> Queue | None:
-        try:
-            return api.queue(name, _TIMEOUT)
-        except NotFound:
-            return None
-        except ApiError as fault:
-            raise NotKnown(str(fault)) from fault
-
-    return look_up
+LookUp = Callable[[str, float], Queue | None]  # by name, within seconds; raises NotKnown
+BUDGET = 2.5  # seconds for all that one review asks: the API server waits for 3 and more
 
 
 class Latest:
-    """The ledger's picture, with queues read anew."""
+    """The ledger's picture with queues read anew, for one review: each once, and all within its budget.
 
-    def __init__(self, ledger: Ledger, look_up: LookUp) -> None:
+    Raises NotKnown where the API server cannot be asked in time.
+    """
+
+    def __init__(self, ledger: Ledger, look_up: LookUp, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger = ledger
         self._look_up = look_up
+        self._clock = clock
+        self._ends = clock() + BUDGET
+        self._found: dict[str, Queue | None] = {}
         self.namespace_queue = ledger.namespace_queue
         self.group_queue = ledger.group_queue
 
+    def left(self) -> float:
+        """The seconds that are left for this review."""
+        left = self._ends - self._clock()
+        if left <= 0:
+            raise NotKnown(f"it took longer than {BUDGET} s")
+        return left
+
     def queue_view(self, name: str) -> QueueView | None:
-        found, known = self._look_up(name), self._ledger.queue_view(name)
+        found, known = self._read(name), self._ledger.queue_view(name)
         if found is None:
             return known
         queues = Queues()
         queues.put(queue_record(found))
         return queues.view(name, known.groups if known else 0, known.allocated if known else {}, {})
 
-    def with_parents(self, picture: Picture, parent: str) -> Picture:
-        """The picture, with those queues from `parent` upwards that it lacks."""
-        missing: dict[str, QueueRecord] = {}
-        while parent not in ("", ROOT_QUEUE, *picture.queues, *missing) and (found := self._look_up(parent)):
-            missing[parent] = queue_record(found)
+    def with_line(self, picture: Picture, parent: str) -> Picture:
+        """The picture, with the queues from `parent` upwards as they are now."""
+        line: dict[str, QueueRecord] = {}
+        while parent not in ("", ROOT_QUEUE, *line) and (found := self._read(parent)):
+            line[parent] = queue_record(found)
             parent = found.spec.parent
-        return Picture({**picture.queues, **missing}, self.queue_view) if missing else picture
+        return Picture({**picture.queues, **line}, self.queue_view) if line else picture
+
+    def _read(self, name: str) -> Queue | None:
+        if name not in self._found:
+            self._found[name] = self._look_up(name, self.left())
+        return self._found[name]

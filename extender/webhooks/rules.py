@@ -1,5 +1,6 @@
 """The table of paths, and what each does about queues. Groups, Jobs and pods are in work.py."""
 
+from collections.abc import Callable
 from typing import Any
 
 from extender.api.admission import CREATE, DELETE, UPDATE, ReviewRequest
@@ -25,9 +26,10 @@ def paths(queues: "QueueRules", work: WorkRules) -> dict[str, Path]:
 
 
 class QueueRules:
-    """`max_depth`: how many levels of queues there may be below root."""
+    """`latest`: the cluster as it is now, for one review. `max_depth`: how many levels of queues there may be
+    below root."""
 
-    def __init__(self, ledger: Ledger, latest: Latest, max_depth: int) -> None:
+    def __init__(self, ledger: Ledger, latest: Callable[[], Latest], max_depth: int) -> None:
         self._ledger = ledger
         self._latest = latest
         self._max_depth = max_depth
@@ -42,5 +44,8 @@ class QueueRules:
         if request.operation == DELETE:  # of a whole collection: the name is only in the object
             return Outcome(judge_deletion(request.name or (before.metadata.name if before else ""), picture))
         queue = read(request.object, Queue)
-        picture = self._latest.with_parents(picture, queue.spec.parent)
-        return Outcome(judge_queue(queue, before, picture, self._max_depth))
+        faults = judge_queue(queue, before, picture, self._max_depth)
+        if faults and queue.spec.parent:
+            newest = self._latest().with_line(picture, queue.spec.parent)
+            faults = judge_queue(queue, before, newest, self._max_depth)
+        return Outcome(faults)

@@ -1,5 +1,7 @@
 """Groups, Jobs and pods: what is filled in, whether their queue takes them, and who may use it."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -18,6 +20,7 @@ from extender.domain.admission.defaults import group_defaults, pod_defaults
 from extender.domain.admission.faults import Fault
 from extender.domain.admission.pods import judge_budgets, judge_topologies
 from extender.domain.admission.submission import (
+    Cluster,
     Destination,
     destination_of_group,
     destination_of_pod,
@@ -31,17 +34,25 @@ from extender.webhooks.reviews import NotKnown, Outcome, read
 _VOLCANO = "batch.volcano.sh"
 _TEMPLATE = "spec.template."
 
+Entry = Callable[[Destination, Cluster], list[Fault]]  # whether a queue takes something
+
 
 class Access(Protocol):
-    def may_use(self, who: Subject, queue: str) -> bool:
+    def may_use(self, who: Subject, queue: str, timeout: float) -> bool:
         """Raises NotKnown."""
 
 
 class WorkRules:
-    """`marked`: pods get the marks of the install beside the cluster's own scheduler."""
+    """`latest`: the cluster as it is now, for one review. `marked`: pods get the marks of the install beside
+    the cluster's own scheduler."""
 
     def __init__(
-        self, ledger: Ledger, latest: Latest, access: Access, schedulers: frozenset[str], marked: bool
+        self,
+        ledger: Ledger,
+        latest: Callable[[], Latest],
+        access: Access,
+        schedulers: frozenset[str],
+        marked: bool,
     ) -> None:
         self._ledger = ledger
         self._latest = latest
@@ -61,8 +72,7 @@ class WorkRules:
         if _is_update(request) and read(request.old_object, NewPodGroup).spec.queue == group.spec.queue:
             return Outcome(topologies)
         to = destination_of_group(_namespace(request, group), group.spec.queue, self._ledger)
-        faults = self._judge_entry(to) or self._judge_use(to, subject(request.user_info))
-        return Outcome([*faults, *topologies])
+        return Outcome([*self._judge(to, judge_entry, subject(request.user_info)), *topologies])
 
     # ---- Jobs
 
@@ -76,8 +86,7 @@ class WorkRules:
             _is_update(request) and self._was_there(read(request.old_object, Job).pod, to, request)
         ):
             return Outcome()
-        faults = self._judge_job_entry(to)
-        return Outcome(faults or self._judge_use(to, subject(request.user_info), account_of(pod)))
+        return Outcome(self._judge(to, self._job_entry, subject(request.user_info), account_of(pod)))
 
     def _judge_volcano_job(self, request: ReviewRequest) -> Outcome:
         """Its queue does not change; all else about it is for its own controller to judge."""
@@ -86,8 +95,7 @@ class WorkRules:
         if _is_update(request) or theirs:
             return Outcome()
         to = destination_of_group(_namespace(request, job), job.spec.queue, self._ledger)
-        faults = self._judge_job_entry(to)
-        return Outcome(faults or self._judge_use(to, subject(request.user_info)))
+        return Outcome(self._judge(to, self._job_entry, subject(request.user_info)))
 
     # ---- pods
 
@@ -108,10 +116,9 @@ class WorkRules:
         return Outcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
 
     def _judge_pod_queue(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
-        faults = self._judge_entry(to)
-        if faults or was_judged(pod, to, request.user_info):
-            return faults
-        return self._judge_use(to, subject(request.user_info), account_of(pod))
+        judged = was_judged(pod, to, request.user_info)
+        anybody = () if judged else (subject(request.user_info), account_of(pod))
+        return self._judge(to, judge_entry, *anybody)
 
     def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
         return destination_of_pod(pod, self._ledger, path) if self._ledger.owns(pod) else None
@@ -120,24 +127,25 @@ class WorkRules:
         was = self._destination(_placed(before, request))
         return was is not None and was.queue == to.queue
 
-    # ---- whether a queue takes it
+    # ---- whether a queue takes it, and from whom
 
-    def _judge_entry(self, to: Destination) -> list[Fault]:
-        return judge_entry(to, self._ledger) and judge_entry(to, self._latest)
+    def _judge(self, to: Destination, entry: Entry, *anybody: Subject) -> list[Fault]:
+        """That one of them may use the queue is enough; of nobody, nobody is asked."""
+        latest = self._latest()
+        if entry(to, self._ledger) and (faults := entry(to, latest)):
+            return faults
+        return self._judge_use(to, latest, anybody) if anybody else []
 
-    def _judge_job_entry(self, to: Destination) -> list[Fault]:
-        picture = self._ledger.picture
-        return judge_job_entry(to, self._ledger, picture) and judge_job_entry(to, self._latest, picture)
+    @property
+    def _job_entry(self) -> Entry:
+        return partial(judge_job_entry, picture=self._ledger.picture)
 
-    # ---- who may use a queue
-
-    def _judge_use(self, to: Destination, *anybody: Subject) -> list[Fault]:
-        """That one of them may is enough."""
-        view = self._ledger.queue_view(to.queue) or self._latest.queue_view(to.queue)
+    def _judge_use(self, to: Destination, latest: Latest, anybody: tuple[Subject, ...]) -> list[Fault]:
+        view = self._ledger.queue_view(to.queue) or latest.queue_view(to.queue)
         if view is None or not view.record.restricted:
             return []
         try:
-            may = any(self._access.may_use(each, to.queue) for each in anybody)
+            may = any(self._access.may_use(each, to.queue, latest.left()) for each in anybody)
         except NotKnown as fault:
             return [not_known(to, str(fault))]
         return [] if may else [not_granted(to, anybody)]

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ _DEPTH = 5
 
 
 class _Everybody:
-    def may_use(self, who: Subject, queue: str) -> bool:
+    def may_use(self, who: Subject, queue: str, timeout: float) -> bool:
         return True
 
 
@@ -114,7 +115,7 @@ def _reviewer(case: Case) -> Reviewer:
         _annotate(ledger, case.input["object"]["namespace"], name, value)
     ledger.snapshot()
     depth = case.input.get("options", {}).get("maxQueueDepth", _DEPTH)
-    latest = Latest(ledger, look_up=lambda name: None)
+    latest = partial(Latest, ledger, lambda name, timeout: None)
     work = WorkRules(ledger, latest, _Everybody(), _SCHEDULERS, marked=False)
     return Reviewer(paths(QueueRules(ledger, latest, depth), work), synced=lambda: True)
 

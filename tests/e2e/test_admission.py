@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -146,6 +147,33 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster
     assert "takes nothing new" in words(lambda: stage.api.patch(POD_GROUPS, "a", moved, stage.namespace), 403)
     both = {"highestTierAllowed": 1, "highestTierName": "rack"}
     assert "allowed is one of the two" in words(lambda: stage.group("b", 1, networkTopology=both), 422)
+
+
+def test_what_is_written_in_one_go_passes(stage: Stage, judge: Muster) -> None:
+    """A queue, one below it and a group in that, each a moment after the other: the watch lags behind."""
+
+    def write(number: int) -> None:
+        stage.queue(f"parent-{number}")
+        stage.queue(f"child-{number}", parent=f"parent-{number}")
+        stage.group(f"g-{number}", 1, queue=f"child-{number}")
+
+    with ThreadPoolExecutor(4) as writers:
+        list(writers.map(write, range(40)))
+
+
+def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, judge: Muster) -> None:
+    """Those before it are refused; what was found out about them is no answer to who comes later."""
+    group = objects.pod_group("late", namespace=stage.namespace, min_member=1, queue="late")
+    for _ in range(5):
+        with ThreadPoolExecutor(8) as writers:
+            told = list(writers.map(lambda _: webhooks.refusal(stage.api, group), range(40)))
+        assert all("there is no queue 'late'" in each for each in told)
+        stage.queue("late")
+        dry(stage.api, POD_GROUPS, group)
+        stage.api.patch(QUEUES, "late", {"spec": {"state": "Closed"}})
+        wait_for(lambda: _deletable(stage, "late"), what="the queue may be deleted")
+        stage.api.delete(QUEUES, "late")
+        wait_for(lambda: "late" not in _states(judge), what="the queue is not known any more")
 
 
 def test_a_group_gets_the_queue_of_its_namespace(stage: Stage, judge: Muster) -> None:

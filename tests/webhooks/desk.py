@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from extender.api.objects import Queue
@@ -13,7 +14,7 @@ from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import NotKnown, Reviewer
 from extender.webhooks.rules import QueueRules, paths
 from extender.webhooks.work import WorkRules
-from tests.domain.builders import NAMESPACE, SCHEDULER
+from tests.domain.builders import NAMESPACE, SCHEDULER, queue
 
 Json = dict[str, Any]
 BATCH, VOLCANO = {"group": "batch", "kind": "Job"}, {"group": "batch.volcano.sh", "kind": "Job"}
@@ -31,7 +32,7 @@ class Roles:
         self.granted: set[tuple[str, str]] | None = set()
         self.asked: list[str] = []
 
-    def may_use(self, who: Subject, queue: str) -> bool:
+    def may_use(self, who: Subject, queue: str, timeout: float) -> bool:
         self.asked.append(who.user)
         if self.granted is None:
             raise NotKnown("the API server is away")
@@ -47,12 +48,17 @@ class Desk:
         self.newest: dict[str, Queue] = {}  # what the watch has not shown yet
         self.looked_up: list[str] = []
         self.away = False
-        latest = Latest(self.ledger, self._look_up)
+        self.slow = False
+        self.now = 0.0
+        latest = partial(Latest, self.ledger, self._look_up, lambda: self.now)
         work = WorkRules(self.ledger, latest, self.roles, names, marked)
         self.reviewer = Reviewer(paths(QueueRules(self.ledger, latest, 5), work), lambda: self.synced)
 
-    def _look_up(self, name: str) -> Queue | None:
+    def _look_up(self, name: str, timeout: float) -> Queue | None:
         self.looked_up.append(name)
+        if self.slow:
+            self.now += timeout
+            self.newest[name] = queue(name, parent=f"{name}-parent")
         if self.away:
             raise NotKnown("the API server is away")
         return self.newest.get(name)

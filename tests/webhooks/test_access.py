@@ -27,17 +27,17 @@ def test_an_answer_is_remembered_for_who_and_what() -> None:
     api = Api()
     reviews = AccessReviews(api)
     for _ in range(3):
-        assert reviews.may_use(ALICE, "a")
-        assert not reviews.may_use(BOB, "a")
-    assert reviews.may_use(ALICE, "b")
+        assert reviews.may_use(ALICE, "a", 1)
+        assert not reviews.may_use(BOB, "a", 1)
+    assert reviews.may_use(ALICE, "b", 1)
     assert api.asked == [("alice", "a"), ("bob", "a"), ("alice", "b")]
 
 
 def test_other_groups_make_another_subject() -> None:
     api = Api()
     reviews = AccessReviews(api)
-    reviews.may_use(Subject("carol", groups=("dev",)), "a")
-    reviews.may_use(Subject("carol"), "a")
+    reviews.may_use(Subject("carol", groups=("dev",)), "a", 1)
+    reviews.may_use(Subject("carol"), "a", 1)
     assert len(api.asked) == 2
 
 
@@ -46,6 +46,6 @@ def test_what_could_not_be_asked_is_not_remembered() -> None:
     reviews = AccessReviews(api)
     api.away = True
     with pytest.raises(NotKnown, match="away"):
-        reviews.may_use(ALICE, "a")
+        reviews.may_use(ALICE, "a", 1)
     api.away = False
-    assert reviews.may_use(ALICE, "a")
+    assert reviews.may_use(ALICE, "a", 1)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from extender.api.objects import Meta, Namespace
+from extender.webhooks.latest import BUDGET
 from tests.domain.builders import NAMESPACE, group, queue
 from tests.webhooks.desk import BATCH, CONTROLLER, VOLCANO, Desk, job, owned, pod, pod_group
 
@@ -260,6 +261,27 @@ def test_parents_that_were_made_a_moment_ago_are_looked_up(desk: Desk) -> None:
     assert desk.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
     child["spec"] = {"parent": "middle", "capability": {"cpu": "2"}}
     assert desk.faults("/queues/validate", child) == []
+
+
+def test_a_parent_that_was_raised_a_moment_ago_has_room(desk: Desk) -> None:
+    desk.ledger.set_queue(queue("team", capability={"cpu": "2"}))
+    child = {"metadata": {"name": "child"}, "spec": {"parent": "team", "capability": {"cpu": "3"}}}
+    assert desk.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
+    desk.newest["team"] = queue("team", capability={"cpu": "3"})
+    assert desk.faults("/queues/validate", child) == []
+
+
+def test_each_queue_is_looked_up_once_for_a_review(desk: Desk) -> None:
+    desk.newest["new"] = queue("new")
+    desk.faults("/podgroups/validate", pod_group("new"))
+    assert desk.looked_up == ["new"]
+
+
+def test_a_review_that_took_too_long_is_asked_again(desk: Desk) -> None:
+    desk.slow = True
+    answer = desk.ask("/queues/validate", {"metadata": {"name": "c"}, "spec": {"parent": "new"}})
+    assert answer["status"]["code"] == 503
+    assert f"it took longer than {BUDGET} s" in answer["status"]["message"]
 
 
 def test_a_new_queue_is_restricted_from_its_first_moment(desk: Desk) -> None:

@@ -1,0 +1,81 @@
+"""Queues asked of the API server by name, however many reviews ask at the same time.
+
+Somebody may write thousands of groups for a queue that does not exist, and each is looked up before it is
+refused. An answer kept from before would refuse a group whose queue was made a moment ago, so each review
+gets a look that began after it had asked. But reviews share a look that has not begun, one name is looked up
+ten times a second at most, and only a few names at the same time: the flood waits for that, nobody else does.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import BoundedSemaphore, Lock
+
+from cachetools import TTLCache
+
+from extender.api.objects import Queue
+from extender.kube.admission import AdmissionApi
+from extender.kube.errors import ApiError, NotFound
+from extender.webhooks.reviews import NotKnown
+
+PACE = 0.1  # seconds between two looks at one name
+AT_ONCE = 8
+_MOST = 4096  # names whose last look is remembered
+
+Look = Future[Queue | None]
+
+
+class LookUps:
+    def __init__(
+        self,
+        api: AdmissionApi,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._pause = pause
+        self._due: dict[str, Look] = {}  # those that have not begun
+        self._begun: TTLCache[str, float] = TTLCache(_MOST, PACE, clock)
+        self._slots = BoundedSemaphore(AT_ONCE)
+        self._lock = Lock()
+
+    def queue(self, name: str, timeout: float) -> Queue | None:
+        """As the API server has it now; None for what is not there. Raises NotKnown."""
+        with self._lock:
+            shared = self._due.get(name)
+            look = self._due[name] = shared or Look()
+        if shared is None:
+            self._take(name, look, self._clock() + timeout)
+        try:
+            return look.result(timeout)
+        except TimeoutError as fault:
+            raise NotKnown("it did not answer in time") from fault
+
+    def _take(self, name: str, look: Look, deadline: float) -> None:
+        self._pause(self._rest(name))
+        has_slot = self._slots.acquire(timeout=max(0.0, deadline - self._clock()))
+        with self._lock:
+            del self._due[name]
+            self._begun[name] = self._clock()
+        try:
+            look.set_result(self._ask(name, deadline - self._clock()))
+        except Exception as fault:
+            look.set_exception(fault)
+        finally:
+            if has_slot:
+                self._slots.release()
+
+    def _rest(self, name: str) -> float:
+        with self._lock:
+            return max(0.0, self._begun.get(name, -PACE) + PACE - self._clock())
+
+    def _ask(self, name: str, timeout: float) -> Queue | None:
+        if timeout <= 0:
+            raise NotKnown("too many queues are being looked up")
+        try:
+            return self._api.queue(name, timeout)
+        except NotFound:
+            return None
+        except ApiError as fault:
+            raise NotKnown(str(fault)) from fault

@@ -1,0 +1,125 @@
+"""Queues looked up by name: never an answer from before the question, and never a flood of questions."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Semaphore
+
+import pytest
+
+from extender.api.objects import Queue
+from extender.kube.admission import AdmissionApi
+from extender.kube.errors import NotFound, Unreachable
+from extender.webhooks.lookups import AT_ONCE, PACE, LookUps
+from extender.webhooks.reviews import NotKnown
+from tests.domain.builders import queue
+
+PATIENCE = 10.0
+
+
+class Api(AdmissionApi):
+    """Answers with what there is when a look begins, once `answers` lets it."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.looks: list[str] = []
+        self.asked = Semaphore(0)
+        self.answers = Event()
+        self.answers.set()
+        self.away = False
+
+    def queue(self, name: str, timeout: float = 10) -> Queue:
+        self.looks.append(name)
+        found = self.queues.get(name)
+        self.asked.release()
+        assert self.answers.wait(PATIENCE)
+        if self.away:
+            raise Unreachable("away")
+        if found is None:
+            raise NotFound(404, "NotFound")
+        return found
+
+
+class Desk:
+    """Time stands still but for pauses, each of which waits for `goes_on`."""
+
+    def __init__(self) -> None:
+        self.api = Api()
+        self.now = 0.0
+        self.pausing = Semaphore(0)
+        self.goes_on = Event()
+        self.goes_on.set()
+        self.look_ups = LookUps(self.api, lambda: self.now, self._pause)
+
+    def _pause(self, seconds: float) -> None:
+        self.pausing.release()
+        assert self.goes_on.wait(PATIENCE)
+        self.now += seconds
+
+    def ask(self, name: str = "q") -> Queue | None:
+        return self.look_ups.queue(name, PATIENCE)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_what_is_there_and_what_is_not(desk: Desk) -> None:
+    desk.api.queues["q"] = queue("q")
+    assert desk.ask("q") == queue("q")
+    assert desk.ask("other") is None
+
+
+def test_one_name_is_looked_up_now_and_then_only(desk: Desk) -> None:
+    for _ in range(3):
+        desk.ask()
+    assert desk.api.looks == ["q"] * 3
+    assert desk.now == pytest.approx(2 * PACE)
+
+
+def test_a_flood_shares_the_look_that_is_due(desk: Desk) -> None:
+    desk.ask()
+    desk.goes_on.clear()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(desk.ask)
+        desk.pausing.acquire(timeout=PATIENCE), desk.pausing.acquire(timeout=PATIENCE)
+        second = threads.submit(desk.look_ups.queue, "q", 0.05)
+        with pytest.raises(NotKnown, match="did not answer in time"):  # it waits with the first
+            second.result(PATIENCE)
+        desk.goes_on.set()
+        assert first.result(PATIENCE) is None
+    assert desk.api.looks == ["q"] * 2
+
+
+def test_an_answer_is_never_older_than_the_question(desk: Desk) -> None:
+    """The queue is made after the first look began and before the second review asks."""
+    desk.api.answers.clear()
+    with ThreadPoolExecutor(2) as threads:
+        before = threads.submit(desk.ask)
+        assert desk.api.asked.acquire(timeout=PATIENCE)
+        desk.api.queues["q"] = queue("q")
+        after = threads.submit(desk.ask)
+        assert desk.api.asked.acquire(timeout=PATIENCE)
+        desk.api.answers.set()
+        assert before.result(PATIENCE) is None
+        assert after.result(PATIENCE) == queue("q")
+
+
+def test_a_flood_of_names_is_asked_about_a_few_at_a_time(desk: Desk) -> None:
+    desk.api.answers.clear()
+    with ThreadPoolExecutor(AT_ONCE + 1) as threads:
+        busy = [threads.submit(desk.ask, f"q-{number}") for number in range(AT_ONCE)]
+        for _ in busy:
+            assert desk.api.asked.acquire(timeout=PATIENCE)
+        with pytest.raises(NotKnown, match="too many queues are being looked up"):
+            desk.look_ups.queue("late", 0)
+        desk.api.answers.set()
+        assert {answer.result(PATIENCE) for answer in busy} == {None}
+    assert desk.ask("late") is None
+
+
+def test_what_could_not_be_asked_is_not_called_missing(desk: Desk) -> None:
+    desk.api.away = True
+    with pytest.raises(NotKnown, match="away"):
+        desk.ask()
+    desk.api.away = False
+    assert desk.ask() is None
