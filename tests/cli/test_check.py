@@ -32,7 +32,7 @@ def site() -> Iterator[Installation]:
 HOST = "muster.kube-muster.svc"
 
 
-def webhook(site: Installation, days: float = 90, host: str = HOST) -> None:
+def webhook(site: Installation, days: float = 90.5, host: str = HOST) -> None:
     """One that is served, with a certificate that ends in so many days."""
     pair = make_pair([host], days * DAY, time.time())
     meta = {"namespace": NAMESPACE, "name": "muster-webhook-certificate"}
