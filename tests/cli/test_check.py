@@ -379,6 +379,18 @@ def test_a_certificate_that_ends_soon(site: Installation, check: Callable[..., F
     assert found["certificates"].endswith("muster-webhook-certificate expires in 2d23h")
 
 
+def test_a_certificate_of_a_short_life_is_renewed_later(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    container = site.of("deployments")[0]["spec"]["template"]["spec"]["initContainers"][0]
+    container["args"].append("--webhook-lifetime=240h")
+    for days, found in ((2.99, False), (1.5, True)):
+        for plural in ("validatingwebhookconfigurations", "secrets"):
+            site.of(plural).clear()
+        webhook(site, days=days)
+        assert ("certificates" in faults(check())) == found
+
+
 def test_a_certificate_that_has_ended(site: Installation, check: Callable[..., Findings]) -> None:
     for plural in ("validatingwebhookconfigurations", "secrets"):
         site.of(plural).clear()

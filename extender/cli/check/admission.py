@@ -71,7 +71,7 @@ def _webhook(site: Site, webhook: Json, certificates: list[Shown]) -> Finding:
     if fault := _unserved(site, service):
         todo = f"kubectl -n {service['namespace']} get pods,endpointslices"
         return wrong("webhooks", f"{name}: {fault}", todo)
-    if fault := bundle_fault(bundle, site.now):
+    if fault := bundle_fault(bundle, certificates, site.now):
         todo = "Muster renews what it made itself: look at the lines rights and health, and at its log."
         return wrong("webhooks", f"{name}: {fault}", todo)
     host = f"{service['name']}.{service['namespace']}.svc"

@@ -1,15 +1,17 @@
 """The certificates of the webhooks: what the API server trusts, and what Muster shows."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from extender.api.configuration import as_seconds
 from extender.cli.check.findings import Finding, Site, at, container_of, fine, setting, wrong
 from extender.cli.output import Json
 from extender.cli.seen import duration
 from extender.kube.resources import SECRETS
 
-SOON = 7 * 86400.0
+_SOON = 7 * 86400.0
+_OVERDUE = 1 / 6  # of its life that a certificate of Muster's own has left: the next is made at a third
 _LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
 _OTHERS = "Whoever makes it has to renew it; of cert-manager: kubectl get certificates -A"
 _TRUST = "Muster writes its CA there within seconds: look at the line rights, and at its log."
@@ -22,11 +24,13 @@ _NAME_OTHERS = "Let whoever makes it name that host; of cert-manager it is among
 
 
 class Shown(NamedTuple):
-    """The Secret NAMESPACE/NAME with the certificate that the webhooks show; `own`: Muster makes it."""
+    """The Secret NAMESPACE/NAME with the certificate that the webhooks show; `own`: Muster makes it. `soon`:
+    somebody should look after it when it has as many seconds left."""
 
     name: str
     own: bool
     secret: Json | None
+    soon: float = _SOON
 
 
 def shown(site: Site) -> Iterator[Shown]:
@@ -35,11 +39,13 @@ def shown(site: Site) -> Iterator[Shown]:
         spec = each["spec"]["template"]["spec"]
         container = container_of(spec)
         source = setting(container, "webhook_certificates")
-        name = setting(container, "webhook_secret") if source == "self-signed" else ""
-        if source == "files" and (mounted := _mounted(spec, container)):
-            name = f"{site.namespace}/{mounted}"
-        if name:
-            yield Shown(name, source == "self-signed", site.get(SECRETS, *name.split("/")))
+        if source == "self-signed":
+            name, life = setting(container, "webhook_secret"), setting(container, "webhook_lifetime")
+            soon = min(_SOON, as_seconds(life) * _OVERDUE)
+            yield Shown(name, True, site.get(SECRETS, *name.split("/")), soon)
+        elif source == "files" and (mounted := _mounted(spec, container)):
+            secret = site.get(SECRETS, site.namespace, mounted)
+            yield Shown(f"{site.namespace}/{mounted}", False, secret)
 
 
 def certificate_in_files(site: Site) -> bool:
@@ -59,7 +65,7 @@ def _mounted(spec: Json, container: Json) -> str:
 # ---- what the API server trusts
 
 
-def bundle_fault(bundle: str, now: float) -> str:
+def bundle_fault(bundle: str, certificates: Sequence[Shown], now: float) -> str:
     """What is wrong with a caBundle; empty when nothing is."""
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
@@ -67,7 +73,11 @@ def bundle_fault(bundle: str, now: float) -> str:
         left = max(_expiries(base64.b64decode(bundle))) - now
     except ValueError as fault:
         return f"caBundle cannot be read: {fault}"
-    return "" if left > SOON else f"its authority {_ends(left)}"
+    return (
+        ""
+        if left > min((each.soon for each in certificates), default=_SOON)
+        else f"its authority {_ends(left)}"
+    )
 
 
 def distrust(bundle: str, host: str, certificate: Shown) -> tuple[str, str] | None:
@@ -108,7 +118,7 @@ def _secret(found: Shown, now: float) -> Finding:
     except ValueError as fault:
         delete = "Delete it. " if found.own else ""
         return wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
-    if left <= SOON:
+    if left <= found.soon:
         return wrong("certificates", f"that of the Secret {found.name} {_ends(left)}", todo)
     return fine("certificates", f"that of the Secret {found.name} {_ends(left)}")
 

@@ -101,8 +101,8 @@ def settings(container: Json, field: str) -> list[str]:
     flags = (each.partition("=") for each in container.get("args", ()))
     given = [value for name, _, value in flags if name == known.flag]
     given += [each.get("value", "") for each in container.get("env", ()) if each["name"] == known.variable]
-    default = known.default if known.repeatable else [known.default]
-    return given or [str(each) for each in default]
+    default = known.written(known.default)
+    return given or (default if isinstance(default, list) else [default])
 
 
 Check = Callable[[Site], Iterator[Finding]]
