@@ -64,6 +64,12 @@ class Evidence:
         """Of this namespace; None where they may not be read."""
         return self._allowed(lambda: self._reader.list(PODS, self.namespace, Pod), NO_PODS)
 
+    @cached_property
+    def waiting_pods(self) -> list[Pod]:
+        """Those of this namespace that are not on a node yet; none where they may not be read."""
+        found = self._allowed(lambda: self._reader.list(PODS, self.namespace, Pod, "status.phase=Pending"))
+        return [pod for pod in found or () if not pod.spec.node_name]
+
     def members(self, group: GroupSeen) -> list[Pod] | None:
         """None where they cannot be known."""
         if group.namespace != self.namespace or self.pods is None:

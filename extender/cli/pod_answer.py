@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from extender.api.keys import DEFAULT_SCHEDULER, GATE, GROUP_ANNOTATION
+from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, GATE, GROUP_ANNOTATION
 from extender.api.objects import Pod
 from extender.cli.answer import (
     ENDED,
@@ -22,6 +22,7 @@ from extender.cli.group_answer import NOT_LOOKED_AT, answer_for_group, in_queue,
 from extender.cli.pod_signs import SCHEDULERS, foreign_gates, ours, said, scheduled
 from extender.cli.remedies import remedy, sentence
 from extender.cli.seen import GroupSeen
+from extender.domain.auto_groups import auto_name
 from extender.domain.reasons import Reason
 from extender.domain.records import group_name
 
@@ -29,6 +30,8 @@ _NAME_A_GROUP = (
     "The administrator sees the reason in the debug pages. To see it here, create a PodGroup with"
     f" minMember: 1, and name it in the pod's annotation {GROUP_ANNOTATION}."
 )
+_ALONE = "The pod names no group, so it waits on its own"
+_UNWRITTEN = "The pod's group, which is that of its owner or its own, has no PodGroup"
 
 
 def answer_for_pod(evidence: Evidence, pod: Pod) -> Answer:
@@ -41,8 +44,9 @@ def answer_for_pod(evidence: Evidence, pod: Pod) -> Answer:
     name = group_name(pod)
     if not name:
         return _alone(evidence, pod)
-    group = evidence.group(name)
-    return _member(evidence, pod, group) if group else _without_group(pod, name)
+    if group := evidence.group(name):
+        return _member(evidence, pod, group)
+    return _alone(evidence, pod) if name == auto_name(pod) else _without_group(pod, name)
 
 
 def _answer(pod: Pod, verdict: str, sentence: str, advice: str = "", since: str | None = None) -> Answer:
@@ -122,15 +126,27 @@ def _without_group(pod: Pod, name: str) -> Answer:
 
 
 def _alone(evidence: Evidence, pod: Pod) -> Answer:
-    """A group of one. What Muster says of it is to be seen on the pod alone, where that has no gate."""
+    """A group without a PodGroup. What Muster says of it is to be seen on the pod alone, where that has no
+    gate; and on its queue, while that takes nothing in."""
     queue = evidence.queue_of_pod(pod)
     figures = queue_figures(evidence, queue)
-    return replace(_alone_for(pod), queue=figures, notes=[*in_queue(queue, figures), *evidence.notes])
-
-
-def _alone_for(pod: Pod) -> Answer:
     reason, words = said(pod)
-    told = "The pod names no group, so it waits on its own"
+    answer = _alone_for(pod, *((reason, words) if reason else _refused_by(evidence, queue)))
+    return replace(answer, queue=figures, notes=[*in_queue(queue, figures), *evidence.notes])
+
+
+def _refused_by(evidence: Evidence, name: str) -> tuple[str, str]:
+    """Why a queue takes nothing in, and the words for it; empty where it does, or may not be read."""
+    queue = evidence.queue(name)
+    if queue is not None and queue.state != "Open":
+        return Reason.QUEUE_NOT_OPEN, f"queue {name} is {queue.state}"
+    if queue is not None or evidence.queues is None or name == DEFAULT_QUEUE:
+        return "", ""
+    return Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist"
+
+
+def _alone_for(pod: Pod, reason: str, words: str) -> Answer:
+    told = _UNWRITTEN if group_name(pod) else _ALONE
     if reason:
         return _with_reason(_answer(pod, WAITING, f"{told}. {sentence(reason)}"), reason, words)
     if has_gate(pod, GATE):

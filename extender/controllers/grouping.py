@@ -1,19 +1,20 @@
 """Making PodGroups for pods that name none, and noting on each pod which group it is in.
 
 The ledger knows the group of such a pod from the pod alone, so nobody waits for what is written here. What is
-due is told by the watches; a look costs what is due. A PodGroup that the API server refuses, or that somebody
-deleted, is made again after a while.
+due is told by the watches, and done is what `next_step` says; a look costs what is due. A PodGroup that the
+API server refuses, or that somebody deleted, is made again after a while.
 """
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from extender.api.objects import Pod
 from extender.controllers.actor import Actor
-from extender.domain.auto_groups import OwnerRecord, build, min_resources
+from extender.domain.auto_groups import Step, build, min_resources, next_step
 from extender.domain.decisions import Decisions
-from extender.domain.records import GroupKey, GroupRecord, PodRecord, Uid, group_name
+from extender.domain.records import GroupKey, PodRecord, Uid, group_name
 from extender.kube.errors import ApiError, Conflict, NotFound
 from extender.telemetry.logs import logger
 
@@ -32,23 +33,32 @@ class Grouper(Actor):
         ] = {}  # pods that do not bear the name of their group yet
         self._where: dict[Uid, GroupKey] = {}
         self._due: dict[GroupKey, float] = {}  # from when on there is something to do for a group
+        self._awaiting: set[GroupKey] = set()  # those whose queue is not open
         self._asked: set[Uid] = set()
 
     # ---- what the watches tell
 
     def see_pod(self, pod: Pod) -> None:
         """The ledger has it already."""
-        uid = Uid(pod.metadata.uid)
-        record = self._ledger.pod(uid)
+        uid, key = Uid(pod.metadata.uid), self._group_of(pod)
+        lacks_group = key is not None and self._ledger.group_record(key) is None
         with self._lock:
             self._forget(uid)
-            if record is None or not (record.auto and record.group) or not _is_due(pod):
+            if key is None or group_name(pod):
                 self._asked.discard(uid)
-                return
-            self._unnamed.setdefault(record.group, {})[uid] = pod
-            self._where[uid] = record.group
-            if uid not in self._asked:
-                self._due.setdefault(record.group, 0.0)
+            else:
+                self._unnamed.setdefault(key, {})[uid] = pod
+                self._where[uid] = key
+            if key is not None and (lacks_group or (uid in self._where and uid not in self._asked)):
+                self._due.setdefault(key, 0.0)
+
+    def _group_of(self, pod: Pod) -> GroupKey | None:
+        """None for a pod that has finished, or whose group is somebody else's affair."""
+        record = self._ledger.pod(Uid(pod.metadata.uid))
+        if record is None or not (record.auto and record.group):
+            return None
+        alive = record.waiting or (record.holds_room and not record.deleting)
+        return record.group if alive else None
 
     def forget_pod(self, pod: PodRecord) -> None:
         with self._lock:
@@ -71,53 +81,67 @@ class Grouper(Actor):
 
     # ---- what is written
 
-    def look(self, _: Decisions) -> None:
+    def look(self, decisions: Decisions) -> None:
         """Who does not lead leaves it due."""
         if not self._leads():
             return
-        now = self._clock()
-        with self._lock:
-            due = [key for key, at in self._due.items() if at <= now]
-            for key in due:
-                del self._due[key]
-        for key in due:
+        for key in self._take_due(decisions):
             self._bring_about(key)
 
+    def _take_due(self, decisions: Decisions) -> set[GroupKey]:
+        """Whatever lets a group go to an open queue is a turn of it."""
+        now, turned = self._clock(), self._turns.of(decisions)
+        with self._lock:
+            due = {key for key, at in self._due.items() if at <= now}
+            for key in due:
+                del self._due[key]
+            due |= self._awaiting.intersection(turned)
+            self._awaiting -= due
+        return due
+
     def _bring_about(self, key: GroupKey) -> None:
-        record, owner = self._ledger.group_record(key), self._ledger.owner_of(key)
-        members = [pod for pod in self._ledger.members(key) if pod.auto]
-        if record is None:
-            living = [pod for pod in members if pod.waiting or pod.holds_room]
-            if living:
-                self._submit(key, partial(self._create, key, living[0], owner))
+        self._name_members(key)
+        match next_step(self._ledger.auto_group(key)):
+            case Step.MAKE:
+                self._submit(key, self._create)
+            case Step.RENUMBER:
+                self._submit(key, self._renumber)
+            case Step.DELETE:
+                self._submit(key, self._delete)
+            case Step.AWAIT_QUEUE:
+                with self._lock:
+                    self._awaiting.add(key)
+
+    def _create(self, key: GroupKey) -> None:
+        member = next((pod for pod in self._pods(key) if pod.waiting or pod.holds_room), None)
+        if member is None:
             return
-        self._name_members(key, record)
-        if owner is not None and members and record.min_member != owner.min_member:
-            self._submit(key, partial(self._renumber, record, members[0], owner))
-        if owner is not None and owner.idle and not self._is_used(key):
-            self._submit(key, partial(self._delete, record))
-
-    def _is_used(self, key: GroupKey) -> bool:
-        return bool(self._ledger.members(key)) or self._ledger.may_be_left(key)
-
-    def _create(self, key: GroupKey, member: PodRecord, owner: OwnerRecord | None) -> None:
         with self._lock:
             pod = next(iter(self._unnamed.get(key, {}).values()), None)
         pod = pod or self._cluster.pod(member.namespace, member.name)
+        group = build(pod, self._ledger.owner_of(key), self._ledger.queue_of(key))
         with suppress(Conflict):  # it is there: the watch shows it
-            self._cluster.create_group(member.namespace, build(pod, owner, self._ledger.queue_of(key)))
+            self._cluster.create_group(member.namespace, group)
 
-    def _renumber(self, record: GroupRecord, member: PodRecord, owner: OwnerRecord) -> None:
-        """The owner's numbers changed."""
-        requests = min_resources(member.shape.requests, owner.min_member)
-        spec = {"minMember": owner.min_member, "minResources": requests}
-        self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})
+    def _renumber(self, key: GroupKey) -> None:
+        record, owner, pods = self._ledger.group_record(key), self._ledger.owner_of(key), self._pods(key)
+        if record is not None and owner is not None and pods:
+            requests = min_resources(pods[0].shape.requests, owner.min_member)
+            spec = {"minMember": owner.min_member, "minResources": requests}
+            self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})
 
-    def _delete(self, record: GroupRecord) -> None:
-        """The owner wants no pods, like that of an old revision, which would keep the group for ever."""
-        self._cluster.delete_group(record.namespace, record.name, record.uid)
+    def _delete(self, key: GroupKey) -> None:
+        record = self._ledger.group_record(key)
+        if record is not None:
+            self._cluster.delete_group(record.namespace, record.name, record.uid)
 
-    def _name_members(self, key: GroupKey, record: GroupRecord) -> None:
+    def _pods(self, key: GroupKey) -> list[PodRecord]:
+        return [pod for pod in self._ledger.members(key) if pod.auto]
+
+    def _name_members(self, key: GroupKey) -> None:
+        record = self._ledger.group_record(key)
+        if record is None:
+            return
         with self._lock:
             pods = [pod for uid, pod in self._unnamed.get(key, {}).items() if uid not in self._asked]
             self._asked.update(Uid(pod.metadata.uid) for pod in pods)
@@ -133,8 +157,8 @@ class Grouper(Actor):
                 self._asked.discard(uid)
         self._ended(key, fault)
 
-    def _submit(self, key: GroupKey, write: partial[None]) -> None:
-        self._writers.submit(("group", key), write, partial(self._ended, key))
+    def _submit(self, key: GroupKey, write: Callable[[GroupKey], None]) -> None:
+        self._writers.submit(("group", key), partial(write, key), partial(self._ended, key))
 
     def _ended(self, key: GroupKey, fault: ApiError | None) -> None:
         if fault is None or isinstance(fault, NotFound):
@@ -143,9 +167,3 @@ class Grouper(Actor):
         with self._lock:
             self._due[key] = self._clock() + patience
         log.debug("a group is not as it should be yet", group=key, error=str(fault))
-
-
-def _is_due(pod: Pod) -> bool:
-    """Whether a pod is to bear the name of its group: it does not, and has not finished."""
-    finished = pod.status.phase in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None
-    return not group_name(pod) and not finished

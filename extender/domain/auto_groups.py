@@ -3,9 +3,13 @@
 Pods of one controller share a group, named after the controller's UID; a pod without one is a group of its
 own. The name follows from the pod alone, so a pod belongs to its group before the PodGroup exists, and
 nothing moves when that comes. The names, and what is inherited from owner and pod, are Volcano's.
+
+A PodGroup is a thing new to its queue, so none is made while the queue takes nothing in. Who empties a queue
+that is closed would otherwise find each group made again.
 """
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Any
 
 import msgspec
@@ -44,6 +48,47 @@ def owner_record(workload: Workload) -> OwnerRecord:
         idle=spec.replicas == 0,
         suspended=bool(spec.suspend),
     )
+
+
+class AutoGroup(msgspec.Struct, frozen=True):
+    """A group of pods that name none, at one moment. `min_member`: its PodGroup's; None while there is none.
+    `lives`: a pod of it waits, or is on a node. `has_pods`: any is left, if only finished. `is_used`: so are
+    pods that merely name it."""
+
+    min_member: int | None
+    owner: OwnerRecord | None
+    queue_is_open: bool
+    lives: bool
+    has_pods: bool
+    is_used: bool
+
+
+class Step(Enum):
+    """What is to be done about the PodGroup of a group."""
+
+    NOTHING = auto()
+    MAKE = auto()
+    AWAIT_QUEUE = auto()
+    RENUMBER = auto()  # its owner's numbers changed
+    DELETE = auto()
+
+
+def next_step(group: AutoGroup) -> Step:
+    """An owner that wants no pods, like an old revision, would keep its group for ever: that is deleted."""
+    owner = group.owner
+    if group.min_member is None:
+        return _first_step(group)
+    if owner is not None and group.has_pods and group.min_member != owner.min_member:
+        return Step.RENUMBER
+    if owner is not None and owner.idle and not group.is_used:
+        return Step.DELETE
+    return Step.NOTHING
+
+
+def _first_step(group: AutoGroup) -> Step:
+    if not group.lives:
+        return Step.NOTHING
+    return Step.MAKE if group.queue_is_open else Step.AWAIT_QUEUE
 
 
 def _min_member(text: str | None) -> int:

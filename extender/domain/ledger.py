@@ -11,7 +11,7 @@ watches rebuild all of it.
 from collections.abc import Iterable
 
 from extender.domain.admission.picture import Picture
-from extender.domain.auto_groups import OwnerRecord
+from extender.domain.auto_groups import AutoGroup, OwnerRecord
 from extender.domain.calls import Calls, Confirmation
 from extender.domain.claims import Claim, Stage
 from extender.domain.intake import Intake
@@ -67,6 +67,20 @@ class Ledger(Intake, Calls, Publishing):
         """What the controller of pods that name no group says about theirs."""
         with self._lock:
             return self._registry.owner_of(key)
+
+    def auto_group(self, key: GroupKey) -> AutoGroup:
+        """A group of pods that name none, as it is now."""
+        with self._lock:
+            members, record = self.members(key), self.group_record(key)
+            pods = [pod for pod in members if pod.auto]
+            return AutoGroup(
+                min_member=record.min_member if record else None,
+                owner=self._registry.owner_of(key),
+                queue_is_open=self._registry.is_open(self.queue_of(key)),
+                lives=any(pod.waiting or pod.holds_room for pod in pods),
+                has_pods=bool(pods),
+                is_used=bool(members) or self.may_be_left(key),
+            )
 
     def queue_of(self, key: GroupKey) -> str:
         """The queue of a group; empty when it is gone."""

@@ -31,17 +31,19 @@ class Phase(StrEnum):
 
 
 class Life(msgspec.Struct, frozen=True):
-    """`outcome` is None while the group goes on."""
+    """`outcome` is None while the group goes on. `in_queue`: its queue counts it."""
 
     phase: Phase = Phase.PENDING
     running: int = 0
     succeeded: int = 0
     failed: int = 0
     outcome: Outcome | None = None
+    in_queue: bool = True
 
 
 _PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
 _UNBORN = {phase: Life(phase) for phase in _PHASES.values()}
+_OUTSIDE = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
 
 
 def life_of(
@@ -50,10 +52,10 @@ def life_of(
     """`verdict`, `plan` and `reason` are what was decided for the group."""
     unplaced = _unplaced(group, verdict, reason)
     if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
-        return _UNBORN[unplaced]
+        return (_UNBORN if group.is_in_queue else _OUTSIDE)[unplaced]
     outcome = None if plan else outcome_of(group)
     phase = _phase(group, unplaced, plan, outcome)
-    return Life(phase, group.running, group.succeeded, group.failed, outcome)
+    return Life(phase, group.running, group.succeeded, group.failed, outcome, group.is_in_queue)
 
 
 def _unplaced(group: "GroupView", verdict: Verdict, reason: Reason | None) -> Phase | None:

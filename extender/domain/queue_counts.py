@@ -37,7 +37,7 @@ def recount(
     recounted = Counter(counts)
     for key in turned:
         for groups, sign in ((before, -1), (now, 1)):
-            if (decision := groups.get(key)) is not None:
+            if (decision := groups.get(key)) is not None and decision.life.in_queue:
                 recounted[decision.queue, column_of(decision)] += sign
     return +recounted
 

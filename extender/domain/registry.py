@@ -63,6 +63,8 @@ class Registry:
             return False
         if not ((before and now and before.uid == now.uid) or group.is_implied):
             group.forget_history()
+        if now is None:
+            group.entitled = False  # pods that are left without it come to their queue anew
         self._wards.note(before, now)
         group.record = now
         self._note_arrival(group)
@@ -177,9 +179,10 @@ class Registry:
             min_task_member=min_task_member,
             priority=self._priority(group),
             created=record.created if record else min((p.created for p in group.pods.values()), default=""),
+            recorded=record is not None,
             exists=record is not None or group.is_implied or is_single(group.key),
             fault=record.fault if record else "",
-            entitled=group.entitled,
+            entitled=group.entitled or bool(members.placed),
             stood_whole=group.stood_whole,
             stands=whole(*group.needs, Counter(pod.role for pod in members.placed), len(members.placed)),
             start=group.start,
@@ -206,9 +209,9 @@ class Registry:
         left on a node stands no more: it starts anew, whole."""
         record = group.record
         came_before = record is not None and (
-            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING
+            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING or bool(members.placed)
         )
-        group.entitled = group.entitled or came_before or bool(members.placed) or self._queues.is_open(queue)
+        group.entitled = group.entitled or came_before or self._queues.is_open(queue)
         roles = Counter(pod.role for pod in members.placed if pod.started)
         stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
         group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
@@ -234,6 +237,9 @@ class Registry:
         if not name and group.pods:
             return max(pod.priority for pod in group.pods.values())
         return self._priorities.value(name)
+
+    def is_open(self, queue: str) -> bool:
+        return self._queues.is_open(queue)
 
     @property
     def queue_records(self) -> dict[str, QueueRecord]:

@@ -63,12 +63,11 @@ class Start(msgspec.Struct, frozen=True):
 
 class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A group with its members: those placed, those pinned (no plan may move their claim), and those that
-    wait, with the nodes planned for them. `stands`: those placed make it whole. `entitled`: it came while
-    its queue was open. `held_back`: members
-    that gates of others keep. `leaving`: members on a node that are being deleted. `running`, `succeeded`,
-    `failed`: how many members do. `aborted`: its owner is suspended, or the queue that took it in is gone.
-    `accepted_by`: the UID of the queue that takes it in, empty while none does. `told_phase`: what its
-    PodGroup says."""
+    wait, with the nodes planned for them. `recorded`: it has a PodGroup. `stands`: those placed make it
+    whole. `entitled`: it came while its queue was open. `held_back`: members that gates of others keep.
+    `leaving`: members on a node that are being deleted. `running`, `succeeded`, `failed`: how many members
+    do. `aborted`: its owner is suspended, or the queue that took it in is gone. `accepted_by`: the UID of the
+    queue that takes it in, empty while none does. `told_phase`: what its PodGroup says."""
 
     key: GroupKey
     queue: str
@@ -76,6 +75,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     min_task_member: Mapping[str, int]
     priority: int
     created: str
+    recorded: bool
     exists: bool
     fault: str
     entitled: bool
@@ -98,6 +98,12 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     told_phase: str
     allocated: Resources
     pending: Resources
+
+    @property
+    def is_in_queue(self) -> bool:
+        """Whether its queue has it: by a PodGroup, by pods on nodes, or by pods alone that came in time. Pods
+        that wait outside hold up nothing when the queue closes."""
+        return self.recorded or self.lives or (self.exists and self.entitled)
 
     @property
     def rests(self) -> bool:

@@ -9,7 +9,10 @@ from extender.domain.snapshot import GroupView
 
 
 class Used(msgspec.Struct):
+    """`groups`: those that the queue has. `views`: those that name it."""
+
     groups: int = 0
+    views: int = 0
     allocated: dict[str, int] = {}
     requested: dict[str, int] = {}
 
@@ -20,7 +23,7 @@ class Usage:
 
     @property
     def queues(self) -> Collection[str]:
-        """Those that have groups."""
+        """Those that groups name."""
         return self._of.keys()
 
     def of(self, queue: str) -> Used:
@@ -33,6 +36,7 @@ class Usage:
         add(used.requested, view.allocated, times)
         if view.entitled and not view.fault:
             add(used.requested, view.pending, times)
-        used.groups += times
-        if not used.groups:
+        used.groups += times if view.is_in_queue else 0
+        used.views += times
+        if not used.views:
             del self._of[view.queue]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.api.keys import QUEUE
 from extender.cli.queues import waiting
 from extender.sim.apiserver.kinds import COMMANDS, POD_GROUPS, QUEUES, Json
 from extender.sim.apiserver.refusals import Refusal
@@ -359,6 +360,35 @@ def test_a_cascade_waits_for_groups_that_somebody_holds(
     assert f"{G}/late deleted (namespace team)" in result.stdout
     assert "research: Closing, 1 group left: 1 runs" in result.stderr
     assert town.store.get(QUEUES, "", "research") is None
+
+
+def test_a_cascade_tells_which_pods_are_left(town: Desk) -> None:
+    named = {"annotations": {QUEUE: "research"}}
+    town.pod("alone", metadata=named)
+    town.pod("orphan", "sweep", metadata=named)
+    town.pod("placed", metadata=named, node="n", status={"phase": "Pending"})
+    town.pod("foreign", metadata=named, scheduler="other")
+    town.namespace("team", "research")
+    for number in range(6):
+        town.pod(f"by-namespace-{number}")
+    result = town.muster("queue", "delete", "research", "--cascade")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[-2:] == [
+        "research: 8 pods still name it and wait: team/alone, team/by-namespace-0, team/by-namespace-1, "
+        "team/by-namespace-2, team/by-namespace-3, team/by-namespace-4 and 2 more",
+        "To end that: end what owns them, or have them name another queue than research",
+    ]
+
+
+def test_patience_ends_with_pods_that_have_no_group(
+    town: Desk, meanwhile: Callable[[Callable[[], object]], None]
+) -> None:
+    town.store.keeps_queues = False
+    town.queue("idle", {"state": "Closed"}, state="Closing", running=1)
+    told = town.muster("queue", "delete", "idle", "--cascade", "--timeout", "3m").stderr.splitlines()[-1]
+    assert told.endswith(
+        "idle is Closing, 1 group left: 1 runs; pods that have no PodGroup are left to whoever owns them"
+    )
 
 
 @pytest.mark.parametrize("run", ["client", "server"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.api.keys import GATE
+from extender.api.keys import GATE, QUEUE
 from extender.cli.output import Json
 from extender.cli.remedies import REMEDIES
 from extender.domain.reasons import Reason
@@ -303,6 +303,22 @@ def test_a_marked_pod_of_the_default_scheduler_is_ours(desk: Desk) -> None:
     marked = {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1"}}}]}
     desk.pod("p", scheduler="default-scheduler", spec=marked)
     assert verdict(desk.says("why", "p")).startswith("Unknown The pod names no group")
+
+
+@pytest.mark.parametrize("group", ["", "podgroup-uid-p"])
+def test_a_pod_without_a_podgroup_in_a_queue_that_is_not_open(desk: Desk, group: str) -> None:
+    desk.queue("shut", state="Closing")
+    desk.pod("p", group, gates=[GATE], metadata={"labels": {QUEUE: "shut"}})
+    answer = desk.says("why", "p")
+    assert verdict(answer).startswith("Waiting for 20d: QueueNotOpen The pod")
+    assert verdict(answer).endswith("The group came after its queue was closed. queue shut is Closing")
+    assert "opens the queue" in helps(answer)
+
+
+def test_a_pod_without_a_podgroup_in_a_queue_that_does_not_exist(desk: Desk) -> None:
+    desk.queue("other")
+    desk.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "gone"}})
+    assert verdict(desk.says("why", "p")).startswith("Waiting for 20d: QueueNotFound The pod names no group")
 
 
 def test_a_pod_of_another_scheduler_that_names_a_group(desk: Desk) -> None:

@@ -9,12 +9,13 @@ from extender.api.objects import Pod, PodGroup, Workload
 from extender.api.quantities import at_least
 from extender.controllers.grouping import Grouper
 from extender.domain.ledger import Ledger
-from extender.domain.records import Ownership
+from extender.domain.records import Ownership, own_queue
 from extender.kube.writers import Writers
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.objects import Given
 from tests.controllers.api import Api
+from tests.domain.builders import queue
 
 _SCHEDULER = "volcano"
 _MILLI = 1000
@@ -62,6 +63,8 @@ def check_build(case: Case) -> Iterator[str]:
     if given.get("existingGroup"):
         _exists(given, pods[0], api, ledger)
     for each in pods:
+        if named := own_queue(each):
+            ledger.set_queue(queue(named))
         ledger.set_pod(each)
         grouper.see_pod(each)
     grouper.look(ledger.decisions)

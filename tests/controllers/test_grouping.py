@@ -6,7 +6,8 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from extender.api.objects import Pod, PodGroup, Workload
+from extender.api import keys
+from extender.api.objects import Meta, Namespace, Pod, PodGroup, Workload
 from extender.controllers.grouping import Grouper
 from extender.domain.records import GroupKey, Uid
 from extender.kube.errors import Conflict, Forbidden
@@ -47,6 +48,11 @@ class Desk(Bench):
         """A PodGroup is deleted."""
         self.ledger.drop_group(key(name))
         self.grouper.notice(key(name), gone=True)
+
+    def name_queue(self, queue: str) -> None:
+        """The namespace names the queue of its pods."""
+        named = Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: queue}))
+        self.ledger.set_namespace(named)
 
     def look(self) -> list[tuple[str, str]]:
         """What one look asked of the API server: verbs and names."""
@@ -149,6 +155,67 @@ def test_a_group_without_pods_is_not() -> None:
         bench.go("a")
         bench.lose(GROUP)
         bench.advance(60)
+        assert bench.look() == []
+
+
+# ---- while its queue is not open
+
+
+@contextmanager
+def closed(*pods: Pod) -> Iterator[Desk]:
+    """Pods in a queue that is closed."""
+    with desk(node("n"), queue("q", spec_state="Closed"), *pods) as bench:
+        assert bench.look() == []
+        bench.advance(120)
+        assert bench.look() == []
+        yield bench
+
+
+def test_no_group_is_made_until_the_queue_opens() -> None:
+    with closed(web("a", queue="q")) as bench:
+        bench.show(queue("q", spec_state="Open"))
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_no_group_is_made_for_a_queue_that_is_not_there() -> None:
+    with desk(web("a", queue="q")) as bench:
+        assert bench.look() == []
+        bench.show(queue("q"))
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_one_that_is_deleted_is_not_made_again() -> None:
+    with closed(web("a", named=True, queue="q")) as bench:
+        bench.show(group(GROUP, 1, "q"))
+        bench.look()
+        bench.lose(GROUP)
+        bench.advance(60)
+        assert bench.look() == []
+
+
+def test_a_pod_that_is_given_another_queue_gets_its_group_there() -> None:
+    with closed(web("a", named=True, queue="q")) as bench:
+        moved = web("a", named=True, queue="r")
+        bench.api.pods["a"] = moved
+        bench.show(queue("r"), moved)
+        assert bench.look() == [("pod", "a"), ("create group", GROUP)]
+
+
+def test_a_namespace_may_name_another_queue() -> None:
+    with desk(web("a"), queue("q", spec_state="Closed"), queue("r")) as bench:
+        bench.name_queue("q")
+        assert bench.look() == []
+        bench.name_queue("r")
+        assert bench.look() == [("create group", GROUP)]
+        ((_, made),) = bench.api.done("create group")
+        assert made["spec"]["queue"] == "r"
+
+
+def test_pods_that_are_gone_are_not_waited_with() -> None:
+    with closed(web("a", queue="q")) as bench:
+        bench.go("a")
+        bench.look()
+        bench.show(queue("q", spec_state="Open"))
         assert bench.look() == []
 
 

@@ -15,12 +15,12 @@ from extender.api.objects import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from extender.domain.auto_groups import OwnerRecord, build, owner_record
+from extender.domain.auto_groups import AutoGroup, OwnerRecord, Step, build, next_step, owner_record
 from extender.domain.claims import Stage
 from extender.domain.phases import Phase
 from extender.domain.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
-from tests.domain.world import World
+from tests.domain.world import World, key
 
 GROUP = "podgroup-uid-web"
 
@@ -74,6 +74,99 @@ def test_a_pod_that_names_a_group_waits_for_that_group() -> None:
 def test_switched_off_each_pod_is_on_its_own() -> None:
     there = World(node("n"), owner("web", "3"), replicas(2)).settle()
     assert there.verdicts("pod:web-0", "pod:web-1") == [Verdict.STARTING] * 2
+
+
+# ---- what is to be done about its PodGroup
+
+
+def auto_group(**facts: Any) -> AutoGroup:
+    """One without a PodGroup whose pods wait, in an open queue, unless told otherwise."""
+    there = {"min_member": None, "owner": None, "queue_is_open": True, "lives": True, "has_pods": True}
+    return AutoGroup(**{**there, "is_used": True, **facts})
+
+
+WANTS_TWO, IDLE = OwnerRecord("uid-web", 2), OwnerRecord("uid-web", idle=True)
+GONE = {"lives": False, "has_pods": False, "is_used": False}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, Step.MAKE),
+        ({"owner": WANTS_TWO}, Step.MAKE),
+        ({"queue_is_open": False}, Step.AWAIT_QUEUE),
+        ({"lives": False}, Step.NOTHING),
+        ({"lives": False, "queue_is_open": False}, Step.NOTHING),
+        ({"min_member": 1}, Step.NOTHING),
+        ({"min_member": 1, "queue_is_open": False}, Step.NOTHING),
+        ({"min_member": 2, "owner": WANTS_TWO}, Step.NOTHING),
+        ({"min_member": 1, "owner": WANTS_TWO}, Step.RENUMBER),
+        ({"min_member": 1, "owner": WANTS_TWO, "queue_is_open": False}, Step.RENUMBER),
+        ({"min_member": 1, "owner": WANTS_TWO, **GONE}, Step.NOTHING),
+        ({"min_member": 1, "owner": IDLE}, Step.NOTHING),
+        ({"min_member": 1, "owner": IDLE, **GONE}, Step.DELETE),
+        ({"min_member": 1, "owner": IDLE, **GONE, "queue_is_open": False}, Step.DELETE),
+        ({"min_member": 1, "owner": IDLE, **GONE, "is_used": True}, Step.NOTHING),
+        ({"min_member": 1, **GONE}, Step.NOTHING),
+        ({"owner": IDLE, **GONE}, Step.NOTHING),
+    ],
+)
+def test_each_step(facts: dict[str, Any], expected: Step) -> None:
+    assert next_step(auto_group(**facts)) is expected
+
+
+# ---- its queue is closed
+
+
+def closing(*objects: Any) -> World:
+    """The group of web waits, with its PodGroup, when its queue is closed."""
+    there = world(node("full", cpu="0"), queue("q"), replicas(2, queue="q"), group(GROUP, 1, "q"), *objects)
+    return there.add(queue("q", spec_state="Closed")).settle()
+
+
+def state(there: World) -> tuple[str, dict[str, int]]:
+    decided = there.decisions.queues["q"]
+    return decided.state, {name: count for name, count in decided.counts.items() if count}
+
+
+def test_pods_whose_group_is_deleted_wait_outside_and_the_queue_closes() -> None:
+    there = closing()
+    assert state(there) == ("Closing", {"pending": 1})
+    there.ledger.drop_group(key(GROUP))
+    there.add(node("n")).settle()
+    assert there.reason(GROUP) is Reason.QUEUE_NOT_OPEN
+    assert state(there) == ("Closed", {})
+
+
+def test_they_go_on_when_it_opens() -> None:
+    there = closing()
+    there.ledger.drop_group(key(GROUP))
+    there.add(node("n")).settle()
+    there.add(queue("q", spec_state="Open")).settle()
+    assert there.verdict(GROUP) is Verdict.STARTING
+    assert state(there)[0] == "Open"
+
+
+def test_pods_on_nodes_keep_the_queue_closing_until_they_are_gone() -> None:
+    there = closing(node("n", cpu="1"), pod("web-9", GROUP, queue="q", owner="web", on="n"))
+    there.ledger.drop_group(key(GROUP))
+    assert state(there.settle()) == ("Closing", {"running": 1})
+    there.delete("web-9")
+    assert state(there.settle()) == ("Closed", {})
+
+
+def test_pods_that_came_in_time_are_let_in_before_their_group_is_written() -> None:
+    there = world(node("full", cpu="0"), queue("q"), replicas(1, queue="q"))
+    there.add(queue("q", spec_state="Closed")).settle()
+    assert state(there) == ("Closing", {"pending": 1})
+    assert there.add(node("n")).settle().verdict(GROUP) is Verdict.STARTING
+
+
+def test_a_group_that_does_not_exist_keeps_no_queue_from_closing() -> None:
+    there = world(queue("q"), pod("a", "missing", queue="q"))
+    there.add(queue("q", spec_state="Closed")).settle()
+    assert there.reason("missing") is Reason.GROUP_NOT_FOUND
+    assert state(there) == ("Closed", {})
 
 
 # ---- the PodGroup comes

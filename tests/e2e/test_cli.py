@@ -5,12 +5,14 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from tests.e2e.harness.access import ADMIN, SUBMITTER
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import CLUSTER_ROLES, QUEUES, Resource
+from tests.e2e.harness.objects import GROUP_NAME
+from tests.e2e.harness.resources import CLUSTER_ROLES, EVENTS, POD_GROUPS, QUEUES, Resource
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.shell import PROGRAM, Shell
 from tests.e2e.harness.stage import Json, Stage
@@ -147,6 +149,65 @@ def test_a_cascade_empties_a_queue(stage: Stage, muster: Muster, admin: Shell) -
     assert told.endswith(f"{Q}/a deleted\n")
     assert f"podgroup.scheduling.volcano.sh/g0 deleted (namespace {stage.namespace})" in told
     assert stage.api.find(QUEUES, "a") is None
+
+
+def test_a_cascade_leaves_pods_waiting_that_name_no_group(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, admin: Shell
+) -> None:
+    """Their groups are not made again while they are deleted, but once there is a queue to take them."""
+    stage.queue("a")
+    pods = stage.pods("p", 3, queue="a", gated=True)
+    for pod in pods:
+        stage.wait_group(stage.own_group(pod), phase="Pending")
+        wait_for(partial(_names_its_group, stage, pod), what=f"{pod} bears the name of its group")
+    done = admin("queue", "delete", "a", "--cascade", "--timeout", "60s")
+    assert done.returncode == 0, done.stderr
+    assert f"a: 3 pods still name it and wait: {stage.namespace}/p-0, " in done.stderr
+    muster.wait_decision(stage.namespace, stage.own_group("p-0"), reason="QueueNotFound")
+    assert "queue a does not exist" in admin.says("why", "p-0")
+    assert stage.api.items(POD_GROUPS, stage.namespace) == []
+    stage.nodes(1, cpu="3")
+    stage.queue("a")
+    stage.wait_phase(pods)
+    stage.wait_group(stage.own_group("p-0"), phase="Running")
+
+
+def _names_its_group(stage: Stage, pod: str) -> bool:
+    return GROUP_NAME in stage.pod(pod)["metadata"].get("annotations", {})
+
+
+def test_a_cascade_waits_for_pods_on_nodes(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, admin: Shell
+) -> None:
+    stage.nodes(1)
+    stage.queue("a")
+    pods = stage.pods("p", 1, queue="a", gated=True)
+    stage.wait_group(stage.own_group("p-0"), phase="Running")
+    told = admin("queue", "delete", "a", "--cascade", "--timeout", "3s").stderr
+    assert "queue a is Closing, 1 group left: 1 runs; pods that have no PodGroup are left to" in told
+    assert stage.phases(pods) == {"Running"}
+    stage.delete_pods(pods)
+    assert admin.says("queue", "delete", "a", "--cascade", "--timeout", "60s") == f"{Q}/a deleted\n"
+
+
+def test_a_pod_in_a_closed_queue_waits_without_a_group_and_says_why(
+    stage: Stage, muster: Muster, admin: Shell
+) -> None:
+    stage.queue("a", state="Closed")
+    stage.pods("p", 1, queue="a", gated=True)
+    muster.wait_decision(stage.namespace, stage.own_group("p-0"), reason="QueueNotOpen")
+    assert "queue a is Closed" in admin.says("why", "p-0")
+    wait_for(lambda: "QueueNotOpen" in _told(stage, "p-0"), what="an event on the pod")
+    assert stage.api.items(POD_GROUPS, stage.namespace) == []
+    assert stage.api.get(QUEUES, "a")["status"]["state"] == "Closed"
+    admin.says("queue", "open", "a", "--wait", "--timeout", "60s")
+    stage.wait_group(stage.own_group("p-0"), phase="Pending")
+
+
+def _told(stage: Stage, pod: str) -> set[str]:
+    """The reasons of the events on a pod."""
+    about = f"involvedObject.kind=Pod,involvedObject.name={pod}"
+    return {each["reason"] for each in stage.api.items(EVENTS, stage.namespace, fieldSelector=about)}
 
 
 # ---- as a plugin

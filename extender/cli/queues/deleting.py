@@ -29,7 +29,8 @@ def delete_queue(
     """Delete queues that are Closed.
 
     With --cascade each is closed first, its groups are deleted, and it goes when the last of them has gone.
-    Pods are left alone: end what owns them.
+    Pods are left alone: those on nodes that name the queue themselves are waited for, those that wait go on
+    to wait, and are told. End what owns them.
     """
     found = the_names(names, named)
     with opened(Flags(**flags)) as place:

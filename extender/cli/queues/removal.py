@@ -15,7 +15,7 @@ from extender.cli.output import echo
 from extender.cli.queues.dryness import CLIENT, SERVER, say
 from extender.cli.queues.editing import updated
 from extender.cli.queues.patience import Patience
-from extender.cli.queues.waiting import Watched, groups_of, in_it, until
+from extender.cli.queues.waiting import Watched, groups_of, in_it, pods_outside, some, until
 from extender.cli.seen import GroupSeen, QueueSeen
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.resources import POD_GROUPS, QUEUES
@@ -44,6 +44,8 @@ class Removal:
         self._delete(queue, cascade)
         if wait and self._dry_run == "none":
             until(self._gone, self._patience, lambda: f"queue {self._name} is still there")
+        if cascade and self._dry_run == "none":
+            self._say_who_is_left()
 
     # ---- refusing
 
@@ -108,6 +110,12 @@ class Removal:
         if self._dry_run != CLIENT and not (dry and cascade):
             self._place.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
         say(self._name, "deleted", self._dry_run)
+
+    def _say_who_is_left(self) -> None:
+        if left := pods_outside(self._place, self._name):
+            waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
+            remedy = f"end what owns them, or have them name another queue than {self._name}"
+            click.echo(f"{self._name}: {len(left)} {waits}: {some(left)}\nTo end that: {remedy}", err=True)
 
     def _gone(self) -> bool | None:
         try:

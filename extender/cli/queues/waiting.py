@@ -12,8 +12,10 @@ import click
 from extender.cli.access import Place
 from extender.cli.evidence import Evidence
 from extender.cli.fetching import fetch
+from extender.cli.pod_signs import ours
 from extender.cli.queues.patience import Patience
 from extender.cli.seen import GroupSeen, QueueSeen
+from extender.domain.records import group_name
 from extender.kube.resources import QUEUES
 
 T = TypeVar("T")
@@ -21,6 +23,7 @@ T = TypeVar("T")
 PACE = 0.5  # seconds between two looks
 _SILENCE = 15.0  # seconds without any state after which it is likely that nobody is there to write one
 _NAMED = 6
+_ALONE = "pods that have no PodGroup are left to whoever owns them"
 
 clock: Callable[[], float] = time.monotonic
 pause: Callable[[float], Any] = time.sleep
@@ -60,9 +63,9 @@ class Watched:
         """What is in it, by name where that may be known."""
         queue = fetch(self._place.reader, QUEUES, "", self._name, QueueSeen)
         groups = [f"podgroup/{each.key}" for each in groups_of(self._place, self._name)]
-        more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
-        names = f": {', '.join(groups[:_NAMED])}{more}" if groups else ""
-        return f"queue {self._name} is {in_it(queue)}{names}"
+        names = f": {some(groups)}" if groups else ""
+        alone = f"; {_ALONE}" if groups_in(queue) > len(groups) else ""
+        return f"queue {self._name} is {in_it(queue)}{names}{alone}"
 
     def _progress(self, queue: QueueSeen) -> str:
         if queue.status.state in ("Closing", "Closed") or clock() - self._began < _SILENCE:
@@ -77,18 +80,25 @@ class Watched:
 
 def in_it(queue: QueueSeen) -> str:
     """`Closing, 3 groups left: 1 waits, 2 run`."""
+    fare, total = _fare(queue), groups_in(queue)
+    parts = ", ".join(f"{count} {words(verb, count)}" for verb, count in fare.items() if count)
+    groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
+    return f"{queue.state}{groups}"
+
+
+def groups_in(queue: QueueSeen) -> int:
+    return sum(_fare(queue).values())
+
+
+def _fare(queue: QueueSeen) -> dict[str, int]:
     counts = queue.counts
-    fare = {
+    return {
         "waits": counts["pending"],
         "starts": counts["inqueue"],
         "runs": counts["running"],
         "has ended": counts["completed"] + counts["failed"] + counts["aborted"],
         "is unclear": counts["unknown"],
     }
-    total = sum(fare.values())
-    parts = ", ".join(f"{count} {words(verb, count)}" for verb, count in fare.items() if count)
-    groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
-    return f"{queue.state}{groups}"
 
 
 _OF_MANY = {"has ended": "have ended", "is unclear": "are unclear"}
@@ -102,3 +112,22 @@ def groups_of(place: Place, queue: str) -> list[GroupSeen]:
     """Of all namespaces where that is allowed."""
     evidence = Evidence(place.reader, "")
     return [each for each in evidence.groups if evidence.queue_of(each) == queue]
+
+
+def pods_outside(place: Place, queue: str) -> list[str]:
+    """The pods that name a queue, wait, and are in no PodGroup: nothing but themselves keeps them there."""
+    evidence = Evidence(place.reader, "")
+    groups = {each.key for each in evidence.groups}
+    return [
+        f"{pod.metadata.namespace}/{pod.metadata.name}"
+        for pod in evidence.waiting_pods
+        if ours(pod)
+        and evidence.queue_of_pod(pod) == queue
+        and f"{pod.metadata.namespace}/{group_name(pod)}" not in groups
+    ]
+
+
+def some(names: list[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
