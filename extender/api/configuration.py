@@ -199,7 +199,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     writers: Annotated[
         int,
         count(1, 256),
-        "The threads that write to the API server.",
+        "The threads that open gates, nominate nodes and evict; statuses have four of their own.",
     ] = 16
     binders: Annotated[
         int,

@@ -14,6 +14,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _KEPT = 1000
+_OLD_NEWS = (Verdict.RUNNING, Verdict.ENDED)  # of a group that is seen for the first time, after a restart
 _WORDS = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
@@ -37,7 +38,7 @@ class Chronicle:
     def look(self, decisions: Decisions) -> None:
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         for _, was, now in self._turns.compared(decisions):
-            if now is not None:
+            if now is not None and (was or now.verdict not in _OLD_NEWS):
                 self._entries.append(Entry(moment, now))
                 self._tell(was, now)
 

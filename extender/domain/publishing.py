@@ -30,7 +30,7 @@ class Publishing(Books):
         with self._lock:
             touched, groups, queues = self._registry.refresh(self._claims)
             refused = self._refusals.rows(self._clock())
-            self._unpublished |= touched
+            self._unpublished.update(touched)
             return Snapshot(
                 version=self._version,
                 now=self._clock(),

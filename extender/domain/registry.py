@@ -36,7 +36,7 @@ class Registry:
         self._owners = Owners()
         self._priorities = Priorities()
         self._usage = Usage()
-        self._dirty: set[GroupKey] = set()
+        self._dirty: dict[GroupKey, None] = {}  # in the order of what happened
         self._views: dict[GroupKey, GroupView] = {}
 
     # ---- changes
@@ -48,7 +48,7 @@ class Registry:
         return self.groups[key]
 
     def touch(self, key: GroupKey) -> None:
-        self._dirty.add(key)
+        self._dirty[key] = None
 
     def set_group(self, record: GroupRecord) -> bool:
         """True when anything that matters changed."""
@@ -145,7 +145,7 @@ class Registry:
 
     def refresh(
         self, claims: Claims
-    ) -> tuple[set[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
+    ) -> tuple[Iterable[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
         """Where something changed since this was last asked; and the views of all groups and queues, rebuilt
         there."""
         touched = self._dirty
@@ -153,7 +153,7 @@ class Registry:
             self._views = dict(self._views)
         for key in touched:
             self._rebuild(key, claims)
-        self._dirty = set()
+        self._dirty = {}
         return touched, self._views, {name: self.queue_view(name) for name in sorted(self._queue_names())}
 
     def _rebuild(self, key: GroupKey, claims: Claims) -> None:

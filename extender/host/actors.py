@@ -19,11 +19,12 @@ from extender.domain.ledger import Ledger
 from extender.kube.calls import Cluster
 from extender.kube.writers import Writers
 
-GROUP_WRITERS = 4  # of their own: PodGroups for plain pods never keep a gate waiting
+PATIENT_WRITERS = 4  # of their own: neither statuses nor PodGroups for plain pods ever keep a gate waiting
 
 
 class Actors:
-    """All of them write through `writers`, while `leads` says so. `volcano_namespace`: where Volcano is."""
+    """Those that move pods write through `writers`, the others through patient ones; all while `leads` says
+    so. `volcano_namespace`: where Volcano is."""
 
     def __init__(
         self,
@@ -33,26 +34,26 @@ class Actors:
         leads: Callable[[], bool],
         volcano_namespace: str,
     ) -> None:
-        shared = (ledger, cluster, writers, leads)
-        recorder = Recorder(cluster, writers, leads)
-        self._writers = writers
-        self._group_writers = Writers(GROUP_WRITERS, "group", fence=leads)
-        self.all_writers = (writers, self._group_writers)
-        self.reporter = Reporter(*shared)
-        self.queue_reporter = QueueReporter(*shared, recorder)
-        self.commander = Commander(*shared, recorder)
-        self.grouper = Grouper(ledger, cluster, self._group_writers, leads)
-        self.yielder = Yielder(*shared, volcano_namespace)
+        patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
+        self.all_writers = (writers, patient_writers)
+        urgent = (ledger, cluster, writers, leads)
+        patient = (ledger, cluster, patient_writers, leads)
+        recorder = Recorder(cluster, patient_writers, leads)
+        self.reporter = Reporter(*patient)
+        self.queue_reporter = QueueReporter(*patient, recorder)
+        self.commander = Commander(*patient, recorder)
+        self.grouper = Grouper(*patient)
+        self.yielder = Yielder(*urgent, volcano_namespace)
         self.chronicle = Chronicle()
         self.listeners: tuple[Listener, ...] = (
-            Releaser(*shared).look,
-            Undoer(*shared, recorder).look,
+            Releaser(*urgent).look,
+            Undoer(*urgent, recorder).look,
             self.reporter.look,
             self.grouper.look,
-            Founder(*shared).look,
+            Founder(*patient).look,
             self.queue_reporter.look,
             self.commander.look,
-            Clearer(*shared).look,
+            Clearer(*patient).look,
             self.yielder.look,
             Announcer(ledger, recorder, leads).look,
             self.chronicle.look,
@@ -60,12 +61,12 @@ class Actors:
 
     def start(self, *, yields: bool) -> None:
         """`yields`: pods of Volcano are ours, so that its scheduler has to be looked for."""
-        self._writers.start()
-        self._group_writers.start()
+        for each in self.all_writers:
+            each.start()
         if yields:
             self.yielder.start()
 
     def stop(self) -> None:
         self.yielder.stop()
-        self._writers.stop()
-        self._group_writers.stop()
+        for each in self.all_writers:
+            each.stop()

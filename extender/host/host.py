@@ -21,7 +21,7 @@ from extender.domain.decisions import Decisions
 from extender.domain.ledger import Ledger
 from extender.domain.records import Ownership
 from extender.domain.snapshot import Limits
-from extender.host.actors import GROUP_WRITERS, Actors
+from extender.host.actors import PATIENT_WRITERS, Actors
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
 from extender.host.views import View, Views
@@ -72,7 +72,7 @@ def serve(configuration: Configuration) -> None:
 
 def _connect(configuration: Configuration) -> Connection:
     """Raises InvalidConfiguration where no cluster is named."""
-    connections = configuration.binders + configuration.writers + GROUP_WRITERS + _READERS
+    connections = configuration.binders + configuration.writers + PATIENT_WRITERS + _READERS
     try:
         return Connection.load(configuration.kubeconfig or None, configuration.context or None, connections)
     except NoConfiguration as fault:

@@ -77,3 +77,14 @@ def test_only_so_many_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(chronicle.latest(1000)) == 3
     assert chronicle.latest(0) == []
     assert shown[0].time >= shown[1].time
+
+
+def test_what_ran_before_a_restart_is_old_news() -> None:
+    world = World(node("a", cpu="8"), gang("g", 2)).settle()
+    world.bind("g-0", "a")
+    world.bind("g-1", "a")
+    world.settle()
+    assert world.verdict("g") is Verdict.RUNNING
+    restarted = Chronicle()
+    assert told(restarted, world) == []
+    assert turns(restarted) == []

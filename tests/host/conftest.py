@@ -29,9 +29,9 @@ class Station:
         self.changed = Condition()
         self.ledger = Ledger(Ownership(frozenset({SCHEDULER})), lock=RLock(), on_change=self._notice)
         self.newcomers = Newcomers(self.ledger, lambda: self.now)
-        self.writers = Writers(1, "test")
         self.connection = connection
-        actors = Actors(self.ledger, Cluster(connection), self.writers, lambda: True, "volcano-system")
+        actors = Actors(self.ledger, Cluster(connection), Writers(1, "test"), lambda: True, "volcano-system")
+        self.writers = actors.all_writers
         self.reporter, self.queue_reporter, self.commander = (
             actors.reporter,
             actors.queue_reporter,
@@ -42,6 +42,11 @@ class Station:
     def _notice(self) -> None:
         with self.changed:
             self.changed.notify_all()
+
+    @property
+    def writes(self) -> int:
+        """How many wait: nothing is written here."""
+        return sum(each.depth for each in self.writers)
 
     def wait_for(self, condition: Any) -> None:
         """Wait for what the ledger tells of, under its lock: `condition` may not need that."""

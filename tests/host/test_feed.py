@@ -99,7 +99,7 @@ def test_a_group_that_is_deleted_exists_no_more(station: Station) -> None:
 def test_who_reports_hears_of_groups_too(station: Station) -> None:
     fed(station).ledger.publish(decide(station.ledger.snapshot()))
     station.reporter.look(station.ledger.decisions)
-    assert station.writers.depth == 1
+    assert station.writes == 1
 
 
 def test_who_reports_hears_of_their_end(station: Station) -> None:
@@ -108,7 +108,7 @@ def test_who_reports_hears_of_their_end(station: Station) -> None:
     station.wait_for(lambda: station.ledger.version > version)
     station.ledger.publish(decide(station.ledger.snapshot()))
     station.reporter.look(station.ledger.decisions)
-    assert station.writers.depth == 0
+    assert station.writes == 0
 
 
 def test_a_queue_that_is_deleted_exists_no_more(station: Station) -> None:
@@ -148,7 +148,7 @@ def test_commands_arrive(station: Station) -> None:
     while not commands.objects and time.monotonic() < deadline:
         time.sleep(0.01)
     station.commander.look(station.ledger.decisions)
-    assert station.writers.depth == 1
+    assert station.writes == 1
 
 
 def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,14 @@ What is to be bound is there before the process starts: a gang of three for ours
 scheduler. Ours is measured twice: started together with its scheduler, and beside one that runs.
 """
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 
+from extender.api.keys import SCHEDULED
 from tests.bench.fleet import OURS, STOCK, Fleet, gang, pods
+from tests.bench.line import Line
 from tests.bench.load import BoundWatch, Wish, count_bound, create
 from tests.bench.meters import peak_megabytes
 from tests.bench.report import Row, say
@@ -17,6 +20,7 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import POD_GROUPS, PODS
 from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.waiting import wait_for
 
 MEMBERS = 20
 _PATIENCE = 120.0
@@ -29,9 +33,22 @@ def start(bench: Bench) -> Iterator[Row]:
         standing = fleet.namespace()
         say(f"{sizes.standing} bound pods in groups of {MEMBERS}")
         create(fleet.access, _standing(standing, sizes.standing, fleet.size))
+        _report(fleet, standing)
         facts: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, standing)}
         for number in range(1, sizes.rounds + 1):
             yield from ({**facts, "round": number, **row} for row in _round(fleet))
+
+
+def _report(fleet: Fleet, namespace: str) -> None:
+    """What stands has been reported by an earlier Muster, as after any restart."""
+
+    def reported() -> bool:
+        groups = json.loads(Line.to(fleet.access).want("GET", POD_GROUPS.path(namespace)))["items"]
+        return all(SCHEDULED in {each["type"] for each in group["status"]["conditions"]} for group in groups)
+
+    say("an earlier Muster reports them")
+    with fleet.muster():
+        wait_for(reported, _PATIENCE)
 
 
 def _round(fleet: Fleet) -> Iterator[Row]:
