@@ -23,8 +23,8 @@ from extender.cli.pod_signs import SCHEDULERS, foreign_gates, ours, said, schedu
 from extender.cli.remedies import remedy, sentence
 from extender.cli.seen import GroupSeen
 from extender.domain.auto_groups import auto_name
+from extender.domain.belonging import group_name
 from extender.domain.reasons import Reason
-from extender.domain.records import group_name
 
 _NAME_A_GROUP = (
     "The administrator sees the reason in the debug pages. To see it here, create a PodGroup with"

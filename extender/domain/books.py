@@ -7,11 +7,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from extender.api.objects import Pod
+from extender.domain.belonging import Ownership
 from extender.domain.claims import Claim, Claims, Stage
 from extender.domain.decisions import Decisions
 from extender.domain.grants import Grants
 from extender.domain.groups import Group
-from extender.domain.records import GroupKey, Ownership, PodRecord, Uid
+from extender.domain.records import GroupKey, PodRecord, Uid
 from extender.domain.refusals import Refusals
 from extender.domain.registry import Registry
 from extender.domain.shapes import Shapes

@@ -20,8 +20,9 @@ from extender.domain.claims import Stage
 from extender.domain.groups import Group
 from extender.domain.nodes import NodeRecord
 from extender.domain.queue_records import queue_record
+from extender.domain.reading import any_group_record, pod_record
 from extender.domain.reasons import REFUSAL_PREFIX
-from extender.domain.records import GroupKey, Origin, PodRecord, Uid, any_group_record, pod_record
+from extender.domain.records import GroupKey, Origin, PodRecord, Uid
 from extender.domain.resources import offered
 from extender.domain.shapes import node_taints
 from extender.domain.snapshot import Refusal

@@ -17,9 +17,9 @@ from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.cycle import Cycle
 from extender.controllers.leadership import Alone, Leadership
 from extender.controllers.yielding import VOLCANO
+from extender.domain.belonging import Ownership
 from extender.domain.decisions import Decisions
 from extender.domain.ledger import Ledger
-from extender.domain.records import Ownership
 from extender.domain.snapshot import Limits
 from extender.host.actors import PATIENT_WRITERS, Actors
 from extender.host.feed import Feed

@@ -8,11 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.controllers.cycle import Cycle, Listener
+from extender.domain.belonging import Ownership
 from extender.domain.decide import decide as decide_truly
 from extender.domain.decisions import Decisions
 from extender.domain.ledger import Ledger
 from extender.domain.reasons import Verdict
-from extender.domain.records import Ownership
 from extender.domain.snapshot import Snapshot
 from tests.domain.builders import SCHEDULER, node, pod
 from tests.domain.world import gang, key

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from extender.api.objects import LeaseSpec, Pod
 from extender.controllers.yielding import VOLCANO, Yielder
-from extender.domain.records import Ownership, Uid
+from extender.domain.belonging import Ownership
+from extender.domain.records import Uid
 from extender.kube.errors import Forbidden, NotFound, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import Bench

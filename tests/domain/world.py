@@ -20,12 +20,13 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
+from extender.domain.belonging import Ownership
 from extender.domain.claims import Claim, Stage
 from extender.domain.decide import decide
 from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
 from extender.domain.ledger import Confirmation, Ledger
 from extender.domain.reasons import Reason, Verdict
-from extender.domain.records import GroupKey, Ownership, Uid
+from extender.domain.records import GroupKey, Uid
 from extender.domain.snapshot import Limits
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER

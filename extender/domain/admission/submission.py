@@ -14,7 +14,7 @@ from extender.api.objects import Pod
 from extender.api.reviewed import NewPod
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.picture import Picture
-from extender.domain.records import group_name
+from extender.domain.belonging import group_name
 from extender.domain.snapshot import QueueView
 
 AUTO_GROUP = "podgroup-{}"  # the group made for the pods of one owner, by the owner's UID

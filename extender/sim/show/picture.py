@@ -11,8 +11,8 @@ import msgspec
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE, SCHEDULED
 from extender.api.objects import Node, Pod, PodGroup, Queue
 from extender.api.quantities import Quantity
+from extender.domain.belonging import group_name
 from extender.domain.reasons import NOT_WAITING
-from extender.domain.records import group_name
 from extender.domain.requests import pod_requests
 from extender.domain.resources import CPU, Resources, offered, total
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES, Json

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from extender.api.objects import Pod, PodStatus
+from extender.domain.belonging import Ownership, group_name
 from extender.domain.claims import Claim
 from extender.domain.decide import decide
 from extender.domain.decisions import Decisions
 from extender.domain.ledger import Ledger
-from extender.domain.records import GroupKey, Ownership, PodRecord, Uid, group_name
+from extender.domain.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot import Limits
 from extender.sim.virtual.workload import Workload
 
