@@ -1,5 +1,8 @@
 """What may be written: a real API server asks Muster, and its own policies while Muster is down."""
 
+import json
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +17,7 @@ import pytest
 
 from extender.webhooks.certificates import Pair, make_pair
 from tests.e2e.harness import manifests, objects, webhooks
-from tests.e2e.harness.access import User
+from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import (
@@ -161,6 +164,32 @@ def test_what_is_written_in_one_go_passes(stage: Stage, judge: Muster) -> None:
         list(writers.map(write, range(40)))
 
 
+def test_one_file_holds_queues_and_their_groups(stage: Stage, judge: Muster) -> None:
+    """The second time the parent is raised, and at once the queue below it."""
+    for cpu in ("2", "4"):
+        _kubectl_apply(
+            stage,
+            objects.queue("team", capability={"cpu": cpu}),
+            objects.queue("child", parent="team", capability={"cpu": cpu}),
+            objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="child"),
+        )
+    assert stage.api.get(QUEUES, "child")["spec"]["capability"] == {"cpu": "4"}
+
+
+def _kubectl_apply(stage: Stage, *file: Json) -> None:
+    home = {"KUBECONFIG": str(stage.cluster.kubeconfig(ADMIN)), "HOME": str(stage.cluster.folder)}
+    done = subprocess.run(
+        [str(stage.cluster.binaries / "kubectl"), "apply", "-f", "-"],
+        input="\n---\n".join(map(json.dumps, file)),
+        env={**os.environ, **home},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, judge: Muster) -> None:
     """Those before it are refused; what was found out about them is no answer to who comes later."""
     group = objects.pod_group("late", namespace=stage.namespace, min_member=1, queue="late")
@@ -213,7 +242,7 @@ def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, judge:
     stage.pods("member", 1, group="a")
     assert "queue 'team' is Closing" in words(lambda: stage.pods("late", 1, queue="team"), 403)
     assert "there is no queue 'nowhere'" in words(lambda: stage.pods("lost", 1, queue="nowhere"), 403)
-    (moved,) = stage.pods("moved", 1)
+    (moved,) = stage.pods("moved", 1, group="later")  # one with a group goes where that is
     annotations = {"metadata": {"annotations": {QUEUE_NAME: "team"}}}
     assert "is Closing" in words(lambda: stage.api.patch(PODS, moved, annotations, stage.namespace), 403)
     budget = {"volcano.sh/jdb-min-available": "120%"}
