@@ -29,6 +29,7 @@ from tests.e2e.harness.resources import (
     SECRETS,
     Resource,
 )
+from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
@@ -136,6 +137,20 @@ def test_only_a_closed_queue_can_be_deleted(stage: Stage, judge: Muster) -> None
         known(stage, judge, name)
         assert "is never deleted" in words(partial(stage.api.delete, QUEUES, name), 403)
     assert "is never deleted" in words(lambda: stage.api.delete_all(QUEUES), 403)
+
+
+def test_a_queue_with_plain_pods_is_emptied_and_deleted(stage: Stage, judge: Muster) -> None:
+    """Muster's own groups are judged like others': none is made while it would be refused."""
+    stage.queue("team")
+    pods = stage.pods("p", 2, queue="team", gated=True)
+    for pod in pods:
+        stage.wait_group(stage.own_group(pod), phase="Pending")
+    done = Shell(stage.cluster, ADMIN)("queue", "delete", "team", "--cascade", "--timeout", "60s")
+    assert done.returncode == 0, done.stderr
+    assert "2 pods still name it and wait" in done.stderr
+    stage.queue("team")
+    for pod in pods:
+        stage.wait_group(stage.own_group(pod), phase="Pending")
 
 
 def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster) -> None:
