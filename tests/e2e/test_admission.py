@@ -33,11 +33,10 @@ from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
-from tests.e2e.harness.webhooks import Port, configured, wait_in_force
+from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured, wait_in_force
 
 Json = dict[str, Any]
 POLICY = "validation-policy.yaml"
-POD_WEBHOOK = "older-kubernetes/pod-webhook.yaml"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 SHORT_LIVED = "--webhook-lifetime=20s"

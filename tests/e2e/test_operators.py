@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.harness.access import User
+from tests.e2e.harness.gating import gating_muster
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.operators import Operator
 from tests.e2e.harness.resources import POD_GROUPS, PODS
@@ -13,15 +15,13 @@ from tests.e2e.harness.waiting import wait_for
 
 
 @pytest.fixture(params=["gated", "ungated"])
-def scheduler(
-    request: pytest.FixtureRequest, stage: Stage, muster: Muster, scheduler: KubeScheduler
-) -> Iterator[KubeScheduler]:
-    """With the policy that gates pods, and without: no operator knows of gates."""
-    if request.param == "ungated":
-        yield scheduler
+def muster(request: pytest.FixtureRequest, stage: Stage, muster_user: User) -> Iterator[Muster]:
+    """Where pods are born gated, and where they are not: no operator knows of gates."""
+    if request.param == "gated":
+        with gating_muster(stage, muster_user) as muster:
+            yield muster
     else:
-        with stage.policy("sidecar/admission-policy.yaml"):
-            yield scheduler
+        yield stage.start_muster(user=muster_user)
 
 
 def test_a_ray_cluster_starts_whole_and_its_autoscaled_worker_gets_room_of_its_own(

@@ -12,9 +12,8 @@ from tests.e2e.harness.policy import gates_pods
 from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
-from tests.e2e.harness.webhooks import Port, configured
+from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured
 
-POD_WEBHOOK = "older-kubernetes/pod-webhook.yaml"
 DEFAULT = "default-scheduler"
 MARKS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
 LEFT_ALONE = ("kube-system", "kube-muster")

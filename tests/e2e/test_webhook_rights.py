@@ -15,10 +15,9 @@ from tests.e2e.harness.resources import MUTATING_WEBHOOKS, POD_GROUPS, SECRETS, 
 from tests.e2e.harness.rights import Right
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
-from tests.e2e.harness.webhooks import Port, configured
+from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured
 
 GRANTED = rights.granted(rights.WEBHOOKS)
-PODS_WEBHOOK = "older-kubernetes/pod-webhook.yaml"
 # So short that the certificate is renewed while we wait.
 LIFETIME = "--webhook-lifetime=10s"
 
@@ -41,7 +40,7 @@ class Life:
         # Muster makes its group, and is asked by itself whether it may use the queue.
         self.plain = stage.pods("plain", 1, queue="private", gated=True)
         port = Port()
-        stage.started.enter_context(configured(stage.api, port, PODS_WEBHOOK))
+        stage.started.enter_context(configured(stage.api, port, POD_WEBHOOK))
         flags = port.flags("self-signed", LIFETIME)
         self.muster = stage.start_muster(*flags, user=user, server=proxy.server, wait=False)
         self.told = ""

@@ -14,6 +14,7 @@ from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
 FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml")
+POD_WEBHOOK = "older-kubernetes/pod-webhook.yaml"
 SECRET = ("muster-webhook-certificate", "kube-muster")
 NO_QUEUE = "there-is-none"
 SHOWN = objects.pod_group("for-show", namespace="default", min_member=1, queue=NO_QUEUE)
