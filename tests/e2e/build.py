@@ -8,6 +8,7 @@ second run starts at once. Beside them lies a certificate for 127.0.0.1 that eve
 import argparse
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -59,7 +60,7 @@ def release(kubernetes: str = DEFAULT) -> str:
 def tool(module: Path, package: str) -> Path:
     """One further program that tests use, such as Helm, from the module in a folder of its own."""
     name = package.rpartition("/")[2]
-    target = _cache().parent / "tools" / f"{name}-{_sources(module)}"
+    target = _cache().parent / "tools" / f"{name}-{_fingerprint(module)}"
     if not (target / name).is_file():
         go = _go(module)
         with _one_builder_at_a_time():
@@ -69,8 +70,17 @@ def tool(module: Path, package: str) -> Path:
     return target / name
 
 
-def _sources(module: Path) -> str:
-    parts = [(module / name).read_bytes() for name in ("go.mod", "go.sum")]
+def sources(release: str, module: Path = MODULES) -> Path:
+    """Where Go keeps the files of a release, downloaded first when they are not there: `path@version`, or the
+    path alone for the version that the module in a folder pins."""
+    told = _output(["go", "mod", "download", "-json", release], module)
+    return Path(json.loads(told)["Dir"])
+
+
+def _fingerprint(module: Path) -> str:
+    parts = [
+        path.read_bytes() for path in (module / "go.mod", module / "go.sum", *sorted(module.glob("*.go")))
+    ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 
 
@@ -131,8 +141,8 @@ def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
-def _output(command: list[str]) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+def _output(command: list[str], where: Path | None = None) -> str:
+    return subprocess.run(command, cwd=where, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @contextmanager

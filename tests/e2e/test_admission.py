@@ -6,11 +6,8 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
-from itertools import count
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -33,7 +30,7 @@ from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
-from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured, wait_in_force
+from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured, load, wait_in_force
 
 Json = dict[str, Any]
 POLICY = "validation-policy.yaml"
@@ -377,30 +374,6 @@ def test_pods_of_a_job_that_was_judged_pass(
 
 
 # ---- certificates
-
-
-@contextmanager
-def load(client: Client) -> Iterator[list[str]]:
-    """Groups created without end, over new connections as well; what was refused is in the list."""
-    refusals: list[str] = []
-    ended, numbers = Event(), count()
-
-    def create() -> None:
-        while not ended.is_set():
-            group = objects.pod_group(f"load-{next(numbers)}", namespace="default", min_member=1)
-            if refused := webhooks.refusal(client, group):
-                refusals.append(refused)
-            time.sleep(0.01)
-
-    threads = [Thread(target=create) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield refusals
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 def test_the_certificate_is_renewed_under_load(stage: Stage, muster_user: User, port: Port) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from tests.e2e import build
 from tests.e2e.conftest import KUBERNETES
-from tests.e2e.harness import installs, manifests
+from tests.e2e.harness import cert_manager, installs, manifests
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.installs import Objects
@@ -22,8 +22,7 @@ from tests.e2e.harness.watch import ApiError
 Json = dict[str, Any]
 APPLY = "application/apply-patch+yaml"
 STRICT = "dryRun=All&fieldManager=tests&fieldValidation=Strict&force=true"
-DATA = Path(__file__).parent / "data"
-OPERATORS = ("cert-manager.yaml", "prometheus-operator.yaml")
+PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 # What only one of the two has, on purpose.
 HELMS_OWN_LABEL = "app.kubernetes.io/managed-by"
 HELMS_OWN_ANNOTATIONS = ("helm.sh/resource-policy", "checksum/config")
@@ -82,8 +81,13 @@ def rendered(variant: Variant) -> Objects:
 
 @pytest.fixture(scope="module")
 def operators(cluster: ControlPlane) -> Iterator[None]:
-    """The kinds of other projects that our components use."""
-    found = [each for name in OPERATORS for each in yaml.safe_load_all((DATA / name).read_text())]
+    """The kinds of other projects that our components use, as these projects define them."""
+    folder = build.sources(PROMETHEUS_OPERATOR) / "example" / "prometheus-operator-crd"
+    monitoring = [
+        folder / f"monitoring.coreos.com_{each}.yaml" for each in ("servicemonitors", "prometheusrules")
+    ]
+    found = [yaml.safe_load(path.read_text()) for path in monitoring]
+    found += cert_manager.crds("Issuer", "Certificate")
     manifests.install(cluster.admin, found)
     yield
     manifests.remove(cluster.admin, found)

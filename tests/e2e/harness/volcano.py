@@ -1,8 +1,6 @@
 """What the tests take from Volcano itself: its command line `vcctl`, and the CRDs of its release."""
 
-import json
 import subprocess
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +32,6 @@ class Vcctl:
 
 def crds(*plurals: str) -> list[Json]:
     """The CustomResourceDefinitions of Volcano that have these plurals: `crds("queues", "podgroups")`."""
-    found = [
-        yaml.safe_load(path.read_text()) for path in sorted(_sources().glob("config/crd/*/bases/*.yaml"))
-    ]
+    folder = build.sources("volcano.sh/volcano", MODULE)
+    found = [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("config/crd/*/bases/*.yaml"))]
     return [each for each in found if each["spec"]["names"]["plural"] in plurals]
-
-
-@cache
-def _sources() -> Path:
-    """Where Go keeps the release that the module pins, downloaded first when it is not there."""
-    command = ["go", "mod", "download", "-json", "volcano.sh/volcano"]
-    told = subprocess.run(command, cwd=MODULE, capture_output=True, text=True, check=True).stdout
-    return Path(json.loads(told)["Dir"])

@@ -1,8 +1,11 @@
 """Muster's webhooks as the manifests configure them, on loopback instead of behind a Service."""
 
 import base64
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
+from threading import Event, Thread
 from typing import Any
 
 from tests.e2e.harness import manifests, objects
@@ -70,6 +73,30 @@ def refusal(client: Client, group: Json) -> str:
     except ApiError as error:
         return str(error)
     return ""
+
+
+@contextmanager
+def load(client: Client) -> Iterator[list[str]]:
+    """Groups created without end, over new connections as well; what was refused is in the list."""
+    refusals: list[str] = []
+    ended, numbers = Event(), count()
+
+    def create() -> None:
+        while not ended.is_set():
+            group = objects.pod_group(f"load-{next(numbers)}", namespace="default", min_member=1)
+            if refused := refusal(client, group):
+                refusals.append(refused)
+            time.sleep(0.01)
+
+    threads = [Thread(target=create) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield refusals
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
 
 
 def _on_loopback(configuration: Json, port: Port, bundle: bytes) -> Json:

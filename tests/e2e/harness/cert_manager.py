@@ -1,0 +1,34 @@
+"""The real cert-manager: its CRDs, its controllers, and what writes CAs into webhook configurations."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e import build
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.process import Process
+from tests.e2e.harness.resources import Resource
+
+Json = dict[str, Any]
+MODULE = Path(__file__).parents[1] / "cert-manager"
+RELEASE = "github.com/cert-manager/cert-manager"
+CERTIFICATES = Resource("/apis/cert-manager.io/v1", "certificates")
+ITS_SECRETS = "controller.cert-manager.io/fao=true"
+
+
+def crds(*kinds: str) -> list[Json]:
+    """Those of the release that the module pins; all of its own group unless kinds are named. Without their
+    conversion there is no need for its webhook."""
+    folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"
+    found = [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("cert-manager.io_*.yaml"))]
+    return [each for each in found if not kinds or each["spec"]["names"]["kind"] in kinds]
+
+
+def process(cluster: ControlPlane, gates: str = "") -> Process:
+    """Not yet started. The gates are as its flag --feature-gates takes them. It may do everything: its rights
+    are not what is tried."""
+    program = build.tool(MODULE, "kube-muster.io/cert-manager")
+    told = {"KUBECONFIG": str(cluster.kubeconfig(ADMIN)), "FEATURE_GATES": gates}
+    return Process("cert-manager", [str(program)], cluster.folder / "cert-manager.log", env=told)
