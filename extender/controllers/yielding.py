@@ -2,7 +2,8 @@
 
 Its pods are then no pods of ours: their groups are not judged or reported, calls for them are refused, and
 our gate is taken off, since nobody else would. What they hold on nodes counts as anybody's. When it has ended
-they are ours again.
+they are ours again, if that name is ours at all; where it is not, groups without members and the numbers of
+queues are left to Volcano all the same.
 """
 
 import threading
@@ -51,14 +52,12 @@ class Yielder(Actor):
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
         self._stopping = threading.Event()
         self._looked = threading.Event()
-        self._looks = False
         self._known = False  # whether a look has told anything
         self._yields = False
         self._gates_at = 0.0
         self._asked: set[Uid] = set()
 
     def start(self) -> None:
-        self._looks = True
         with self._lock:
             self._leave(True)
         threading.Thread(target=self._run, name="volcano", daemon=True).start()
@@ -69,8 +68,6 @@ class Yielder(Actor):
 
     def words(self) -> str:
         """For people, in one line."""
-        if not self._looks:
-            return f"not looked for, since {VOLCANO} is not among --scheduler-name"
         if not self._yields:
             return "no scheduler of Volcano is at work"
         return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self._rival.name})"
@@ -78,13 +75,13 @@ class Yielder(Actor):
     # ---- what is seen of Volcano
 
     def see_pod(self, pod: Pod) -> None:
-        if self._looks and pod.metadata.namespace == self._rival.namespace:
+        if pod.metadata.namespace == self._rival.namespace:
             with self._lock:
                 self._rival.see_pod(pod)
                 self._settle()
 
     def forget_pod(self, uid: Uid, namespace: str) -> None:
-        if self._looks and namespace == self._rival.namespace:
+        if namespace == self._rival.namespace:
             with self._lock:
                 self._rival.forget_pod(uid)
                 self._settle()

@@ -74,7 +74,8 @@ class Intake(Books):
     def leave(self, schedulers: frozenset[str]) -> None:
         """From now on pods of these schedulers are somebody else's, and those of all others ours again."""
         with self._lock:
-            changed, self._left = self._left ^ schedulers, schedulers
+            changed = (self._left ^ schedulers) & self._ownership.schedulers
+            self._left = schedulers
             for pod in [each for each in self._pods.values() if each.scheduler in changed]:
                 if self.leaves(pod.scheduler):
                     self._part_with(pod)

@@ -59,12 +59,10 @@ class Actors:
             self.chronicle.look,
         )
 
-    def start(self, *, yields: bool) -> None:
-        """`yields`: pods of Volcano are ours, so that its scheduler has to be looked for."""
+    def start(self) -> None:
         for each in self.all_writers:
             each.start()
-        if yields:
-            self.yielder.start()
+        self.yielder.start()
 
     def stop(self) -> None:
         self.yielder.stop()

@@ -16,7 +16,6 @@ import msgspec
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.cycle import Cycle
 from extender.controllers.leadership import Alone, Leadership
-from extender.controllers.yielding import VOLCANO
 from extender.domain.belonging import Ownership
 from extender.domain.decisions import Decisions
 from extender.domain.ledger import Ledger
@@ -113,7 +112,7 @@ class Host:
     ) -> None:
         """Begin to watch and decide."""
         self._leadership.start()
-        self._actors.start(yields=VOLCANO in self._configuration.scheduler_names)
+        self._actors.start()
         self._binder.start()
         self._feed.start()
         self._cycle.start()

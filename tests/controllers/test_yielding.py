@@ -32,7 +32,6 @@ class Yielding(Bench):
         self.yielder = Yielder(
             self.ledger, self.api, self.writers, self.leads, NAMESPACE, clock=lambda: self.now
         )
-        self.yielder._looks = True
 
     def renew(self, holder: str | None = "volcano-1", age: float = 0.0) -> "Yielding":
         at = datetime.now(UTC) - timedelta(seconds=age)

@@ -54,3 +54,11 @@ def test_others_are_not_touched() -> None:
     version = world.ledger.version
     world.ledger.leave(frozenset({"volcano"}))
     assert world.ledger.version == version
+
+
+def test_a_name_that_was_never_ours_does_not_become_ours() -> None:
+    """Where Muster serves its own name alone, beside Volcano."""
+    world = World(node("a"), pod("theirs", scheduler="volcano"))
+    for left in (frozenset({"volcano"}), frozenset[str]()):
+        world.ledger.leave(left)
+        assert not world.ledger.members(key("pod:theirs"))
