@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 import pytest
 
 from tests.e2e import build
-from tests.e2e.harness import manifests
+from tests.e2e.harness import manifests, volcano_installed
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.controlplane import ControlPlane
@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "gang_deadline(seconds): how long a gang may stand in pieces in this test"
     )
+    config.addinivalue_line("markers", "volcano: this test runs Volcano's own scheduler and controllers")
     config.addinivalue_line(
         "markers", "gaps_allowed: this test breaks the API server's memory, the observer may miss events"
     )
@@ -54,8 +55,10 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if session.items and not session.config.option.collectonly:
         try:
             build.folder(KUBERNETES)
+            if any(item.get_closest_marker("volcano") for item in session.items):
+                volcano_installed.programs()
         except build.BuildError as error:
-            pytest.exit(f"no control plane: {error}", returncode=2)
+            pytest.exit(f"cannot be built: {error}", returncode=2)
 
 
 @pytest.hookimpl(wrapper=True)

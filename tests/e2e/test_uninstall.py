@@ -1,10 +1,7 @@
 """The commands of docs/uninstall.md, as they stand there, on a real API server: nothing of Muster is left."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,27 +9,25 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e import build
 from tests.e2e.conftest import KUBERNETES
-from tests.e2e.harness import installs, manifests, objects
-from tests.e2e.harness.access import ADMIN, User
+from tests.e2e.harness import installs, manifests, objects, webhooks
+from tests.e2e.harness.access import User
+from tests.e2e.harness.administrator import Administrator, commands
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.policy import gates_pods, needed
-from tests.e2e.harness.process import free_ports
+from tests.e2e.harness.policy import gates_pods
 from tests.e2e.harness.resources import (
     CRDS,
     LEASES,
-    MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
-    VALIDATING_WEBHOOKS,
 )
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
+from tests.e2e.harness.webhooks import Port
 
 Json = dict[str, Any]
 PAGE = installs.ROOT / "docs" / "uninstall.md"
@@ -41,46 +36,6 @@ TEAM = "team"
 FOREIGN = "example.com/theirs"
 LEAVING = "kube-muster/install/leaving"
 HELM_UNINSTALL = "helm uninstall muster --namespace kube-muster && kubectl delete namespace kube-muster"
-
-
-class Administrator:
-    """Somebody with a shell, the repository and an overlay beside it, who reads docs/uninstall.md."""
-
-    def __init__(self, cluster: ControlPlane, home: Path) -> None:
-        self.home = home
-        self._env = {
-            **os.environ,
-            "KUBECONFIG": str(cluster.kubeconfig(ADMIN)),
-            "PATH": os.pathsep.join((str(cluster.binaries), str(installs.helm().parent), os.environ["PATH"])),
-            "HOME": str(home),
-        }
-        installs.overlay(home, "sidecar", needed(KUBERNETES), build.release(KUBERNETES))
-        for name in ("install", "manifests", "scheduler-config"):
-            shutil.copytree(installs.ROOT / name, home / "kube-muster" / name)
-
-    def run(self, command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-eu", "-o", "pipefail", "-c", command],
-            cwd=self.home,
-            env=self._env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
-
-    def step(self, number: int) -> str:
-        """The commands of one step of the page."""
-        return self.run(commands(number))
-
-
-def commands(number: int) -> str:
-    """The shell block (or blocks) under the heading with this number."""
-    (section,) = re.findall(rf"^## {number}\. .*?(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    blocks = re.findall(r"^( *)```sh\n(.*?)^\1```$", section, re.MULTILINE | re.DOTALL)
-    return "\n".join(re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, block in blocks)
 
 
 @pytest.fixture
@@ -93,7 +48,7 @@ def cluster(muster_user: User) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def administrator(cluster: ControlPlane, tmp_path: Path) -> Administrator:
-    return Administrator(cluster, tmp_path)
+    return Administrator(cluster, tmp_path, PAGE)
 
 
 INSTALL = {
@@ -108,10 +63,14 @@ def test_uninstalling_leaves_nothing_and_nobody_waiting(
 ) -> None:
     assert HELM_UNINSTALL in PAGE.read_text()
     administrator.run(INSTALL[way])
-    port = _webhooks_on_loopback(cluster)
+    port = Port()
+    webhooks.move_to_loopback(cluster.admin, port)
     with (
         Muster(
-            cluster, cluster.kubeconfig(muster_user), leader_elect="follow", arguments=_webhook_flags(port)
+            cluster,
+            cluster.kubeconfig(muster_user),
+            leader_elect="follow",
+            arguments=port.flags("self-signed"),
         ) as muster,
         KubeScheduler(cluster, "sidecar.yaml", muster=muster.address, user=muster_user, leader_elect=True),
     ):
@@ -165,7 +124,7 @@ def _placed_by_a_plain_scheduler(
     assert not workload["spec"]["template"]["spec"]["initContainers"]
     with KubeScheduler(cluster, yaml.safe_load(config["data"]["sidecar.yaml"]), user=user, leader_elect=True):
         wait_for(lambda: len(_nodes_of(cluster, waiting)) == 1, what="pods of the old name placed")
-    administrator.run(commands(2).replace("overlay", LEAVING))
+    administrator.run(commands(PAGE, 2).replace("overlay", LEAVING))
 
 
 def _nothing_left(cluster: ControlPlane, administrator: Administrator) -> None:
@@ -176,23 +135,6 @@ def _nothing_left(cluster: ControlPlane, administrator: Administrator) -> None:
     assert [each["metadata"]["name"] for each in left if each] == []
     assert [each for each in cluster.admin.items(CRDS) if "volcano" in each["metadata"]["name"]] == []
     assert cluster.admin.find(LEASES, "muster-scheduler", "kube-system") is None
-
-
-def _webhooks_on_loopback(cluster: ControlPlane) -> int:
-    """As no Service leads anywhere here, the API server calls the one Muster of this test directly."""
-    (port,) = free_ports(1)
-    for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
-        for found in cluster.admin.items(resource):
-            for each in found["webhooks"]:
-                path = each["clientConfig"].pop("service")["path"]
-                each["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
-            cluster.admin.replace(resource, found)
-    return port
-
-
-def _webhook_flags(port: int) -> list[str]:
-    listen = f"--webhook-listen=127.0.0.1:{port}"
-    return ["--webhook-certificates=self-signed", listen, "--webhook-name=127.0.0.1"]
 
 
 def _populate(cluster: ControlPlane) -> None:

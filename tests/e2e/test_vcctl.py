@@ -6,15 +6,13 @@ import pytest
 
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.queue_table import Row, rows
 from tests.e2e.harness.resources import COMMANDS, POD_GROUPS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.volcano import Vcctl
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.webhooks import Port, configured, wait_in_force
-
-HEAD = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed"]
-Row = dict[str, str]
 
 
 @pytest.fixture
@@ -108,24 +106,14 @@ def test_a_queue_that_is_not_closed_stays(stage: Stage, muster_user: User, vcctl
 
 def _listed(vcctl: Vcctl) -> dict[str, Row]:
     """The rows by name."""
-    lines = vcctl("queue", "list").splitlines()
-    rows = [_row(line) for line in lines[1:]]
-    assert lines[0].split() == HEAD
-    return {row["Name"]: row for row in rows}
-
-
-def _row(line: str) -> Row:
-    """Columns have fixed widths; state and parent may be empty."""
-    name, cells = line[:25].strip(), [line[at : at + 8].strip() for at in range(25, len(line), 8)]
-    return dict(zip(HEAD, [name, *cells], strict=False))
+    return {row["Name"]: row for row in rows(vcctl("queue", "list"))}
 
 
 def _wait(vcctl: Vcctl, queue: str, **cells: str) -> None:
     """Until `vcctl queue get` shows this, which is also the row that `list` has."""
 
     def shown() -> bool:
-        head, line = vcctl("queue", "get", f"--name={queue}").splitlines()
-        assert head.split() == HEAD
-        return cells.items() <= _row(line).items()
+        (row,) = rows(vcctl("queue", "get", f"--name={queue}"))
+        return cells.items() <= row.items()
 
     wait_for(shown, what=f"vcctl shows queue {queue} {cells}")

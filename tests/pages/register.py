@@ -36,9 +36,9 @@ REGISTER = (
     Entry(
         r"helm (install|upgrade|rollback) muster .*",
         Way.ELSEWHERE,
-        "tests/e2e/test_uninstall.py runs them with a real Helm",
+        "tests/e2e/test_uninstall.py and test_moving.py run them with a real Helm",
     ),
-    Entry(r"kubectl .*volcano-system.*", Way.ELSEWHERE, "needs Volcano"),
+    Entry(r"kubectl .*volcano-system.*", Way.ELSEWHERE, "needs Volcano: tests/e2e/test_moving.py"),
     Entry(r"docker (build|push) .*", Way.ELSEWHERE, "needs a builder and a registry"),
     Entry(r"kubectl .*", Way.CLUSTER),
 )

@@ -30,10 +30,12 @@ CLUSTER_ROLES = Resource("/apis/rbac.authorization.k8s.io/v1", "clusterroles", n
 PRIORITY_CLASSES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
 POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
 QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues", namespaced=False)
+VOLCANO_JOBS = Resource("/apis/batch.volcano.sh/v1alpha1", "jobs")
 COMMANDS = Resource("/apis/bus.volcano.sh/v1alpha1", "commands")
 BUDGETS = Resource("/apis/policy/v1", "poddisruptionbudgets")
 SERVICES = Resource("/api/v1", "services")
 ENDPOINT_SLICES = Resource("/apis/discovery.k8s.io/v1", "endpointslices")
+CONFIG_MAPS = Resource("/api/v1", "configmaps")
 SECRETS = Resource("/api/v1", "secrets")
 CRDS = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 VALIDATING_WEBHOOKS = Resource(

@@ -35,3 +35,10 @@ def crds(*plurals: str) -> list[Json]:
     folder = build.sources("volcano.sh/volcano", MODULE)
     found = [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("config/crd/*/bases/*.yaml"))]
     return [each for each in found if each["spec"]["names"]["plural"] in plurals]
+
+
+def release(module: Path) -> list[Json]:
+    """The objects of the file that installs it without Helm, of the release that the module pins."""
+    folder = build.sources("volcano.sh/volcano", module)
+    text = (folder / "installer" / "volcano-development.yaml").read_text()
+    return [each for each in yaml.safe_load_all(text) if each]

@@ -11,7 +11,7 @@ from typing import Any
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.process import free_ports
-from tests.e2e.harness.resources import POD_GROUPS, SECRETS
+from tests.e2e.harness.resources import MUTATING_WEBHOOKS, POD_GROUPS, SECRETS, VALIDATING_WEBHOOKS
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
@@ -55,6 +55,16 @@ def configured(client: Client, port: Port, *more: str, bundle: bytes = b"") -> I
         wait_for(lambda: not refusal(client, SHOWN), what="webhooks out of force")
         if client.find(SECRETS, *SECRET):
             client.delete(SECRETS, *SECRET)
+
+
+def move_to_loopback(client: Client, port: Port) -> None:
+    """What was installed calls a Service, which leads nowhere here. From now on it calls one Muster."""
+    for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
+        for found in client.items(resource):
+            for each in found["webhooks"]:
+                config = each["clientConfig"]
+                config["url"] = port.url(config.pop("service")["path"])
+            client.replace(resource, found)
 
 
 def wait_in_force(client: Client) -> None:

@@ -1,0 +1,56 @@
+"""Somebody with a shell, the repository and an overlay beside it, who does what a page of docs/ says."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.e2e import build
+from tests.e2e.harness import installs
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import PROGRAM
+from tests.e2e.harness.policy import needed
+
+
+class Administrator:
+    def __init__(self, cluster: ControlPlane, home: Path, page: Path) -> None:
+        self.home = home
+        self._page = page
+        paths = (cluster.binaries, installs.helm().parent, PROGRAM.parent)
+        self._env = {
+            **os.environ,
+            "KUBECONFIG": str(cluster.kubeconfig(ADMIN)),
+            "PATH": os.pathsep.join((*map(str, paths), os.environ["PATH"])),
+            "HOME": str(home),
+        }
+        release = build.release(cluster.kubernetes)
+        installs.overlay(home, "sidecar", needed(cluster.kubernetes), release)
+        for name in ("install", "manifests", "scheduler-config"):
+            shutil.copytree(installs.ROOT / name, home / "kube-muster" / name)
+
+    def run(self, command: str, *, exit_code: int = 0) -> str:
+        """What it prints. Another exit code than this one is an error."""
+        done = subprocess.run(
+            ["bash", "-eu", "-o", "pipefail", "-c", command],
+            cwd=self.home,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == exit_code, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def step(self, number: int) -> str:
+        """The commands of one step of the page."""
+        return self.run(commands(self._page, number))
+
+
+def commands(page: Path, number: int) -> str:
+    """The shell block (or blocks) under the heading with this number."""
+    (section,) = re.findall(rf"^## {number}\. .*?(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^( *)```sh\n(.*?)^\1```$", section, re.MULTILINE | re.DOTALL)
+    return "\n".join(re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, block in blocks)

@@ -1,0 +1,87 @@
+"""What was written to the API server, by whom: its own audit log."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.e2e.harness.waiting import PAUSE
+
+Json = dict[str, Any]
+GROUPS = ("scheduling.volcano.sh", "bus.volcano.sh", "batch.volcano.sh")
+POLICY: Json = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Request",
+            "verbs": ["create", "update", "patch", "delete"],
+            "resources": [{"group": ""}, *({"group": group} for group in GROUPS)],
+        },
+        {"level": "None"},
+    ],
+}
+
+
+class Write(NamedTuple):
+    """One write. `user` is the last part of the name: `muster`, `volcano-scheduler`."""
+
+    user: str
+    verb: str
+    what: str  # plural, and the subresource
+    name: str
+    status: int
+    body: Json
+
+
+class Audit:
+    """Made before the API server starts: `ControlPlane(apiserver_flags=audit.flags)`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "audit.log"
+        policy = folder / "audit-policy.json"
+        policy.write_text(json.dumps(POLICY))
+        self.flags: Sequence[str] = (
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self._log}",
+            "--audit-log-mode=blocking",
+        )
+
+    def mark(self) -> int:
+        """A place in the log, for `since`."""
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def silent(self, kinds: Collection[str], seconds: float) -> bool:
+        """Whether nothing of these kinds (`queues/status`) was written in the last so many seconds."""
+        mark, until = self.mark(), time.monotonic() + seconds
+        while time.monotonic() < until:
+            if any(each.what in kinds for each in self.since(mark)):
+                return False
+            time.sleep(PAUSE)
+        return True
+
+    def since(self, mark: int) -> list[Write]:
+        with self._log.open("rb") as log:
+            log.seek(mark)
+            return [_read(json.loads(line)) for line in log if line.endswith(b"\n")]
+
+
+def counted(writes: Iterable[Write]) -> Counter[str]:
+    """How many of each: `muster patch queues/status a`."""
+    return Counter(f"{each.user} {each.verb} {each.what} {each.name}" for each in writes)
+
+
+def _read(entry: Json) -> Write:
+    at = entry.get("objectRef", {})
+    what = "/".join(filter(None, (at.get("resource"), at.get("subresource"))))
+    return Write(
+        entry["user"]["username"].rpartition(":")[2],
+        entry["verb"],
+        what,
+        at.get("name", ""),
+        entry.get("responseStatus", {}).get("code", 0),
+        entry.get("requestObject") or {},
+    )

@@ -1,0 +1,53 @@
+"""A stock scheduler with Muster beside it, as what is installed at that moment says."""
+
+from typing import Any
+
+import yaml
+
+from tests.e2e.harness import webhooks
+from tests.e2e.harness.access import User
+from tests.e2e.harness.resources import CONFIG_MAPS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.webhooks import Port
+
+Json = dict[str, Any]
+
+
+class Pair:
+    """Started again, it goes by what is installed then."""
+
+    def __init__(self, stage: Stage, user: User) -> None:
+        self._stage, self._user, self._port = stage, user, Port()
+
+    def start(self) -> None:
+        webhooks.move_to_loopback(self._stage.api, self._port)
+        config = self._config()
+        names = [each["schedulerName"] for each in config["profiles"]]
+        flags = self._port.flags("self-signed")
+        self.muster = self._stage.start_muster(
+            *flags, user=self._user, leader_elect="follow", scheduler_names=names
+        )
+        self._scheduler = self._stage.start_scheduler(
+            config, muster=self.muster.address, user=self._user, leader_elect=True
+        )
+        wait_for(lambda: self.muster.metric("muster_leader") == 1, what="Muster leads")
+        webhooks.wait_in_force(self._stage.api)
+
+    def stop(self) -> None:
+        self._scheduler.stop()
+        self.muster.stop()
+
+    def forget_webhooks(self) -> None:
+        """Helm makes those anew that are gone; of those that call loopback it would make nonsense."""
+        for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
+            self._stage.api.delete_all(resource)
+
+    def wait_told(self, words: str) -> None:
+        wait_for(lambda: words in self.muster.readyz(), what=f"/readyz tells: {words}")
+
+    def _config(self) -> Json:
+        maps = self._stage.api.items(CONFIG_MAPS, "kube-muster")
+        (found,) = [each["data"]["sidecar.yaml"] for each in maps if "sidecar.yaml" in each["data"]]
+        read: Json = yaml.safe_load(found)
+        return read

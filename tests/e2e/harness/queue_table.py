@@ -1,0 +1,17 @@
+"""What `vcctl queue list` and `get` print, as rows."""
+
+HEAD = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed"]
+Row = dict[str, str]
+_NAME, _CELL = 25, 8  # wide
+
+
+def rows(printed: str) -> list[Row]:
+    head, *lines = printed.splitlines()
+    assert head.split() == HEAD
+    return [_row(line) for line in lines]
+
+
+def _row(line: str) -> Row:
+    """State and parent may be empty."""
+    cells = [line[at : at + _CELL].strip() for at in range(_NAME, len(line), _CELL)]
+    return dict(zip(HEAD, [line[:_NAME].strip(), *cells], strict=False))

@@ -1,0 +1,126 @@
+"""Volcano itself: installed from the file of its release, its pods played by its own programs.
+
+Its Deployments are real objects, so kube-controller-manager obeys who scales or patches them. The kubelet's
+part is played: while a pod runs, so does the program of its image, with the pod's own arguments.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.e2e import build
+from tests.e2e.harness import manifests, objects, volcano
+from tests.e2e.harness.access import User, service_account
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.follower import Follower
+from tests.e2e.harness.process import Process
+from tests.e2e.harness.resources import DEPLOYMENTS, NODES, PODS, QUEUES
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+MODULE = volcano.MODULE / "installed"
+SYSTEM, NODE = "volcano-system", "of-volcano"
+PROGRAMS = {"vc-scheduler": "scheduler", "vc-controller-manager": "controller-manager"}
+ACCOUNTS = ("volcano-scheduler", "volcano-controllers")  # and the Deployments
+KINDS = (
+    "Namespace",
+    "ServiceAccount",
+    "ConfigMap",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "Deployment",
+)
+CONFIG = "volcano-scheduler-configmap"
+MOUNTED = re.compile(r"/volcano\.scheduler/")
+LISTENING = {"--enable-healthz=true", "--enable-metrics=true"}  # on all addresses of the machine
+
+
+def programs() -> dict[str, Path]:
+    """By the name of the image, built first when they are not there: minutes, so not inside a test."""
+    return {image: build.tool(MODULE, f"volcano.sh/volcano/cmd/{name}") for image, name in PROGRAMS.items()}
+
+
+def users() -> list[User]:
+    """For the token file of the cluster that it is installed on."""
+    return [service_account(SYSTEM, name) for name in ACCOUNTS]
+
+
+class Volcano:
+    """`with Volcano(cluster):` on a cluster with kube-controller-manager and played kubelets."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self._cluster = cluster
+        self._made = programs()
+        self._programs: dict[str, Process] = {}
+        self._config = cluster.folder / "volcano.scheduler"
+        self._pods = Follower(cluster.admin, PODS, self._heard)
+
+    def __enter__(self) -> "Volcano":
+        client = self._cluster.admin
+        taint = {"key": NODE, "effect": "NoSchedule"}
+        client.create(NODES, objects.node(NODE, cpu="0", taints=[taint]))
+        self._pods.start()
+        written = self._objects()
+        self._mount(next(each for each in written if each["metadata"]["name"] == CONFIG))
+        manifests.install(client, written)
+        wait_for(lambda: len(self._programs) == len(PROGRAMS), what="Volcano's pods run")
+        wait_for(lambda: client.find(QUEUES, "default"), what="Volcano has made its queues")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in ACCOUNTS:
+            self._cluster.admin.delete(DEPLOYMENTS, name, SYSTEM)
+        wait_for(lambda: not self._cluster.admin.items(PODS, SYSTEM), what="Volcano's pods gone")
+        self._pods.stop()
+        for process in self._programs.values():
+            process.kill()
+
+    def running(self) -> set[str]:
+        """The programs that run, by their image."""
+        return {
+            process.name.partition("@")[0] for process in list(self._programs.values()) if process.alive()
+        }
+
+    def _objects(self) -> list[Json]:
+        found = [
+            each for each in volcano.release(MODULE) if each["kind"] in KINDS and not _is_admission(each)
+        ]
+        for each in found:
+            if each["kind"] == "Deployment":
+                each["spec"]["template"]["spec"]["nodeName"] = NODE
+        return sorted(found, key=lambda each: KINDS.index(each["kind"]))
+
+    def _mount(self, config: Json) -> None:
+        self._config.mkdir(exist_ok=True)
+        for name, text in config["data"].items():
+            (self._config / name).write_text(text)
+
+    def _heard(self, kind: str, pod: Json, _version: int) -> None:
+        if pod["metadata"]["namespace"] != SYSTEM:
+            return
+        uid = pod["metadata"]["uid"]
+        if kind == "DELETED" or "deletionTimestamp" in pod["metadata"]:
+            if process := self._programs.pop(uid, None):
+                process.kill()
+        elif pod["status"].get("phase") == "Running" and uid not in self._programs:
+            self._programs[uid] = self._start(pod)
+
+    def _start(self, pod: Json) -> Process:
+        (container,) = pod["spec"]["containers"]
+        image = container["image"].rpartition("/")[2].partition(":")[0]
+        user = service_account(SYSTEM, pod["spec"]["serviceAccountName"])
+        arguments = [MOUNTED.sub(f"{self._config}/", each) for each in container["args"]]
+        command = [str(self._made[image]), f"--kubeconfig={self._cluster.kubeconfig(user)}", *arguments]
+        process = Process(
+            f"{image}@{pod['metadata']['name']}",
+            [each for each in command if each not in LISTENING],
+            self._cluster.folder / f"{pod['metadata']['name']}.log",
+            env={"DEBUG_SOCKET_DIR": str(self._cluster.folder / "socks")},
+        )
+        process.start()
+        return process
+
+
+def _is_admission(document: Json) -> bool:
+    return "admission" in document["metadata"]["name"]
