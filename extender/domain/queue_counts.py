@@ -33,7 +33,8 @@ def recount(
     now: Mapping[GroupKey, GroupDecision],
     turned: Iterable[GroupKey],
 ) -> Mapping[tuple[str, str], int]:
-    """How many groups of each queue are in which column, from what that was `before` some of them turned."""
+    """How many groups of each queue are in which column. `counts` are those of `before`, from which `now`
+    differs in groups that `turned`."""
     recounted = Counter(counts)
     for key in turned:
         for groups, sign in ((before, -1), (now, 1)):
