@@ -26,7 +26,8 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
 
 _OTHERS = {Origin.PLUGINS: PLUGINS_POD_GROUPS, Origin.NATIVE: NATIVE_POD_GROUPS}
-_PACE = 5.0
+_PACE = 5.0  # seconds between two writes of numbers
+_SETTLING = 1.0  # seconds from a turn to the first of them: members come and start one after the other
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -97,8 +98,7 @@ class Reporter(Actor):
         wanted = self._wanted(key, decision, written)
         if wanted == written:
             return
-        turned = wanted.course != written.course
-        if not (self._insistence.may_say(key, wanted.course) if turned else self._numbers_are_due(key)):
+        if not self._may_write(key, wanted, written):
             with self._lock:
                 self._due.add(key)
             return
@@ -121,9 +121,12 @@ class Reporter(Actor):
             with self._lock:
                 self._due.add(key)
 
-    def _numbers_are_due(self, key: GroupKey) -> bool:
-        now = self._clock()
-        if now < self._numbers_at.get(key, 0.0):
+    def _may_write(self, key: GroupKey, wanted: Report, written: Report) -> bool:
+        now, due = self._clock(), self._numbers_at.get(key, 0.0)
+        if wanted.course != written.course:
+            self._numbers_at[key] = max(due, now + _SETTLING)
+            return self._insistence.may_say(key, wanted.course)
+        if now < due:
             return False
         self._numbers_at[key] = now + _PACE
         return True

@@ -21,6 +21,7 @@ from tests.domain.builders import NAMESPACE, node, queue, stranger
 from tests.domain.world import gang, key, names, nodes
 
 PACE = 5.0
+SETTLING = 1.0
 LONG_AGO = "2020-01-01T00:00:00Z"
 
 
@@ -127,7 +128,9 @@ def test_counts_alone_wait_their_turn() -> None:
         bench.start("g")
         bench.look()
         bench.finish("g-0").settle()
-        assert len(bench.look()) == 1
+        assert bench.look() == []
+        bench.advance(SETTLING)
+        assert [counted(patch) for patch in bench.look()] == [(2, 1, 0)]
         bench.finish("g-1").settle()
         assert bench.look() == []
         bench.advance(PACE)
@@ -285,6 +288,7 @@ def test_a_detail_waits_its_turn() -> None:
     with desk(*waiting_for_room()) as bench:
         (first,) = bench.look()
         texts = [first["status"]["conditions"][0]["message"]]
+        bench.advance(SETTLING)
         for n in range(3):
             bench.add(stranger(f"t{n}", on="a", cpu="500m")).settle()
             texts += [patch["status"]["conditions"][0]["message"] for patch in bench.look()]
