@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from extender.controllers.recording import Recorder
 from extender.controllers.turns import Turns
@@ -10,22 +11,19 @@ from extender.kube.calls import Cluster
 from extender.kube.writers import Writers
 
 
-class Actor:
+class Means(NamedTuple):
     """`leads` is asked before anything is written; what the writers' fence drops is due again after that."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        writers: Writers,
-        leads: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._ledger = ledger
-        self._cluster = cluster
-        self._writers = writers
-        self._leads = leads
-        self._clock = clock
+    ledger: Ledger
+    cluster: Cluster
+    writers: Writers
+    leads: Callable[[], bool]
+    clock: Callable[[], float] = time.monotonic
+
+
+class Actor:
+    def __init__(self, means: Means) -> None:
+        self._ledger, self._cluster, self._writers, self._leads, self._clock = means
         self._turns = Turns()
         self.prepare()
 
@@ -36,14 +34,6 @@ class Actor:
 class Teller(Actor):
     """An actor that tells by events what it does."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        writers: Writers,
-        leads: Callable[[], bool],
-        recorder: Recorder,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(ledger, cluster, writers, leads, clock)
+    def __init__(self, means: Means, recorder: Recorder) -> None:
+        super().__init__(means)
         self._recorder = recorder

@@ -88,11 +88,10 @@ class Reporter(Actor):
     def _report(self, key: GroupKey, decision: GroupDecision) -> None:
         group = self._groups.get(key)
         if group is None:
-            self._note_on_others(key)
-        if group is None:
-            return
+            return self._note_on_others(key)
         if self._ledger.may_be_left(key):
-            self._left.add(key)
+            with self._lock:
+                self._left.add(key)
             return
         written = reported(group)
         wanted = self._wanted(key, decision, written)
@@ -153,7 +152,14 @@ class Reporter(Actor):
         wanted = self._wanted(key, decision, written)
         if wanted != written:
             meta = group.metadata
-            self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
+            answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
+            self._keep(key, group, answer)
+
+    def _keep(self, key: GroupKey, written_on: PodGroup, answer: PodGroup) -> None:
+        """The next write need not wait until the watch shows this one; if that showed another, it counts."""
+        with self._lock:
+            if self._groups.get(key) is written_on:
+                self._groups[key] = answer
 
 
 def reported(group: PodGroup) -> Report:

@@ -8,17 +8,13 @@ queues are left to Volcano all the same.
 
 import threading
 import time
-from collections.abc import Callable
 
 from extender.api.objects import Pod
-from extender.controllers.actor import Actor
-from extender.controllers.rival import LEASE, Rival
+from extender.controllers.actor import Actor, Means
 from extender.domain.decisions import Decisions
-from extender.domain.ledger import Ledger
 from extender.domain.records import PodRecord, Uid
-from extender.kube.calls import Cluster
+from extender.domain.rival import LEASE, Rival
 from extender.kube.errors import ApiError, Forbidden, NotFound
-from extender.kube.writers import Writers
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -36,17 +32,9 @@ class Yielder(Actor):
     `start` begins to look at the Lease; before the first look the pods are left alone. It waits a moment
     for that look, so that pods read after it are whose they are."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        cluster: Cluster,
-        writers: Writers,
-        leads: Callable[[], bool],
-        namespace: str,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._rival = Rival(namespace, clock)
-        super().__init__(ledger, cluster, writers, leads, clock)
+    def __init__(self, means: Means, namespace: str) -> None:
+        self._rival = Rival(namespace, means.clock)
+        super().__init__(means)
 
     def prepare(self) -> None:
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
@@ -98,7 +86,7 @@ class Yielder(Actor):
             log.debug("the Lease of Volcano could not be read", error=str(fault))
             return
         with self._lock:
-            self._rival.see_lease(spec, asked) if spec else self._rival.miss_lease(asked)
+            self._rival.see_lease(spec, asked, time.time()) if spec else self._rival.miss_lease(asked)
             self._known = True
             self._settle()
 

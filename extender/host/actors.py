@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from extender.controllers.actor import Means
 from extender.controllers.announcing import Announcer
 from extender.controllers.chronicle import Chronicle
 from extender.controllers.clearing import Clearer
@@ -36,24 +37,24 @@ class Actors:
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers = (writers, patient_writers)
-        urgent = (ledger, cluster, writers, leads)
-        patient = (ledger, cluster, patient_writers, leads)
+        urgent = Means(ledger, cluster, writers, leads)
+        patient = urgent._replace(writers=patient_writers)
         recorder = Recorder(cluster, patient_writers, leads)
-        self.reporter = Reporter(*patient)
-        self.queue_reporter = QueueReporter(*patient, recorder)
-        self.commander = Commander(*patient, recorder)
-        self.grouper = Grouper(*patient)
-        self.yielder = Yielder(*urgent, volcano_namespace)
+        self.reporter = Reporter(patient)
+        self.queue_reporter = QueueReporter(patient, recorder)
+        self.commander = Commander(patient, recorder)
+        self.grouper = Grouper(patient)
+        self.yielder = Yielder(urgent, volcano_namespace)
         self.chronicle = Chronicle()
         self.listeners: tuple[Listener, ...] = (
-            Releaser(*urgent).look,
-            Undoer(*urgent, recorder).look,
+            Releaser(urgent).look,
+            Undoer(urgent, recorder).look,
             self.reporter.look,
             self.grouper.look,
-            Founder(*patient).look,
+            Founder(patient).look,
             self.queue_reporter.look,
             self.commander.look,
-            Clearer(*patient).look,
+            Clearer(patient).look,
             self.yielder.look,
             Announcer(ledger, recorder, leads).look,
             self.chronicle.look,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, STOOD_WHOLE_NOTE
-from extender.api.objects import Lease, Pod, Queue
+from extender.api.objects import Lease, Pod, PodGroup, Queue
 from extender.kube.connection import Connection, Query
 from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound
 from extender.kube.events import UNREADABLE, Identity
@@ -39,6 +39,7 @@ class _ServedList(msgspec.Struct):
 _SERVED = msgspec.json.Decoder(_ServedList)
 _LEASE = msgspec.json.Decoder(Lease)
 _QUEUE = msgspec.json.Decoder(Queue)
+_POD_GROUP = msgspec.json.Decoder(PodGroup)
 _DRY_RUN = {"dryRun": "All"}
 _IN_STATUS = {"Closed": "Closing"}  # until Muster has looked for groups that are left
 
@@ -113,10 +114,11 @@ class Cluster:
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
-    ) -> None:
-        """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource."""
+    ) -> PodGroup:
+        """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource. As it is then."""
         guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
-        self._patch(POD_GROUPS.path(namespace, name), guarded, timeout)
+        answer = self._patch(POD_GROUPS.path(namespace, name), guarded, timeout)
+        return _decoded(answer, _POD_GROUP, name)
 
     def create_group(self, namespace: str, group: dict[str, Any], timeout: float = 10) -> None:
         """Conflict when a PodGroup of this name is there already."""

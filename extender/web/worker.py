@@ -1,9 +1,9 @@
 """gunicorn's threaded worker, but a thread takes a connection itself and stays with it until it ends.
 
 The stock worker hands every request from the thread that polls to one of the pool, and back. A bind call
-comes on a connection of its own (Go keeps two that are idle), so that this was a quarter of all the time that
-Muster had the interpreter, and two more wake-ups in each filter call. Requests are still read and answered by
-the stock worker's own code.
+comes on a connection of its own (Go keeps two that are idle), so that this was a large part of all the time
+that Muster had the interpreter, and two more wake-ups in each filter call. Requests are still read and
+answered by the stock worker's own code.
 
 A kept-alive connection has a thread here. When the last one is taken, answers say that the connection ends
 with them, and those that nobody uses are closed.

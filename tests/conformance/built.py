@@ -7,6 +7,7 @@ import msgspec
 
 from extender.api.objects import Pod, PodGroup, Workload
 from extender.api.quantities import at_least
+from extender.controllers.actor import Means
 from extender.controllers.grouping import Grouper
 from extender.domain.belonging import Ownership, own_queue
 from extender.domain.ledger import Ledger
@@ -45,8 +46,9 @@ class _Groups(Api):
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
-    ) -> None:
+    ) -> PodGroup:
         self.made[name]["spec"] |= patch["spec"]
+        return msgspec.convert(self.made[name], PodGroup)
 
     def name_group(self, namespace: str, name: str, uid: str, group: str, timeout: float = 10) -> None:
         pass
@@ -55,7 +57,7 @@ class _Groups(Api):
 def check_build(case: Case) -> Iterator[str]:
     given = case.input
     api, ledger = _Groups(), Ledger(Ownership(frozenset({_SCHEDULER}), auto_groups=True))
-    grouper = Grouper(ledger, api, _AtOnce(), leads=lambda: True)
+    grouper = Grouper(Means(ledger, api, _AtOnce(), leads=lambda: True))
     told = [given["pod"]] if "pod" in given else given["pods"]
     pods = [_pod(each, number) for number, each in enumerate(told)]
     if given.get("owner") and given.get("inheritOwnerAnnotations", True):

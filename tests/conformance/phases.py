@@ -3,7 +3,8 @@
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from extender.api.objects import PodGroup
+from extender.api.objects import Meta, PodGroup
+from extender.controllers.actor import Means
 from extender.controllers.reporting import Reporter
 from extender.kube.writers import Ended, Job, Writers
 from tests.controllers.api import Api
@@ -27,15 +28,16 @@ class _Phases(Api):
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
-    ) -> None:
+    ) -> PodGroup:
         self.of[f"{namespace}/{name}"] = patch["status"]["phase"]
+        return PodGroup(Meta(name=name, namespace=namespace))
 
 
 def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
     """Each group's phase after the decisions of `world` were written."""
     groups = list(groups)
     api = _Phases(groups)
-    reporter = Reporter(world.ledger, api, _AtOnce(), leads=lambda: True, clock=lambda: world.now)
+    reporter = Reporter(Means(world.ledger, api, _AtOnce(), lambda: True, lambda: world.now))
     for each in groups:
         reporter.see(each)
     reporter.look(world.decisions)

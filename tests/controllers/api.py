@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from extender.api.objects import Lease, LeaseSpec, Meta, Pod
+from extender.api.objects import Lease, LeaseSpec, Meta, Pod, PodGroup
 from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import Resource
@@ -23,7 +23,9 @@ class Api(Cluster):
         self.faults: defaultdict[str, deque[ApiError]] = defaultdict(deque)
         self.pods: dict[str, Pod] = {}
         self.spec: LeaseSpec | None = None
-        self.patched: Callable[[str, dict[str, Any]], None] = lambda name, patch: None
+        self.patched: Callable[[str, dict[str, Any]], PodGroup] = lambda name, patch: PodGroup(
+            Meta(name=name)
+        )
 
     def fail(self, verb: str, *faults: ApiError) -> None:
         self.faults[verb].extend(faults)
@@ -66,9 +68,9 @@ class Api(Cluster):
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
-    ) -> None:
+    ) -> PodGroup:
         self._note("patch", name, patch)
-        self.patched(name, patch)
+        return self.patched(name, patch)
 
     def create_group(self, namespace: str, group: dict[str, Any], timeout: float = 10) -> None:
         self._note("create group", group["metadata"]["name"], group)

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
+from extender.controllers.actor import Means
 from extender.controllers.recording import Recorder
 from extender.domain.snapshot import Limits
 from extender.kube.backoff import Backoff
+from extender.kube.calls import Cluster
 from extender.kube.writers import Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
@@ -38,6 +40,10 @@ class Bench(World):
         )
         self.recorder = Recorder(self.api, self.writers, self.leads, clock=lambda: self.now)
         self.settle()
+
+    def means(self, cluster: Cluster | None = None) -> Means:
+        """For an actor, on the API server of the bench or another one."""
+        return Means(self.ledger, cluster or self.api, self.writers, self.leads, lambda: self.now)
 
     def leads(self) -> bool:
         return self.leading

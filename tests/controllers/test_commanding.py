@@ -22,9 +22,7 @@ class Desk(QueueDesk):
 
     def begin(self) -> None:
         """A new process, which reads what there is."""
-        self.commander = Commander(
-            self.ledger, self.store, self.writers, self.leads, self.recorder, lambda: self.now
-        )
+        self.commander = Commander(self.means(self.store), self.recorder)
         for each in self.store.commands.values():
             self.commander.upsert(each)
 

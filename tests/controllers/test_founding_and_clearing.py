@@ -16,8 +16,8 @@ from tests.domain.builders import group, queue
 class Desk(QueueDesk):
     def __init__(self) -> None:
         super().__init__()
-        parts = (self.ledger, self.store, self.writers, self.leads, lambda: self.now)
-        self.founder, self.clearer = Founder(*parts), Clearer(*parts)
+        means = self.means(self.store)
+        self.founder, self.clearer = Founder(means), Clearer(means)
 
     def look(self, seconds: float = 1.0, shows: bool = True) -> list[Any]:
         self.now += seconds

@@ -23,7 +23,7 @@ class Desk(Bench):
 
     def __init__(self, *objects: Any) -> None:
         super().__init__(auto_groups=True)
-        self.grouper = Grouper(self.ledger, self.api, self.writers, self.leads, clock=lambda: self.now)
+        self.grouper = Grouper(self.means())
         self.show(*objects)
 
     def show(self, *objects: Any) -> "Desk":

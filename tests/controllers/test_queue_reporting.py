@@ -18,9 +18,7 @@ from tests.domain.world import gang
 class Desk(QueueDesk):
     def __init__(self, *objects: Any) -> None:
         super().__init__(node("a", cpu="4"), *objects)
-        self.reporter = QueueReporter(
-            self.ledger, self.store, self.writers, self.leads, self.recorder, clock=lambda: self.now
-        )
+        self.reporter = QueueReporter(self.means(self.store), self.recorder)
 
     def hear(self, queue: Queue) -> None:
         self.reporter.see(queue)

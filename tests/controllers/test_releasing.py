@@ -19,7 +19,7 @@ from tests.domain.world import gang, nodes
 class Gates(Bench):
     def __init__(self, *objects: Any) -> None:
         super().__init__(*objects)
-        self.releaser = Releaser(self.ledger, self.api, self.writers, self.leads)
+        self.releaser = Releaser(self.means())
 
     def look(self) -> list[Call]:
         """What one look had written."""

@@ -31,7 +31,7 @@ class Desk(Bench):
     def __init__(self, *objects: Any) -> None:
         self.copies: dict[str, PodGroup] = {}
         super().__init__(*objects)
-        self.reporter = Reporter(self.ledger, self.api, self.writers, self.leads, clock=lambda: self.now)
+        self.reporter = Reporter(self.means())
         self.api.patched = self._take_in
         for name in self.copies:
             self.show(name)
@@ -59,7 +59,7 @@ class Desk(Bench):
                 self.show(name)
         return [patch for _, patch in self.api.done("patch")]
 
-    def _take_in(self, name: str, patch: dict[str, Any]) -> None:
+    def _take_in(self, name: str, patch: dict[str, Any]) -> PodGroup:
         """As the API server does: only what was made for this version."""
         copy = self.copies[name]
         if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
@@ -74,6 +74,7 @@ class Desk(Bench):
             ),
             version,
         )
+        return self.copies[name]
 
 
 def _versioned(group: PodGroup, version: int) -> PodGroup:
@@ -282,6 +283,34 @@ def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
         bench.settle()
         (patch,) = bench.look()
         assert said(patch)[0] == "Inqueue"
+
+
+def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
+    with desk(*waiting_for_room()) as bench:
+        for _ in range(2):
+            bench.reporter.look(bench.decisions)
+            bench.flush()
+            bench.add(node("b")).settle()
+        reasons = [patch["status"]["conditions"][0]["reason"] for _, patch in bench.api.done("patch")]
+        assert (reasons, bench.copies["g"].metadata.resource_version) == (["NoRoom", "Starting"], "3")
+
+
+def test_what_the_watch_has_shown_meanwhile_stays_the_newest_copy() -> None:
+    with desk(*waiting_for_room()) as bench:
+        taking_in, newest = bench.api.patched, _versioned(bench.copies["g"], 9)
+
+        def overtaken(name: str, patch: dict[str, Any]) -> PodGroup:
+            answer = taking_in(name, patch)
+            bench.copies["g"] = newest
+            bench.reporter.see(newest)
+            return answer
+
+        bench.api.patched = overtaken
+        bench.reporter.look(bench.decisions)
+        bench.flush()
+        bench.api.patched = taking_in
+        (patch,) = bench.look()
+        assert patch["metadata"]["resourceVersion"] == "9"
 
 
 def test_a_detail_waits_its_turn() -> None:

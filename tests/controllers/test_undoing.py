@@ -26,9 +26,7 @@ class Undoing(Bench):
         self.bind("g-0", "a")
         self.bind("g-1", "b")
         self.settle()
-        self.undoer = Undoer(
-            self.ledger, self.api, self.writers, self.leads, self.recorder, clock=lambda: self.now
-        )
+        self.undoer = Undoer(self.means(), self.recorder)
 
     def fail_the_start(self) -> "Undoing":
         self.pass_time(self.ledger.limits.deadline(3) + 1)

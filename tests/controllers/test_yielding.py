@@ -29,9 +29,7 @@ class Yielding(Bench):
         super().__init__(node("a"))
         self.ledger._ownership = Ownership(frozenset({"muster", VOLCANO}))
         self.add(pod("ours"), pod("theirs", scheduler=VOLCANO)).settle()
-        self.yielder = Yielder(
-            self.ledger, self.api, self.writers, self.leads, NAMESPACE, clock=lambda: self.now
-        )
+        self.yielder = Yielder(self.means(), NAMESPACE)
 
     def renew(self, holder: str | None = "volcano-1", age: float = 0.0) -> "Yielding":
         at = datetime.now(UTC) - timedelta(seconds=age)

@@ -137,3 +137,12 @@ def far_muster(stage: Stage, proxy: FaultProxy, muster_user: User, muster_flags:
 def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
     """The second stock scheduler of the sidecar variant: Muster is its extender and shares its account."""
     return stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+
+
+@pytest.fixture(scope="module")
+def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
+    """Without what the scheduler beside Muster may do: the two share a service account."""
+    schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
+    manifests.remove(cluster.admin, schedulers)
+    yield
+    manifests.install(cluster.admin, schedulers)

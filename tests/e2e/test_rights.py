@@ -33,12 +33,7 @@ OPTIONAL = ("replicasets", "statefulsets", "daemonsets", "jobs", "podgroups.sche
 PLUGINS = Path(__file__).parent / "data" / "scheduler-plugins-podgroups.yaml"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
-    schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
-    manifests.remove(cluster.admin, schedulers)
-    yield
-    manifests.install(cluster.admin, schedulers)
+pytestmark = pytest.mark.usefixtures("only_its_own_rights")
 
 
 @pytest.fixture(scope="module", autouse=True)

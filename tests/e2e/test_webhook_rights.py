@@ -2,14 +2,13 @@
 it, and no other besides those of manifests/rbac.yaml.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness import manifests, objects, rights, webhooks
+from tests.e2e.harness import objects, rights, webhooks
 from tests.e2e.harness.access import User
-from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.resources import MUTATING_WEBHOOKS, POD_GROUPS, SECRETS, VALIDATING_WEBHOOKS, Resource
 from tests.e2e.harness.rights import Right
@@ -22,12 +21,7 @@ GRANTED = rights.granted(rights.WEBHOOKS)
 LIFETIME = "--webhook-lifetime=10s"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
-    schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
-    manifests.remove(cluster.admin, schedulers)
-    yield
-    manifests.install(cluster.admin, schedulers)
+pytestmark = pytest.mark.usefixtures("only_its_own_rights")
 
 
 class Life:

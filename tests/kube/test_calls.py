@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from extender.api.objects import PodGroup
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid, Refused
@@ -53,15 +54,6 @@ WRITES: list[tuple[Callable[[Cluster], None], str, str, str, object]] = [
         {"metadata": {"uid": "u", "annotations": {"kube-muster.io/nudge": "7"}}},
     ),
     (
-        lambda cluster: cluster.patch_group(
-            "ns", "g", "u", {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
-        ),
-        "PATCH",
-        GROUP,
-        MERGE,
-        {"metadata": {"labels": {"a": "b"}, "uid": "u"}, "status": {"phase": "Running"}},
-    ),
-    (
         lambda cluster: cluster.patch_queue_status("q", {"status": {"state": "Open"}}),
         "PATCH",
         "/apis/scheduling.volcano.sh/v1beta1/queues/q/status",
@@ -98,9 +90,26 @@ def test_a_write(
     assert request.json == body
 
 
-@pytest.mark.parametrize("write", [case[0] for case in WRITES])
+def patch_group(cluster: Cluster) -> PodGroup:
+    said = {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
+    return cluster.patch_group("ns", "g", "u", said)
+
+
+def test_a_group_that_was_patched_is_answered_as_it_is_then(server: Server, cluster: Cluster) -> None:
+    server.script.append(Reply(200, b'{"metadata": {"name": "g", "resourceVersion": "8"}}'))
+    assert patch_group(cluster).metadata.resource_version == "8"
+    (request,) = server.requests
+    assert (request.method, request.path) == ("PATCH", GROUP)
+    assert request.headers["content-type"] == MERGE
+    assert request.json == {
+        "metadata": {"labels": {"a": "b"}, "uid": "u"},
+        "status": {"phase": "Running"},
+    }
+
+
+@pytest.mark.parametrize("write", [*(case[0] for case in WRITES), patch_group])
 def test_a_write_that_is_refused_raises(
-    server: Server, cluster: Cluster, write: Callable[[Cluster], None]
+    server: Server, cluster: Cluster, write: Callable[[Cluster], object]
 ) -> None:
     server.script.append(status(409, "Conflict"))
     with pytest.raises(Conflict):

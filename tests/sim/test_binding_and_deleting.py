@@ -40,7 +40,7 @@ def test_what_was_meant_for_another_uid_is_a_conflict(connection: Connection, cl
     create(connection, PODS, pod(scheduler="muster"))
     create(connection, POD_GROUPS, objects.pod_group("g", namespace="default", min_member=1))
     other = "00000000-0000-4000-8000-000000000000"
-    writes: tuple[Callable[[], None], ...] = (
+    writes: tuple[Callable[[], object], ...] = (
         lambda: cluster.open_gate("default", "a", other),
         lambda: cluster.nominate("default", "a", other, "n0"),
         lambda: cluster.bind("default", "a", other, "n0"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from extender.cli.check.certificates import Shown, bundle_fault, distrust, shown
-from extender.cli.check.findings import Finding, Site, at, fine, name_of, wrong
+from extender.cli.check.findings import APPLY, Finding, Site, at, fine, name_of, wrong
 from extender.cli.output import Json
 from extender.kube.resources import (
     ENDPOINT_SLICES,
@@ -18,7 +18,6 @@ from extender.kube.resources import (
 
 _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
 _POD_WEBHOOK = "kube-muster-pods"
-_APPLY = "kubectl apply -k overlay, with the overlay of your install"
 
 
 # ---- policies
@@ -27,7 +26,7 @@ _APPLY = "kubectl apply -k overlay, with the overlay of your install"
 def policies(site: Site) -> Iterator[Finding]:
     if site.minor >= _GATES_FROM and not site.ours(MUTATING_POLICIES):
         told = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
-        yield wrong("policies", told, _APPLY)
+        yield wrong("policies", told, APPLY)
     for kind, bindings in (
         (MUTATING_POLICIES, MUTATING_BINDINGS),
         (VALIDATING_POLICIES, VALIDATING_BINDINGS),
@@ -39,7 +38,7 @@ def policies(site: Site) -> Iterator[Finding]:
 def _policy(policy: Json, bound: bool) -> Finding:
     name = name_of(policy)
     if not bound:
-        return wrong("policies", f"{name} has no binding, so it does nothing", _APPLY)
+        return wrong("policies", f"{name} has no binding, so it does nothing", APPLY)
     if warnings := at(policy, "status", "typeChecking", "expressionWarnings"):
         told = f"{name} does not fit this API server: {warnings[0].get('warning', '')}"
         return wrong("policies", told, "Apply the manifests of this release.")
@@ -53,7 +52,7 @@ def webhooks(site: Site) -> Iterator[Finding]:
     found = [*site.ours(MUTATING_WEBHOOKS), *site.ours(VALIDATING_WEBHOOKS)]
     if not found:
         told = "none is registered: what the CRDs and policies cannot say is judged by nobody"
-        yield wrong("webhooks", told, _APPLY)
+        yield wrong("webhooks", told, APPLY)
     if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found):
         told = f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
         yield wrong("webhooks", told, "List manifests/older-kubernetes under components: of your overlay.")

@@ -30,6 +30,10 @@ def wrong(subject: str, said: str, todo: str) -> Finding:
     return Finding(subject, WRONG, said, todo)
 
 
+# What puts back what an overlay brings.
+APPLY = "kubectl apply -k overlay, with the overlay of your install"
+
+
 class Site:
     """One installation: objects of the API server, each kind read once. `now` is the API server's clock."""
 

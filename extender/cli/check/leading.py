@@ -7,6 +7,7 @@ import msgspec
 from extender import __version__
 from extender.api.objects import Lease
 from extender.cli.check.findings import (
+    APPLY,
     UNKNOWN,
     Finding,
     Site,
@@ -17,13 +18,12 @@ from extender.cli.check.findings import (
     setting,
     wrong,
 )
-from extender.cli.check.leases import age_of, lively
 from extender.cli.output import Json
 from extender.cli.seen import duration
+from extender.domain.leases import age_of, lively
 from extender.kube.resources import LEASES
 
 _SKEW = 5.0
-_APPLY = "kubectl apply -k overlay, with the overlay of your install"
 
 
 # ---- workload
@@ -32,9 +32,7 @@ _APPLY = "kubectl apply -k overlay, with the overlay of your install"
 def workload(site: Site) -> Iterator[Finding]:
     running = [each for each in site.workloads if container_of(each["spec"]["template"]["spec"])]
     if not running:
-        yield wrong(
-            "workload", f"nothing runs Muster in namespace {site.namespace}", f"{_APPLY}, or give -n."
-        )
+        yield wrong("workload", f"nothing runs Muster in namespace {site.namespace}", f"{APPLY}, or give -n.")
     for each in running:
         yield _replicas(each)
         yield _release(each)
@@ -79,15 +77,15 @@ def _lease(site: Site, name: str) -> Finding:
     if found is None:
         told = f"nobody has made the lease {name}"
         return wrong("leader", told, "The scheduler beside Muster makes it: look at its log, and at --lease.")
-    lease = msgspec.convert(found, Lease)
+    lease = msgspec.convert(found, Lease).spec
     age = age_of(lease, site.now)
     if age is None or not lively(lease, site.now):
         since = f" for {duration(int(age))}" if age is not None else ""
         return wrong("leader", f"nobody has renewed {name}{since}", "No scheduler leads: look at its log.")
     if age < -_SKEW:
         todo = "Let the node follow the same time server as the API server."
-        return wrong("leader", f"the clock of {lease.spec.holder_identity} is {-age:.0f} s ahead", todo)
-    return _holder(site, name, lease.spec.holder_identity or "")
+        return wrong("leader", f"the clock of {lease.holder_identity} is {-age:.0f} s ahead", todo)
+    return _holder(site, name, lease.holder_identity or "")
 
 
 def _holder(site: Site, lease: str, holder: str) -> Finding:

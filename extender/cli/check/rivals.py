@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from extender.api.objects import Lease
+from extender.api.objects import Lease, Pod
 from extender.cli.check.findings import (
     Finding,
     Site,
@@ -15,12 +15,13 @@ from extender.cli.check.findings import (
     settings,
     wrong,
 )
-from extender.cli.check.leases import lively
 from extender.cli.output import Json
+from extender.domain.leases import lively
+from extender.domain.rival import LEASE, POD_LABEL, works
 from extender.kube.resources import DEPLOYMENTS, LEASES, PODS
 
-_NAME = _LEASE = "volcano"
-_SCHEDULER, _CONTROLLERS = "app=volcano-scheduler", "app=volcano-controller"
+_NAME = "volcano"
+_SCHEDULER, _CONTROLLERS = "=".join(POD_LABEL), "app=volcano-controller"
 _SHARED = ("queue-controller", "pg-controller")  # of its controllers those that do what Muster does
 _PAGE = "docs/volcano.md has the steps"
 
@@ -28,7 +29,7 @@ _PAGE = "docs/volcano.md has the steps"
 def volcano(site: Site) -> Iterator[Finding]:
     """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
     place = setting(site.container, "volcano_namespace")
-    pods = [each for each in site.labelled(PODS, "", _SCHEDULER) if _runs(each)]
+    pods = [each for each in site.labelled(PODS, "", _SCHEDULER) if works(msgspec.convert(each, Pod))]
     holder = _holder(site, place)
     if not pods and not holder:
         yield fine("Volcano", "no scheduler of Volcano is at work")
@@ -77,12 +78,7 @@ def _is_on(deployment: Json, controller: str) -> bool:
     return f"-{controller}" not in words and not {"*", controller, f"+{controller}"}.isdisjoint(words)
 
 
-def _runs(pod: Json) -> bool:
-    phase = at(pod, "status", "phase")
-    return bool(at(pod, "spec", "nodeName")) and phase not in ("Succeeded", "Failed")
-
-
 def _holder(site: Site, namespace: str) -> str:
-    found = site.get(LEASES, namespace, _LEASE)
-    lease = msgspec.convert(found, Lease) if found else None
-    return (lease.spec.holder_identity or "") if lease and lively(lease, site.now) else ""
+    found = site.get(LEASES, namespace, LEASE)
+    lease = msgspec.convert(found, Lease).spec if found else None
+    return (lease.holder_identity or "") if lease and lively(lease, site.now) else ""

@@ -6,14 +6,13 @@ Lease is the only sign. A Lease lives while it changes; one that is new to us li
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from extender.api.objects import LeaseSpec, Pod
+from extender.domain.leases import age_of, duration_of
 from extender.domain.records import Uid
 
 LEASE = "volcano"
 POD_LABEL = ("app", "volcano-scheduler")
-_DURATION = 15.0  # of a Lease that does not say
 _FRESH = (
     60.0  # seconds by the clock on the wall that the renewal of a Lease seen for the first time may be old
 )
@@ -45,7 +44,7 @@ class Rival:
         meta = pod.metadata
         if meta.namespace != self.namespace or (meta.labels or {}).get(label) != value:
             return
-        if pod.spec.node_name and pod.status.phase not in _ENDED:
+        if works(pod):
             self._pods[Uid(meta.uid)] = meta.name
         else:
             self.forget_pod(Uid(meta.uid))
@@ -53,12 +52,12 @@ class Rival:
     def forget_pod(self, uid: Uid) -> None:
         self._pods.pop(uid, None)
 
-    def see_lease(self, lease: LeaseSpec, asked: float) -> None:
-        """`asked`: when it was asked for."""
+    def see_lease(self, lease: LeaseSpec, asked: float, wall: float) -> None:
+        """`asked`: when it was asked for. `wall`: the seconds since 1970 now."""
         if not lease.holder_identity:
             self._until = asked
-        elif lease != self._lease and (self._lease is not None or _is_fresh(lease)):
-            self._until = asked + (lease.lease_duration_seconds or _DURATION)
+        elif lease != self._lease and (self._lease is not None or _is_fresh(lease, wall)):
+            self._until = asked + duration_of(lease)
         self._lease = lease
 
     def miss_lease(self, asked: float) -> None:
@@ -66,9 +65,12 @@ class Rival:
         self._lease, self._until = None, asked
 
 
-def _is_fresh(lease: LeaseSpec) -> bool:
-    try:
-        renewed = datetime.fromisoformat(lease.renew_time or "")
-    except ValueError:
-        return True
-    return (datetime.now(UTC) - renewed).total_seconds() < _FRESH
+def works(pod: Pod) -> bool:
+    """Whether a pod is on a node and has not ended."""
+    return bool(pod.spec.node_name) and pod.status.phase not in _ENDED
+
+
+def _is_fresh(lease: LeaseSpec, wall: float) -> bool:
+    """Also one that does not say when it was renewed."""
+    age = age_of(lease, wall)
+    return age is None or age < _FRESH
