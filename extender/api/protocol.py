@@ -6,7 +6,9 @@ one. Node names stay undecoded (`msgspec.Raw`) until somebody needs them: pods t
 without that cost.
 """
 
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TypeVar, overload
 
 import msgspec
 
@@ -23,6 +25,34 @@ class ExtenderArgs(Message, frozen=True, forbid_unknown_fields=True):
     pod: Pod
     nodes: msgspec.Raw = msgspec.Raw(b"null")
     node_names: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class NodeNames(Sequence[str]):
+    """The names on offer. Most questions are for one of them, which the bytes answer: Go writes the names of
+    nodes without escapes. All are decoded when somebody looks at them; raises msgspec.DecodeError then."""
+
+    def __init__(self, raw: msgspec.Raw) -> None:
+        self._raw = bytes(raw)
+
+    @cached_property
+    def _all(self) -> list[str]:
+        return msgspec.json.decode(self._raw, type=list[str])
+
+    def __contains__(self, name: object) -> bool:
+        return f'"{name}"'.encode() in self._raw
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._all[index]
 
 
 class FilterResult(Message, frozen=True):

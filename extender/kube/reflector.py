@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -170,14 +171,16 @@ class Reflector(Generic[T]):
 
     def _list(self, present: set[Key]) -> str:
         """Deliver all pages, gather their keys in `present`, and return the version that they show."""
-        following = ""
-        while True:
-            head, items = self._decoders.page(self._page(following))
-            self._hear()
-            present.update(map(self._inventory.put, items))
-            following = head.continue_
-            if not following:
-                return head.resource_version
+        with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
+            page = reader.submit(self._page, "")
+            while True:
+                head, items = self._decoders.page(page.result())
+                self._hear()
+                if head.continue_:  # the server makes it ready while we take this one in
+                    page = reader.submit(self._page, head.continue_)
+                present.update(map(self._inventory.put, items))
+                if not head.continue_:
+                    return head.resource_version
 
     def _page(self, following: str) -> bytes:
         """A page whose token is too old raises Gone, and the next round starts over."""

@@ -7,12 +7,13 @@ every line below it carries their names, in whatever module it is written.
 
 import logging
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import msgspec
 import structlog
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars, reset_contextvars
 from structlog.typing import Processor
 
 _COMMON: tuple[Processor, ...] = (
@@ -54,10 +55,15 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
     return made
 
 
-def about(*, pod: str = "", group: str = "", queue: str = "") -> AbstractContextManager[None]:
+@contextmanager
+def about(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
     """Name the pod, the group and the queue in every line that this thread writes meanwhile."""
     named = {"pod": pod, "group": group, "queue": queue}
-    return bound_contextvars(**{kind: name for kind, name in named.items() if name})
+    before = bind_contextvars(**{kind: name for kind, name in named.items() if name})
+    try:
+        yield
+    finally:
+        reset_contextvars(**before)
 
 
 def _formatter(form: str, colors: bool) -> logging.Formatter:

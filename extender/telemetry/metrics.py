@@ -7,6 +7,7 @@ groups, queues and nodes are never labels; they are in the logs and under /debug
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from threading import Event
 from time import perf_counter
 
@@ -90,6 +91,8 @@ class Call:
 
 
 _call: ContextVar[Call | None] = ContextVar("verb call", default=None)
+_seconds_of = cache(verb_seconds.labels)  # looked up under a lock otherwise, in each call
+_calls_of = cache(verb_calls.labels)
 
 
 @contextmanager
@@ -104,8 +107,8 @@ def counted(verb: str) -> Iterator[Call]:
         yield call
     finally:
         _call.reset(token)
-        verb_seconds.labels(verb).observe(perf_counter() - started)
-        verb_calls.labels(verb, call.outcome, call.reason).inc()
+        _seconds_of(verb).observe(perf_counter() - started)
+        _calls_of(verb, call.outcome, call.reason).inc()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Refusals are answers, not failures: one offered node carries the reason's consta
 left out, which the scheduler reads as "unresolvable", so that nobody is preempted for a pod that waits.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from extender.api.protocol import (
     FilterResult,
     HostPriority,
     MetaVictims,
+    NodeNames,
     PreemptionArgs,
     PreemptionResult,
     Victim,
@@ -36,7 +37,7 @@ UNKNOWN_NODE = f"{REFUSAL_PREFIX}the node is unknown"
 LEFT = f"{REFUSAL_PREFIX}left to Volcano's own scheduler, which is at work"
 UNREADABLE = f"{REFUSAL_PREFIX}the pod could not be read"
 
-_NULL = b"null"
+_NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
 
 
@@ -57,7 +58,7 @@ class SchedulerVerbs:
                 FilterResult(error=NODE_CACHE_NEEDED) if _given(args.nodes) else FilterResult(node_names=[])
             )
         self._newcomers.meet(args.pod)
-        nodes = msgspec.json.decode(args.node_names, type=list[str])
+        nodes = NodeNames(args.node_names)
         answer = self._ledger.answer(Uid(args.pod.metadata.uid), nodes)
         return FilterResult(node_names=answer) if isinstance(answer, list) else _refused(answer, nodes)
 
@@ -65,7 +66,7 @@ class SchedulerVerbs:
         """Packing: the fuller a node would be, the better. Pods that are not ours are not scored."""
         if not self._ledger.owns(args.pod) or _given(args.node_names) is None:
             return []
-        nodes = msgspec.json.decode(args.node_names, type=list[str])
+        nodes = NodeNames(args.node_names)
         fullness = self._ledger.fullness(Uid(args.pod.metadata.uid), nodes)
         return [HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
@@ -115,10 +116,10 @@ class SchedulerVerbs:
 
 
 def _given(value: msgspec.Raw) -> msgspec.Raw | None:
-    return None if bytes(value) == _NULL else value
+    return None if value == _NULL else value
 
 
-def _refused(reason: Reason, nodes: list[str]) -> FilterResult:
+def _refused(reason: Reason, nodes: Sequence[str]) -> FilterResult:
     metrics.because(reason)
     return FilterResult(
         node_names=[], failed_and_unresolvable_nodes={node: refusal(reason) for node in nodes[:1]}
@@ -129,7 +130,7 @@ def _refused_to_all(args: ExtenderArgs) -> FilterResult:
     metrics.refused()
     if _given(args.node_names) is None:
         return FilterResult(error=LEFT)
-    nodes = msgspec.json.decode(args.node_names, type=list[str])
+    nodes = NodeNames(args.node_names)
     return FilterResult(node_names=[], failed_and_unresolvable_nodes=dict.fromkeys(nodes[:1], LEFT))
 
 

@@ -15,6 +15,7 @@ from selectors import EVENT_READ
 from threading import Lock
 from typing import Any, cast
 
+from gunicorn.config import Config
 from gunicorn.http.parser import RequestParser
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
@@ -29,6 +30,7 @@ class ConnectionWorker(ThreadWorker):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        _look_up_once(self.cfg)
         self._lock = Lock()
         self._threads = 0
         self._idle = 0  # threads that wait for a connection
@@ -112,3 +114,8 @@ class ConnectionWorker(ThreadWorker):
         while patience > 0 and not (ready := poll.poll(1000 * _PATIENCE)) and self.max_keepalived:
             patience -= _PATIENCE
         return bool(ready)
+
+
+def _look_up_once(cfg: Config) -> None:
+    """A setting is looked up, converted and checked each time it is read, dozens of times a request."""
+    vars(cfg).update({name: setting.get() for name, setting in cfg.settings.items()})

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import asdict
 
@@ -14,6 +15,7 @@ from extender.api.protocol import (
     HostPriority,
     MalformedRequest,
     MetaVictims,
+    NodeNames,
     PreemptionArgs,
     PreemptionResult,
     Victim,
@@ -37,6 +39,13 @@ def test_a_filter_call_of_a_scheduler_with_a_node_cache() -> None:
     args = decode(body(Pod=POD, Nodes=None, NodeNames=["a", "b"]), ExtenderArgs)
     assert (args.pod.metadata.uid, args.pod.spec.containers[0].resources.requests) == ("u1", {"cpu": "1"})
     assert (bytes(args.nodes), json.loads(bytes(args.node_names))) == (b"null", ["a", "b"])
+
+
+def test_names_of_nodes_are_found_whole_and_seen_in_order() -> None:
+    offered = NodeNames(msgspec.Raw(b'["n10", "n2","n1"]'))
+    assert all(name in offered for name in ("n10", "n2", "n1"))
+    assert not any(name in offered for name in ("n", "1", "n100", ""))
+    assert (list(offered), offered[:1], len(offered)) == (["n10", "n2", "n1"], ["n10"], 3)
 
 
 def test_absent_pointers_read_like_null() -> None:

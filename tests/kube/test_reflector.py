@@ -17,6 +17,7 @@ from extender.kube.connection import Connection
 from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
 from extender.kube.resources import PODS
+from tests.e2e.harness.waiting import wait_for
 from tests.kube.server import Lines, Reply, Server, status
 
 Told = list[str | Removed]
@@ -114,6 +115,19 @@ def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Serve
         "resourceVersion": "7",
         "timeoutSeconds": "400",
     }
+
+
+def test_the_next_page_is_asked_for_while_one_is_being_taken_in(
+    server: Server, connection: Connection
+) -> None:
+    class Slow(Listener):
+        def upsert(self, obj: Pod) -> None:
+            wait_for(lambda: len(server.requests) > len(self.told) + 1)
+            super().upsert(obj)
+
+    pages = [page(7, pod("a", 1), following="t1"), page(7, pod("b", 2), following="t2"), page(7)]
+    server.script.extend([*pages, END])
+    assert Rounds(connection, sink=Slow()).run() == ["a@1", "b@2"]
 
 
 def test_selectors_and_namespace_are_asked_for_in_list_and_watch(
