@@ -2,8 +2,9 @@
 stood whole and which queue took them in.
 
 Written only on change. What changes a group's course is written at once; numbers that merely moved wait their
-turn. Conditions of others stay as they are; a write on an outdated copy is refused by the API
-server and made again on the new one.
+turn, and so does a group whose members are coming: most are whole before they were told that they are not.
+Conditions of others stay as they are; a write on an outdated copy is refused by the API server and made again
+on the new one.
 """
 
 import threading
@@ -20,7 +21,7 @@ from extender.controllers.insistence import Insistence
 from extender.domain.decisions import Decisions, GroupDecision
 from extender.domain.phases import Phase
 from extender.domain.queue_notes import note, noted_queue
-from extender.domain.reasons import Outcome
+from extender.domain.reasons import Outcome, Reason
 from extender.domain.records import GroupKey, Origin
 from extender.kube.errors import ApiError
 from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
@@ -121,14 +122,24 @@ class Reporter(Actor):
                 self._due.add(key)
 
     def _may_write(self, key: GroupKey, wanted: Report, written: Report) -> bool:
-        now, due = self._clock(), self._numbers_at.get(key, 0.0)
-        if wanted.course != written.course:
-            self._numbers_at[key] = max(due, now + _SETTLING)
-            return self._insistence.may_say(key, wanted.course)
+        now = self._clock()
+        if self._is_filling(key, wanted):
+            due = self._numbers_at.setdefault(key, now + _SETTLING)
+        else:
+            due = self._numbers_at.get(key, 0.0)
+            if wanted.course != written.course:
+                self._numbers_at[key] = max(due, now + _SETTLING)
+                return self._insistence.may_say(key, wanted.course)
         if now < due:
             return False
         self._numbers_at[key] = now + _PACE
         return True
+
+    def _is_filling(self, key: GroupKey, wanted: Report) -> bool:
+        """Members are coming, and more are needed. Before the first one the phase is what some operator waits
+        for, so that is not held up."""
+        lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
+        return lacks_members and bool(self._ledger.members(key))
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: Report) -> Report:
         """A queue that took the group in stays noted when it is gone: that is how its groups are known."""

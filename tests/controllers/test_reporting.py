@@ -327,6 +327,25 @@ def test_a_detail_waits_its_turn() -> None:
         assert last["status"]["conditions"][0]["message"] == bench.detail("g") not in texts
 
 
+def test_members_that_come_one_after_the_other_are_not_counted_out_loud() -> None:
+    with desk(node("a"), gang("g", 3)[:2]) as bench:
+        assert bench.look() == []
+        bench.add(gang("g", 3)[2:]).settle()
+        assert [said(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["Starting"]
+
+
+def test_a_group_whose_members_are_long_in_coming_says_so() -> None:
+    with desk(node("a"), gang("g", 3)[:2]) as bench:
+        bench.look()
+        bench.advance(SETTLING)
+        assert [said(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["NotEnoughMembers"]
+
+
+def test_a_group_without_members_says_at_once_that_they_may_come() -> None:
+    with desk(node("a"), gang("g", 3)[:1]) as bench:
+        assert [said(patch)[0] for patch in bench.look()] == ["Inqueue"]
+
+
 def test_what_changes_the_course_is_written_at_once() -> None:
     with desk(*waiting_for_room()) as bench:
         bench.look()

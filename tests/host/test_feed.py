@@ -18,6 +18,7 @@ from extender.kube.resources import REPLICA_SETS
 from tests.controllers.queue_desk import command
 from tests.domain.builders import group, node, owner, pod, queue
 from tests.domain.world import key
+from tests.e2e.harness.waiting import wait_for
 from tests.host.conftest import Station
 from tests.host.server import PATIENCE, ApiServer
 
@@ -45,10 +46,11 @@ def knows(station: Station, name: str) -> bool:
     return station.ledger.pod(Uid(f"uid-{name}")) is not None
 
 
-def fed(station: Station) -> Station:
+def fed(station: Station, *more: Pod) -> Station:
     fill(station)
+    station.api.objects["pods"] += more
     station.feed.start()
-    station.wait_for(lambda: knows(station, "g-0"))
+    station.wait_for(lambda: all(knows(station, each.metadata.name) for each in [pod("g-0"), *more]))
     return station
 
 
@@ -97,7 +99,7 @@ def test_a_group_that_is_deleted_exists_no_more(station: Station) -> None:
 
 
 def test_who_reports_hears_of_groups_too(station: Station) -> None:
-    fed(station).ledger.publish(decide(station.ledger.snapshot()))
+    fed(station, pod("g-1", "g")).ledger.publish(decide(station.ledger.snapshot()))
     station.reporter.look(station.ledger.decisions)
     assert station.writes == 1
 
@@ -134,8 +136,7 @@ def test_a_pod_that_filter_met_first_stays_once_the_watch_has_shown_it(station: 
 
 def test_a_cluster_without_commands_is_one_to_be_ready_for(station: Station) -> None:
     station.api.served = {}
-    fed(station)
-    assert station.feed.synced()
+    wait_for(fed(station).feed.synced)
     assert "commands" not in station.api.asked
     assert {check() for check in station.feed.checks().values()} == {None}
 
