@@ -5,15 +5,16 @@ stock    plain pods of the default scheduler: no groups, no gates, no admission 
 gated    gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
 ungated  gangs without a gate: refused at filter until their group may start
 
-For each cluster and size of gang the three run one after the other, so that a ratio is of neighbours. Stock
-comes first: the API server's store grows with every run, which is to nobody's advantage but the first's.
+For each cluster and size of gang they run one after the other, stock first and again last, and a ratio is to
+the mean of those two: the API server's store grows with every run, and a shared machine has better and worse
+minutes. How far the two are apart says how much a ratio is worth.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from statistics import median
+from statistics import mean, median
 
 from tests.bench.fleet import OURS, STOCK, Fleet, Side, gang, pods
 from tests.bench.load import BoundWatch, Wish, count_bound, create
@@ -22,7 +23,7 @@ from tests.bench.report import Row, say
 from tests.bench.sizes import Bench, Sizes
 from tests.e2e.harness.policy import in_force
 
-VARIANTS = ("stock", "gated", "ungated")
+VARIANTS = ("stock", "gated", "ungated", "stock")
 WARM_UP = 500
 _NEGLIGIBLE = 0.005
 _CPU = "0.1"
@@ -50,13 +51,13 @@ class Race:
 
 @dataclass(frozen=True)
 class Result:
-    """`bound` is counted by a list; `stock` is the same race by the stock scheduler alone."""
+    """`bound` is counted by a list; `stock`: the same race by the stock scheduler alone, before and after."""
 
     race: Race
     seconds: float
     bound: int
     cost: Reading
-    stock: "Result | None" = None
+    stock: tuple["Result", ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -71,10 +72,12 @@ class Result:
         """Milliseconds for each pod."""
         return 1000 * self.cost.cpu.get(process, 0.0) / self.race.pods
 
-    def ratio(self, mine: float, stock: float) -> Row:
-        if self.stock is None or not stock or not (self.complete and self.stock.complete):
+    def ratio(self, of: Callable[["Result"], float]) -> Row:
+        """Of ours to the mean of stock's; nothing when not all were bound."""
+        stock = [of(each) for each in self.stock]
+        if not stock or not all(stock) or not all(each.complete for each in (self, *self.stock)):
             return {}
-        return {"ratio": mine / stock}
+        return {"ratio": of(self) / mean(stock)}
 
 
 class Races:
@@ -100,15 +103,13 @@ class Races:
                         yield from self._block(fleet, size, number)
 
     def _block(self, fleet: Fleet, size: int, number: int) -> Iterator[Result]:
-        stock = None
-        for variant in VARIANTS:
-            race = Race(fleet.size, self._sizes.pods, size, variant, number)
-            result = run(fleet, race, self._sizes.patience, stock)
-            stock = stock or result
-            yield result
+        races = (Race(fleet.size, self._sizes.pods, size, variant, number) for variant in VARIANTS)
+        results = [run(fleet, race, self._sizes.patience) for race in races]
+        stock = tuple(result for result in results if result.race.variant == "stock")
+        yield from (replace(result, stock=stock) for result in results)
 
 
-def run(fleet: Fleet, race: Race, patience: float, stock: Result | None = None) -> Result:
+def run(fleet: Fleet, race: Race, patience: float) -> Result:
     say(f"{race.pods} pods: {race.name}")
     namespace = fleet.namespace()
     side = fleet.stock() if race.variant == "stock" else fleet.ours()
@@ -119,7 +120,7 @@ def run(fleet: Fleet, race: Race, patience: float, stock: Result | None = None) 
         cost = _reading(fleet, who) - before
         listed = count_bound(fleet.access, namespace)
     fleet.clear(namespace)
-    return Result(race, bound.last - started, listed, cost, stock)
+    return Result(race, bound.last - started, listed, cost)
 
 
 def _gating(fleet: Fleet, namespace: str, race: Race) -> AbstractContextManager[None]:
@@ -146,7 +147,7 @@ def makespan(bench: Bench) -> Iterator[Row]:
             "seconds": result.seconds,
             "pods/s": result.race.pods / result.seconds if result.seconds > 0 else 0.0,
             "bound": result.bound,
-            **result.ratio(result.seconds, result.stock.seconds if result.stock else 0.0),
+            **result.ratio(lambda each: each.seconds),
             **{f"{name} ms": result.cpu(name) for name in ("etcd", "apiserver", "scheduler", "muster")},
             "requests": _requests(result),
         }
@@ -156,10 +157,9 @@ def makespan(bench: Bench) -> Iterator[Row]:
 def _medians(bench: Bench) -> Iterator[Row]:
     rounds: dict[tuple[int, int, str], list[float]] = {}
     for result in bench.races:
-        if result.complete and result.stock is not None and result.stock.complete:
+        if ratio := result.ratio(lambda each: each.seconds):
             race = result.race
-            key = (race.nodes, race.gang, race.variant)
-            rounds.setdefault(key, []).append(result.seconds / result.stock.seconds)
+            rounds.setdefault((race.nodes, race.gang, race.variant), []).append(float(ratio["ratio"]))
     for (nodes, size, variant), ratios in rounds.items() if bench.sizes.rounds > 1 else ():
         yield {
             "nodes": nodes,
@@ -180,13 +180,12 @@ def _requests(result: Result) -> str:
 def algorithm(bench: Bench) -> Iterator[Row]:
     """The scheduler's time from the queue to a node, Muster's answers included."""
     for result in bench.races:
-        stock = result.stock.algorithm if result.stock else 0.0
         yield {
             **result.race.name,
             "mean ms": result.algorithm,
             "attempts/pod": result.cost.attempts / result.race.pods,
             "ms/pod": 1000 * result.cost.algorithm_seconds / result.race.pods,
-            **result.ratio(result.algorithm, stock),
+            **result.ratio(lambda each: each.algorithm),
         }
 
 
