@@ -3,25 +3,18 @@ stood whole and which queue took them in.
 
 Written only on change. What changes a group's course is written at once; numbers that merely moved wait their
 turn, and so does a group whose members are coming: most are whole before they were told that they are not.
-Conditions of others stay as they are; a write on an outdated copy is refused by the API server and made again
-on the new one.
+A write on an outdated copy is refused by the API server and made again on the new one.
 """
 
 import threading
 from functools import partial
-from typing import Any
 
-import msgspec
-
-from extender.api.keys import SCHEDULED, STOOD_WHOLE
-from extender.api.objects import Condition, PodGroup
+from extender.api.objects import PodGroup
 from extender.controllers.actor import Actor
-from extender.controllers.conditions import dated
+from extender.controllers.group_status import Report, patch, report_of, reported
 from extender.controllers.insistence import Insistence
 from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.phases import Phase
-from extender.domain.queue_notes import note, noted_queue
-from extender.domain.reasons import Outcome, Reason
+from extender.domain.reasons import Reason
 from extender.domain.records import GroupKey, Origin
 from extender.kube.errors import ApiError
 from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
@@ -29,22 +22,6 @@ from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
 _OTHERS = {Origin.PLUGINS: PLUGINS_POD_GROUPS, Origin.NATIVE: NATIVE_POD_GROUPS}
 _PACE = 5.0  # seconds between two writes of numbers
 _SETTLING = 1.0  # seconds from a turn to the first of them: members come and start one after the other
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What a PodGroup is to say. `numbers`: members that run, have succeeded, have failed."""
-
-    phase: str
-    scheduled: bool
-    reason: str
-    detail: str
-    stood_whole: bool
-    numbers: tuple[int, int, int]
-    queue_uid: str
-
-    @property
-    def course(self) -> tuple[str, str, bool, str]:
-        return (self.phase, self.reason, self.stood_whole, self.queue_uid)
 
 
 class Reporter(Actor):
@@ -142,17 +119,7 @@ class Reporter(Actor):
         return lacks_members and bool(self._ledger.members(key))
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: Report) -> Report:
-        """A queue that took the group in stays noted when it is gone: that is how its groups are known."""
-        life, (stood_whole, queue_uid) = decision.life, self._ledger.history(key)
-        return Report(
-            phase=life.phase,
-            scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
-            reason=str(decision.reason or life.outcome or decision.verdict),
-            detail=decision.detail,
-            stood_whole=stood_whole,
-            numbers=(life.running, life.succeeded, life.failed),
-            queue_uid=queue_uid or written.queue_uid,
-        )
+        return report_of(decision, *self._ledger.history(key), written)
 
     def _write(self, key: GroupKey) -> None:
         """Write the newest decision on the newest copy, whatever they were when this was asked for."""
@@ -171,45 +138,6 @@ class Reporter(Actor):
         with self._lock:
             if self._groups.get(key) is written_on:
                 self._groups[key] = answer
-
-
-def reported(group: PodGroup) -> Report:
-    """What a PodGroup's status says now."""
-    conditions = {each.type: each for each in group.status.conditions or ()}
-    scheduled = conditions.get(SCHEDULED)
-    whole = conditions.get(STOOD_WHOLE)
-    status = group.status
-    return Report(
-        phase=status.phase,
-        scheduled=scheduled is not None and scheduled.status == "True",
-        reason=scheduled.reason if scheduled else "",
-        detail=scheduled.message if scheduled else "",
-        stood_whole=whole is not None and whole.status == "True",
-        numbers=(status.running, status.succeeded, status.failed),
-        queue_uid=noted_queue(group.metadata),
-    )
-
-
-def patch(group: PodGroup, report: Report) -> dict[str, Any]:
-    """The merge patch that makes `group` say `report`, good for this version of it only."""
-    ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
-    if report.stood_whole:
-        ours.append(Condition(STOOD_WHOLE, "True", "AllMembersStarted"))
-    before = {each.type: each for each in group.status.conditions or ()}
-    ours = [dated(each, before.get(each.type)) for each in ours]
-    others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
-    noted = {"annotations": note(report.queue_uid, group.metadata.uid)} if report.queue_uid else {}
-    running, succeeded, failed = report.numbers
-    return {
-        "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
-        "status": {
-            "phase": report.phase,
-            "conditions": msgspec.to_builtins([*others, *ours]),
-            "running": running,
-            "succeeded": succeeded,
-            "failed": failed,
-        },
-    }
 
 
 def _key(group: PodGroup) -> GroupKey:
