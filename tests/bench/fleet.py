@@ -25,10 +25,13 @@ INSTALLED = ("crds/*.yaml", "namespace.yaml", "rbac.yaml", "sidecar/rbac-*.yaml"
 CPU, MEMORY = "32", "256Gi"
 
 
-def stock_config() -> Json:
-    """The stock scheduler with the same client limits as ours: the default ones would bind 50 pods/s."""
+def stock_config(sampled: bool = True) -> Json:
+    """The stock scheduler with the same client limits as ours: the default ones would bind 50 pods/s. Not
+    `sampled` it looks at all nodes for each pod, as ours has to."""
     config = load("sidecar.yaml")
-    del config["extenders"], config["profiles"]
+    del config["extenders"]
+    profile = {} if sampled else config["profiles"][0]
+    config["profiles"] = [{**profile, "schedulerName": STOCK}]
     return config
 
 
@@ -88,10 +91,10 @@ class Fleet:
         """Not yet started."""
         return Muster(self.cluster, self.cluster.kubeconfig(self._user), arguments=arguments)
 
-    def scheduler(self, muster: Muster | None = None) -> KubeScheduler:
+    def scheduler(self, muster: Muster | None = None, sampled: bool = True) -> KubeScheduler:
         """Not yet started. With Muster it is the sidecar's, else a plain one."""
         if muster is None:
-            return KubeScheduler(self.cluster, stock_config(), user=SCHEDULER)
+            return KubeScheduler(self.cluster, stock_config(sampled), user=SCHEDULER)
         return KubeScheduler(self.cluster, "sidecar.yaml", muster=muster.address, user=self._user)
 
     @contextmanager
@@ -100,8 +103,8 @@ class Fleet:
             yield Side(scheduler, muster)
 
     @contextmanager
-    def stock(self) -> Iterator[Side]:
-        with self.scheduler() as scheduler:
+    def stock(self, sampled: bool = True) -> Iterator[Side]:
+        with self.scheduler(sampled=sampled) as scheduler:
             yield Side(scheduler)
 
 

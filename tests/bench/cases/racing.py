@@ -1,9 +1,10 @@
 """Races: the same number of pods, from the first create to the last binding seen, by the stock scheduler
 alone and by ours; what three cases say about them.
 
-stock    plain pods of the default scheduler: no groups, no gates, no admission policy
-gated    gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
-ungated  gangs without a gate: refused at filter until their group may start
+stock      plain pods of the default scheduler: no groups, no gates, no admission policy
+all nodes  the same; it looks at every node for each pod, as it must beside Muster, instead of at some of them
+gated      gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
+ungated    gangs without a gate: refused at filter until their group may start
 
 For each cluster and size of gang they run one after the other, stock first and again last, and a ratio is to
 the mean of those two: the API server's store grows with every run, and a shared machine has better and worse
@@ -23,7 +24,8 @@ from tests.bench.report import Row, say
 from tests.bench.sizes import Bench, Sizes
 from tests.e2e.harness.policy import in_force
 
-VARIANTS = ("stock", "gated", "ungated", "stock")
+ALONE = ("stock", "all nodes")
+VARIANTS = (*ALONE, "gated", "ungated", "stock")
 WARM_UP = 500
 _NEGLIGIBLE = 0.005
 _CPU = "0.1"
@@ -38,11 +40,16 @@ class Race:
     round: int = 0
 
     def wishes(self, namespace: str) -> Iterable[Wish]:
-        if self.variant == "stock":
+        if self.alone:
             return pods(namespace, "plain", self.pods, scheduler=STOCK, cpu=_CPU)
         sizes = [min(self.gang, self.pods - first) for first in range(0, self.pods, self.gang)]
         gangs = (gang(namespace, f"gang-{n}", size, scheduler=OURS, cpu=_CPU) for n, size in enumerate(sizes))
         return chain.from_iterable(gangs)
+
+    @property
+    def alone(self) -> bool:
+        """Without Muster."""
+        return self.variant in ALONE
 
     @property
     def name(self) -> Row:
@@ -112,7 +119,7 @@ class Races:
 def run(fleet: Fleet, race: Race, patience: float) -> Result:
     say(f"{race.pods} pods: {race.name}")
     namespace = fleet.namespace()
-    side = fleet.stock() if race.variant == "stock" else fleet.ours()
+    side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.ours()
     with _gating(fleet, namespace, race), side as who, BoundWatch(fleet.access, namespace) as bound:
         before = _reading(fleet, who)
         started = create(fleet.access, race.wishes(namespace))
@@ -192,5 +199,5 @@ def algorithm(bench: Bench) -> Iterator[Row]:
 def cpu(bench: Bench) -> Iterator[Row]:
     """The extender's own CPU, its worker included."""
     for result in bench.races:
-        if result.race.variant != "stock":
+        if not result.race.alone:
             yield {**result.race.name, "muster ms/pod": result.cpu("muster"), "bound": result.bound}
