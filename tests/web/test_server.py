@@ -116,6 +116,13 @@ def test_a_client_that_falls_silent_does_not_delay_the_end(server: Server) -> No
     assert server.ended() == 0
 
 
+@pytest.mark.parametrize("name", ["SCRIPT_NAME", "PATH_INFO", "X-Forwarded-Proto", "X-Forwarded-For"])
+def test_headers_of_proxies_mean_nothing(server: Server, name: str) -> None:
+    connection = server.connect()
+    connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), {name: "/v1/unheard"})
+    assert answer(connection)["NodeNames"] == ["a", "b"]
+
+
 def test_filter_is_served_while_the_whole_window_is_held(server: Server) -> None:
     server.hold(WINDOW)
     assert ask_filter(server.connect())["NodeNames"] == ["a", "b"]
