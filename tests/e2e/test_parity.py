@@ -5,6 +5,9 @@ scheduler and Muster that writes every call down. In which order the gates of a 
 both sides, and so is how often a pod comes that waits for the same reason still. So calls are compared pod by
 pod, the same call twice in a row counting once, and over all pods in the order of their gangs. A pod's last
 condition has to say the same in the same words, because `muster why` and people read it.
+
+Who is to start at once has a gate: a pod without one may be asked about before Muster has heard of it, and is
+then sent back once more than on the other side.
 """
 
 from collections import defaultdict
@@ -90,7 +93,7 @@ def two_gangs_that_fit_alone_but_not_together(play: Play) -> None:
 def a_group_of_one_refused_and_then_admitted(play: Play) -> None:
     play.nodes(1, cpu="4")
     play.stage.queue("q", capability={"cpu": "2"})
-    filler = play.stage.pods("filler", 1, cpu="2", queue="q")
+    filler = play.stage.pods("filler", 1, cpu="2", queue="q", gated=True)
     play.stage.wait_phase(filler)
     (pod,) = play.stage.pods("p", 1, cpu="2", queue="q")
     play.wait_refused(pod)
@@ -101,7 +104,7 @@ def a_group_of_one_refused_and_then_admitted(play: Play) -> None:
 
 def an_ungated_gang_that_has_to_wait(play: Play) -> None:
     play.nodes(1, cpu="4")
-    filler = play.stage.pods("filler", 1, cpu="2")
+    filler = play.stage.pods("filler", 1, cpu="2", gated=True)
     play.stage.wait_phase(filler)
     gang = play.stage.gang("a", 2, cpu="2")
     play.wait_refused(*gang)
