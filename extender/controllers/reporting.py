@@ -100,14 +100,10 @@ class Reporter(Actor):
 
     def _may_write(self, key: GroupKey, wanted: Report, written: Report) -> bool:
         now = self._clock()
-        if self._is_filling(key, wanted):
-            due = self._numbers_at.setdefault(key, now + _SETTLING)
-        else:
-            due = self._numbers_at.get(key, 0.0)
-            if wanted.course != written.course:
-                self._numbers_at[key] = max(due, now + _SETTLING)
-                return self._insistence.may_say(key, wanted.course)
-        if now < due:
+        if wanted.course != written.course and not self._is_filling(key, wanted):
+            self._numbers_at[key] = max(self._numbers_at.get(key, 0.0), now + _SETTLING)
+            return self._insistence.may_say(key, wanted.course)
+        if now < self._numbers_at.setdefault(key, now + _SETTLING):
             return False
         self._numbers_at[key] = now + _PACE
         return True
@@ -116,7 +112,7 @@ class Reporter(Actor):
         """Members are coming, and more are needed. Before the first one the phase is what some operator waits
         for, so that is not held up."""
         lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
-        return lacks_members and bool(self._ledger.members(key))
+        return lacks_members and self._ledger.has_members(key)
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: Report) -> Report:
         return report_of(decision, *self._ledger.history(key), written)

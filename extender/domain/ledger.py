@@ -53,6 +53,10 @@ class Ledger(Intake, Calls, Publishing):
         group = self._registry.groups.get(key)
         return group is None or group.waits_for_nobody
 
+    def has_members(self, key: GroupKey) -> bool:
+        group = self._registry.groups.get(key)
+        return group is not None and bool(group.pods)
+
     def members(self, key: GroupKey) -> list[PodRecord]:
         with self._lock:
             group = self._registry.groups.get(key)
