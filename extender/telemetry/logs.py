@@ -59,7 +59,7 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
 def about(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
     """Name the pod, the group and the queue in every line that this thread writes meanwhile."""
     named = {"pod": pod, "group": group, "queue": queue}
-    # Not structlog's bound_contextvars: that copies the whole context first, and each call of a verb comes by.
+    # Not structlog's bound_contextvars: that copies the whole context first, in each call of a verb.
     before = bind_contextvars(**{kind: name for kind, name in named.items() if name})
     try:
         yield
