@@ -20,7 +20,7 @@ from extender import __version__
 from extender.api import keys
 from extender.api.configuration import SETTINGS, Configuration
 from extender.cli import main
-from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
 from extender.telemetry import metrics
 from extender.web.debug import ENDPOINTS
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from extender.domain.decide import decide
-from extender.domain.decisions import Decisions
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.scheduling.decide import decide
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 

@@ -21,8 +21,8 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
-from extender.domain.ledger import Ledger
-from extender.domain.records import GroupKey, Origin, Uid, group_of_owner
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.host.actors import Actors
 from extender.host.optional import OptionalWatches
 from extender.kube.calls import Cluster

@@ -16,10 +16,10 @@ import msgspec
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.cycle import Cycle
 from extender.controllers.leadership import Alone, Leadership
-from extender.domain.belonging import Ownership
-from extender.domain.decisions import Decisions
-from extender.domain.ledger import Ledger
-from extender.domain.snapshot import Limits
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.ownership import Ownership
+from extender.domain.snapshot.limits import Limits
 from extender.host.actors import PATIENT_WRITERS, Actors
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from extender.domain.claims import Claim
-from extender.domain.decisions import Decisions
-from extender.domain.ledger import Ledger
-from extender.domain.reasons import REFUSAL_PREFIX, Reason, Verdict
-from extender.domain.records import GroupKey, PodRecord, Uid
+from extender.domain.cache.claims import Claim
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 

@@ -11,8 +11,8 @@ from cachetools import TTLCache
 
 from extender.api.objects import Pod
 from extender.api.quantities import BadQuantity
-from extender.domain.ledger import Ledger
-from extender.domain.records import Uid
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.records import Uid
 from extender.telemetry.logs import logger
 
 log = logger(__name__)

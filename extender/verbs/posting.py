@@ -10,7 +10,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from extender.api.objects import Pod
-from extender.domain.reasons import REFUSAL_PREFIX
+from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.kube.calls import Cluster
 from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound
 from extender.telemetry import metrics

@@ -21,9 +21,9 @@ from extender.api.protocol import (
     PreemptionResult,
     Victim,
 )
-from extender.domain.ledger import Ledger
-from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
-from extender.domain.records import PodRecord, Uid
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.model.records import PodRecord, Uid
 from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics

@@ -8,8 +8,8 @@ ledger's sum. Where no function of Muster has an operator's meaning, there is no
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from extender.domain.deserved import Claimant, divide, exceeded, within
-from extender.domain.resources import add
+from extender.domain.model.resources import add
+from extender.domain.shares.deserved import Claimant, divide, exceeded, within
 from tests.conformance.amounts import amounts, differing, unequal, whole
 from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart

@@ -9,8 +9,8 @@ from extender.api.objects import Pod, PodGroup, Workload
 from extender.api.quantities import at_least
 from extender.controllers.actor import Means
 from extender.controllers.grouping import Grouper
-from extender.domain.belonging import Ownership, own_queue
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.ownership import Ownership, own_queue
 from extender.kube.writers import Writers
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case

@@ -6,10 +6,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api.objects import Node, Pod
-from extender.domain.decisions import GroupDecision
-from extender.domain.reasons import Verdict
-from extender.domain.records import GroupKey
-from extender.domain.resources import CPU, offered, total
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import CPU, offered, total
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.objects import group, node, pod

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from extender.api.objects import Pod
-from extender.domain.claims import Claim
-from extender.domain.records import Uid
+from extender.domain.cache.claims import Claim
+from extender.domain.model.records import Uid
 from tests.domain.world import World
 
 Binds = dict[Uid, str]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from extender.api.objects import Pod, PodGroup
-from extender.domain.records import Uid
+from extender.domain.model.records import Uid
 from tests.conformance.amounts import amounts, differing, unequal
 from tests.conformance.cases import Case
 from tests.conformance.objects import key, objects

@@ -8,8 +8,8 @@ that came later (§3), and calls a group Inqueue only with a place for its membe
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from extender.domain.deserved import within
-from extender.domain.resources import PODS, offered
+from extender.domain.model.resources import PODS, offered
+from extender.domain.shares.deserved import within
 from tests.conformance.cases import Case
 from tests.conformance.objects import key
 from tests.conformance.picture import After, idle, pending, queue_of, requests, running

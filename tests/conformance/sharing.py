@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from extender.domain.deserved import Claimant, Share, divide, exceeded, share
-from extender.domain.queue_records import queue_record
-from extender.domain.resources import asked, offered
+from extender.domain.model.resources import asked, offered
+from extender.domain.queues.queue_records import queue_record
+from extender.domain.shares.deserved import Claimant, Share, divide, exceeded, share
 from tests.conformance.amounts import amounts, apart, differing, unequal
 from tests.conformance.cases import Case
 from tests.conformance.objects import queue

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.deserved import EPSILON, Claimant, Share, divide, exceeded, share, within
-from extender.domain.resources import asked, offered
+from extender.domain.model.resources import asked, offered
+from extender.domain.shares.deserved import EPSILON, Claimant, Share, divide, exceeded, share, within
 
 DATA = json.loads((Path(__file__).parent / "data" / "deserved.json").read_text())
 NAMES = {"cpuMilli": "cpu", "memoryBytes": "memory"}

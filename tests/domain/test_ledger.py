@@ -2,8 +2,8 @@
 
 import pytest
 
-from extender.domain.claims import Stage
-from extender.domain.reasons import Reason, Verdict
+from extender.domain.cache.claims import Stage
+from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import World, gang, nodes, single
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects import Meta, Namespace, PriorityClass
-from extender.domain.reasons import Reason, Verdict
+from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, pod, queue
 from tests.domain.world import World, gang, key, nodes, single
 

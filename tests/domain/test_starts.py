@@ -5,10 +5,10 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api.objects import PodSpec, Volume
-from extender.domain.claims import Stage
-from extender.domain.reasons import Reason, Verdict
-from extender.domain.shapes import Shapes
-from extender.domain.snapshot import Limits
+from extender.domain.cache.claims import Stage
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.shapes import Shapes
+from extender.domain.snapshot.limits import Limits
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
 

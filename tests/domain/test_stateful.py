@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from extender.domain.claims import Stage
-from extender.domain.decisions import Decisions
-from extender.domain.records import Uid
+from extender.domain.cache.claims import Stage
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import Uid
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import World, key
 

@@ -20,14 +20,14 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
-from extender.domain.belonging import Ownership
-from extender.domain.claims import Claim, Stage
-from extender.domain.decide import decide
-from extender.domain.decisions import Decisions, GroupDecision, QueueDecision
-from extender.domain.ledger import Confirmation, Ledger
-from extender.domain.reasons import Reason, Verdict
-from extender.domain.records import GroupKey, Uid
-from extender.domain.snapshot import Limits
+from extender.domain.cache.claims import Claim, Stage
+from extender.domain.cache.ledger import Confirmation, Ledger
+from extender.domain.decisions.decisions import Decisions, GroupDecision, QueueDecision
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.limits import Limits
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 

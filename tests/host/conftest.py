@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from extender.domain.belonging import Ownership
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.ownership import Ownership
 from extender.host.actors import Actors
 from extender.host.feed import Feed
 from extender.kube.calls import Cluster

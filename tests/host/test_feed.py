@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from extender.api.objects import Meta, Namespace, Node, Pod, PriorityClass, Workload
-from extender.domain.decide import decide
-from extender.domain.ledger import Ledger
-from extender.domain.records import Uid, group_of_owner
-from extender.domain.snapshot import GroupView
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.records import Uid, group_of_owner
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.group_view import GroupView
 from extender.host.optional import OptionalWatches
 from extender.kube.calls import Cluster
 from extender.kube.inventory import Removed

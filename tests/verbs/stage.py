@@ -13,11 +13,11 @@ import msgspec
 
 from extender.api.objects import Pod
 from extender.api.protocol import BindingArgs, ExtenderArgs, FilterResult
-from extender.domain.belonging import Ownership
-from extender.domain.claims import Stage as ClaimStage
-from extender.domain.ledger import Ledger
-from extender.domain.records import Uid
-from extender.domain.snapshot import Limits
+from extender.domain.cache.claims import Stage as ClaimStage
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.records import Uid
+from extender.domain.snapshot.limits import Limits
 from extender.verbs.barrier import Barrier, Hold
 from extender.verbs.newcomers import Newcomers
 from extender.verbs.verbs import SchedulerVerbs

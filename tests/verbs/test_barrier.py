@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from extender.domain.claims import Stage as ClaimStage
-from extender.domain.reasons import REFUSAL_PREFIX, Reason, Verdict
+from extender.domain.cache.claims import Stage as ClaimStage
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict
 from extender.verbs.barrier import (
     ABANDONED,
     BOUND_ELSEWHERE,

@@ -1,8 +1,8 @@
 """Bind before it reaches the barrier: what is refused at once, and pods that the watch has not shown."""
 
 from extender.api.protocol import BindingArgs
-from extender.domain.claims import Stage as ClaimStage
-from extender.domain.reasons import REFUSAL_PREFIX, Reason
+from extender.domain.cache.claims import Stage as ClaimStage
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.kube.errors import Forbidden, Unreachable
 from extender.verbs.barrier import POD_GONE
 from extender.verbs.verbs import ALREADY_BOUND, ANOTHER_UID, LEFT, UNKNOWN_NODE, UNREADABLE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from extender.domain.reasons import REFUSAL_PREFIX
+from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, TOO_LATE, Hold

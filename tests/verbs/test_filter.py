@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from extender.api.protocol import ExtenderArgs, FilterResult, encode
-from extender.domain.claims import Stage as ClaimStage
-from extender.domain.reasons import Reason, refusal
+from extender.domain.cache.claims import Stage as ClaimStage
+from extender.domain.model.reasons import Reason, refusal
 from extender.verbs.verbs import LEFT, NODE_CACHE_NEEDED
 from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
 from tests.domain.world import gang, nodes

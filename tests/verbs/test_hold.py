@@ -5,8 +5,8 @@ from threading import Barrier as StartingLine
 
 import pytest
 
-from extender.domain.ledger import Ledger
-from extender.domain.records import PodRecord
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.records import PodRecord
 from extender.verbs.barrier import Hold
 from tests.domain.builders import pod
 from tests.domain.world import World

@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 from structlog.testing import capture_logs
 
-from extender.domain.belonging import Ownership
-from extender.domain.ledger import Ledger
-from extender.domain.records import PodRecord, Uid
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.records import PodRecord, Uid
 from extender.verbs import newcomers
 from extender.verbs.newcomers import Newcomers
 from tests.domain.builders import SCHEDULER, pod
