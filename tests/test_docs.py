@@ -216,14 +216,14 @@ def test_layers_are_in_the_layout() -> None:
 
 
 def test_what_the_layout_names_is_there() -> None:
-    folder = ""
+    parents = [""]  # of the line, by how far it is indented
     for line in blocks(ROOT / "CONTRIBUTING.md")[0].text.splitlines():
-        name = line.split()[0]
+        name, depth = line.split()[0], (len(line) - len(line.lstrip())) // 2
         if name.endswith("/"):
-            folder = f"extender/{name}" if line.startswith("  ") else name
-            assert (ROOT / folder).is_dir(), folder
+            parents[depth + 1 :] = [parents[depth] + name]
+            assert (ROOT / parents[-1]).is_dir(), parents[-1]
         for module in re.findall(r"\b\w+\.py\b", line):
-            assert (ROOT / folder / module).is_file(), f"{folder}{module}"
+            assert (ROOT / parents[-1] / module).is_file(), f"{parents[-1]}{module}"
 
 
 # ---- YAML and JSON
