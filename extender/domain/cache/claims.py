@@ -43,7 +43,7 @@ class Claims:
     """All claims on all nodes, by the pod's UID and by node. What is put or dropped here is counted."""
 
     def __init__(self) -> None:
-        self.capacity = NodeCapacity(self.on_node)
+        self.capacity = NodeCapacity()
         self._claims: dict[Uid, Claim] = {}
         self._on_node: dict[str, dict[Uid, Claim]] = {}
 
@@ -59,13 +59,12 @@ class Claims:
     def put(self, pod: PodRecord, node: str, stage: Stage, since: float = 0.0, version: int = 0) -> None:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version)
-        counts_alike = before is not None and _count_alike(before, claim)
-        if before is not None and not counts_alike:
-            self._take_off(before)
+        if before is None or not _count_alike(before, claim):
+            if before is not None:
+                self._take_off(before)
+            self.capacity.count(claim, 1)
         self._claims[pod.uid] = claim
         self._on_node.setdefault(node, {})[pod.uid] = claim
-        if not counts_alike:
-            self.capacity.count(claim, 1)
 
     def drop(self, uid: Uid) -> Claim | None:
         claim = self._claims.pop(uid, None)
