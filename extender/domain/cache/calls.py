@@ -113,7 +113,7 @@ class Calls(Books):
     ) -> list[str] | Reason:
         """The planned node is not on offer: any other that fits beside others' claims."""
         fits = self._claims.rows_that_fit(pod)
-        rows = ((node, self._claims.row(node)) for node in nodes)
+        rows = ((node, self._claims.capacity.row(node)) for node in nodes)
         for node, row in rows:
             if row is not None and fits[row] and self._claims.fits(pod, node):
                 return self._pin(pod, node)
@@ -128,11 +128,13 @@ class Calls(Books):
         if len(nodes) == 1:
             return [node for node in nodes if self._claims.fits(pod, node)]
         fits = self._claims.rows_that_fit(pod)
-        return [node for node in nodes if (row := self._claims.row(node)) is not None and fits[row]]
+        return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
     def _loses_node(self, claim: Claim) -> bool:
         """Whether somebody else took the room of a held claim, or its node went: then it is released."""
-        if not self._claims.overcommitted(claim.node) and self._claims.suits(claim.pod, claim.node):
+        if not self._claims.capacity.overcommitted(claim.node, claim.pod) and self._claims.capacity.suits(
+            claim.pod, claim.node
+        ):
             return False
         self._release(claim.pod)
         self._changed()

@@ -20,7 +20,7 @@ from extender.domain.cache.groups import Group
 from extender.domain.model.pod_owners import owner_record
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, Origin, PodRecord, Uid
-from extender.domain.model.resources import offered
+from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record, pod_record
 from extender.domain.queues.queue_records import queue_record
@@ -37,15 +37,15 @@ class Intake(Books):
             name=node.metadata.name,
             labels=node.metadata.labels or {},
             taints=node_taints(node.spec.taints, node.spec.unschedulable),
-            allocatable=offered(node.status.allocatable),
+            allocatable=offered_by_node(node.status.allocatable),
         )
         with self._lock:
-            if self._claims.set_node(record):
+            if self._claims.capacity.set_node(record):
                 self._changed()
 
     def drop_node(self, name: str) -> None:
         with self._lock:
-            self._claims.drop_node(name)
+            self._claims.capacity.drop_node(name)
             self._changed()
 
     def set_pod(self, pod: Pod) -> None:
@@ -66,7 +66,7 @@ class Intake(Books):
                 return
             self._claims.drop(uid)
             if record.group:
-                self._claims.unwatch_terms(record)
+                self._claims.capacity.unwatch_terms(record)
                 self._leave_group(record)
             if record.group or record.node:
                 self._changed()
@@ -173,7 +173,7 @@ class Intake(Books):
         if len(self._shapes) > self._most_shapes:
             used = {pod.shape for pod in self._pods.values()}
             self._shapes.keep_only(used)
-            self._claims.keep_only(used)
+            self._claims.capacity.keep_only(used)
             self._most_shapes = 2 * len(used) + FEW_SHAPES
 
     @staticmethod

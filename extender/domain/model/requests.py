@@ -6,17 +6,17 @@ the overhead comes on top; and every pod takes one of the node's `pods`.
 """
 
 from extender.api.objects import Container, PodSpec
-from extender.domain.model.resources import CPU, MEMORY, PODS, add, asked, largest
+from extender.domain.model.resources import CPU, MEMORY, PODS, add, asked, capped, largest
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Raises BadQuantity."""
+    """Each amount is from 1 to MOST. Raises BadQuantity."""
     sums = _containers_and_sidecars(spec)
     sums = largest(sums, _initialisation(spec.init_containers or []))
     sums |= _pod_level(spec)
     add(sums, asked(spec.overhead))
     sums[PODS] = 1
-    return sums
+    return capped(sums)
 
 
 def _containers_and_sidecars(spec: PodSpec) -> dict[str, int]:
