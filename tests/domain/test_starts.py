@@ -265,3 +265,14 @@ def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
     if bound:
         world.bind("g-0", "n")
     assert world.add(queue("q", spec_state="Closed")).settle().verdict("g") is STARTS
+
+
+# ---- a PodGroup that goes while its members are left
+
+
+def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
+    """In a queue that has no other group: nothing is shared out there."""
+    world = World(node("n"), queue("q"), group("g", 1, "q"), pod("g-0", "g", queue="q", on="n")).settle()
+    world.add(pod("g-1", "g", queue="q")).finish("g-0")
+    world.ledger.drop_group(key("g"))
+    assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND

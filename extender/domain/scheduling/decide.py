@@ -37,7 +37,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     for group in snapshot.groups.values():
         if (rest := at_rest(group)) is not None:
             round_.settle(rest)
-        elif not group.placed and (fault := obstacle(round_, group)) is not None:
+        elif not group.is_on_nodes and (fault := obstacle(round_, group)) is not None:
             round_.settle(fault)
         elif group.is_empty:
             round_.settle(_waits(group, Reason.NOT_ENOUGH_MEMBERS, NOBODY_THERE))
