@@ -64,7 +64,7 @@ def at_rest(group: GroupView) -> GroupDecision | None:
 
 def _at_rest(group: GroupView) -> GroupDecision | None:
     outcome = ended(group)
-    if outcome is None and not group.ends and (group.is_empty or not group.rests):
+    if outcome is None and not group.ends and (group.is_empty or not group.rests or not group.stood_whole):
         return None
     verdict = Verdict.RUNNING if outcome is None else Verdict.ENDED
     life = life_of(group, Verdict.RUNNING)

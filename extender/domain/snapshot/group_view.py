@@ -54,6 +54,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     waiting: tuple[PodRecord, ...]
     planned: Mapping[Uid, str]
     expected_since: Mapping[Uid, float]
+    bound_since: Mapping[Uid, float]
     refusals: Mapping[Uid, Refusal]
     held_back: int
     leaving: int
