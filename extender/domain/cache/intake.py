@@ -186,6 +186,7 @@ class Intake(Books):
         group = self._registry.group(pod.group)
         group.pods[pod.uid] = pod
         group.note_started(pod)
+        group.note_bound(pod, self._clock())
         self._note_refusal(group, pod, before)
         if pod.node or not pod.waiting:
             group.refusals.pop(pod.uid, None)

@@ -75,6 +75,10 @@ class Publishing(Books):
         if group is None:
             return
         self._learn(group, decision)
+        if decision.stood_whole and not group.stood_whole:
+            group.stood_whole = True
+            self._registry.touch(group.key)
+            self._changed()
         start = self._started(group, decision)
         if start != group.start:
             group.start = start

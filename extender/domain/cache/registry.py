@@ -192,6 +192,7 @@ class Registry:
             waiting=tuple(members.waiting),
             planned=members.planned,
             expected_since=dict(group.expected_since),
+            bound_since=dict(group.bound_since),
             refusals=dict(group.refusals),
             held_back=members.held_back,
             leaving=members.leaving,
