@@ -146,6 +146,27 @@ def test_the_lost_member_is_planned_again_while_the_rest_stays_held() -> None:
     assert world.verdict("g") is Verdict.RUNNING
 
 
+def test_what_a_node_lacks_that_nobody_asks_for_is_not_in_the_way() -> None:
+    """A device vanished under a running pod, and another pod has one that the node never showed."""
+    world = World(nodes("a", "b", more={"x.io/gpu": "1"}), gang("g", 2, cpu="3"))
+    for name in ("a", "b"):
+        devices = {"x.io/gpu": "1", "dra.io/card": "1"}
+        world.add(pod(f"uses-{name}", on=name, scheduler="default-scheduler", more=devices))
+    world.settle()
+    for name, node_ in world.plan("g").items():
+        world.ungate(name).answer(name)
+        world.hold(name, node_)
+    world.add(nodes("a", "b"))
+    assert len(world.confirm("g").posting) == 2
+
+
+def test_a_device_that_vanished_is_in_the_way_of_who_asks_for_it() -> None:
+    world = World(node("a", more={"x.io/gpu": "1"}), pod("p", more={"x.io/gpu": "1"})).settle()
+    world.ungate("p").hold("p", "a")
+    world.add(node("a"))
+    assert [claim.pod.name for claim in world.confirm(single("p")).lost] == ["p"]
+
+
 @pytest.mark.parametrize("change", ["gone", "cordoned"])
 def test_a_held_node_that_went_is_lost(change: str) -> None:
     world = held()

@@ -144,9 +144,8 @@ class Calls(Books):
 
     def _loses_node(self, claim: Claim) -> bool:
         """Whether somebody else took the room of a held claim, or its node went: then it is released."""
-        if not self._claims.capacity.overcommitted(claim.node) and self._claims.capacity.suits(
-            claim.pod, claim.node
-        ):
+        capacity = self._claims.capacity
+        if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
             return False
         self._release(claim.pod)
         self._changed()

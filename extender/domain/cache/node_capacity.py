@@ -131,9 +131,11 @@ class NodeCapacity:
         left = (self.free[row] - taken)[columns] / there[columns]
         return float(np.clip(1.0 - left, 0.0, 1.0).max(initial=0.0))
 
-    def overcommitted(self, node: str) -> bool:
+    def overcommitted(self, node: str, pod: PodRecord) -> bool:
+        """Whether pinned claims take more of a node than it has, in anything that `pod` asks for. What else a
+        node lacks (a device that vanished under running pods) is not of the pod's making, nor in its way."""
         row = self._row.get(node)
-        return row is None or bool(np.any(self.room[row] < 0))
+        return row is None or bool(np.any(self.room[row, self._vector(pod.shape) > 0] < 0))
 
     def suits(self, pod: PodRecord, node: str) -> bool:
         row = self._row.get(node)
