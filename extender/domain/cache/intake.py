@@ -84,12 +84,12 @@ class Intake(Books):
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         with self._lock:
-            if self._registry.set_group(any_group_record(group)):
+            if self._registry.set_group(any_group_record(group), self._version + 1):
                 self._changed()
 
     def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
         with self._lock:
-            self._registry.drop_group(key, origin)
+            self._registry.drop_group(key, origin, self._version + 1)
             self._changed()
 
     def set_owner(self, workload: Workload) -> bool:
@@ -201,6 +201,7 @@ class Intake(Books):
         group.forget(pod.uid)
         if group.record is None and not group.pods:
             group.forget_history()
+            group.last_record = None
         self._registry.touch(pod.group)
 
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:

@@ -36,7 +36,7 @@ def _oldest_start_first(group: GroupView) -> tuple[float, tuple[int, str, str]]:
 
 
 def _ends(round_: Round, group: GroupView) -> bool:
-    """Settle a start that ends here."""
+    """Settle a start that ends here, or that nobody can join any more."""
     now, start = round_.snapshot.now, group.start
     if start.admitted_at is None and now < start.retry_at:
         round_.settle(_undo(round_, group))
@@ -46,7 +46,9 @@ def _ends(round_: Round, group: GroupView) -> bool:
         round_.settle(_fail(round_, group, _TOO_LATE))
         return True
     round_.wake_at.append(deadline)
-    return False
+    if not group.exists:
+        round_.settle(_without_its_group(group))
+    return not group.exists
 
 
 def _deadline(round_: Round, group: GroupView) -> float:
@@ -61,6 +63,16 @@ def _all_answered(group: GroupView) -> bool:
     deadline."""
     wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
     return not wanted.absent and all(pod.uid in pinned for pod in wanted.members)
+
+
+def _without_its_group(group: GroupView) -> GroupDecision:
+    """The PodGroup went during the start: nobody joins, and at the deadline the start is undone."""
+    reason, detail = Reason.GROUP_NOT_FOUND, no_group(group)
+    return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail)
+
+
+def no_group(group: GroupView) -> str:
+    return f"PodGroup {group.key} does not exist"
 
 
 def _complete(round_: Round, kept: Kept) -> GroupDecision:
