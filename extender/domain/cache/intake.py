@@ -128,13 +128,13 @@ class Intake(Books):
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
-            self._registry.set_priority(priority.metadata.name, priority.value, priority.global_default)
-            self._changed()
+            if self._registry.set_priority_class(priority):
+                self._changed()
 
     def drop_priority_class(self, name: str) -> None:
         with self._lock:
-            self._registry.set_priority(name, None)
-            self._changed()
+            if self._registry.drop_priority_class(name):
+                self._changed()
 
     # ---- inside
 
