@@ -104,7 +104,7 @@ class Host:
         self._feed = Feed(connection, self.ledger, self._newcomers, self._actors, auto_groups)
         self._gauges = Gauges(self._feed, self._actors.all_writers, self.ledger)
         listeners = (self._barrier.obey, *self._actors.listeners, self._keep_house)
-        self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced)
+        self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
 
     def start(

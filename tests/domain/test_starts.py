@@ -270,6 +270,69 @@ def test_a_refusal_holds_for_pods_of_the_same_shape_only() -> None:
     assert world.verdict("other") is STARTS
 
 
+# ---- time in which nobody could act
+
+
+def test_a_start_whose_gates_stay_closed_has_not_failed() -> None:
+    world = World(node("a"), gang("g", 2)).settle()
+    world.pass_time(10_000.0)
+    assert world.verdict("g") is STARTS
+    world.ungate("g-0", "g-1")
+    world.pass_time(1.0)
+    assert world.verdict("g") is STARTS, "the clock starts with the first gate that is open"
+
+
+def outage() -> World:
+    """All gates of a gang are open, and there is no scheduler."""
+    world = World(nodes("a", "b"), gang("g", 2)).settle().advance(1.0)
+    world.scheduler_asks = False
+    return world.ungate("g-0", "g-1").settle()
+
+
+def test_half_an_hour_without_a_scheduler_is_no_failed_start() -> None:
+    world = outage()
+    first = world.plan("g")
+    world.pass_time(1_800.0)
+    view = world.ledger.snapshot()
+    assert (world.verdict("g"), world.plan("g"), view.refused) == (STARTS, first, {})
+    assert view.groups[key("g")].start.failures == 0
+
+
+def test_silence_counts_once_the_scheduler_asks_for_others_again() -> None:
+    world = outage()
+    first = world.plan("g")
+    world.pass_time(1_800.0)
+    world.scheduler_asks = True
+    world.pass_time(14.0)
+    assert world.plan("g") == first
+    world.pass_time(2.0)
+    assert world.plan("g") != first
+
+
+def test_half_an_hour_without_a_leader_is_no_failed_start() -> None:
+    world = World(nodes("a", "b"), gang("g", 2)).settle().ungate("g-0", "g-1").scheduler_takes("g-0")
+    first = world.settle().plan("g")
+    world.ledger.set_leading(False)
+    world.pass_time(1_800.0)
+    assert (world.verdict("g"), world.plan("g")) == (STARTS, first)
+    world.ledger.set_leading(True)
+    world.pass_time(14.0)
+    assert world.plan("g") == first
+    world.pass_time(2.0)
+    assert world.plan("g") != first
+
+
+def test_a_refused_pod_that_stays_silent_moves_on_in_an_idle_cluster() -> None:
+    """The scheduler patches no condition that did not change: its second refusal cannot be seen."""
+    world = World(nodes("a", "b", cpu="1"), gang("g", 1)).settle().ungate("g-0")
+    world.refuse("g-0")
+    world.pass_time(3.0)
+    second = world.plan("g")
+    world.scheduler_asks = False
+    world.advance(11.0).pass_time(61.0)
+    assert world.plan("g") != second
+
+
 # ---- room that others take
 
 

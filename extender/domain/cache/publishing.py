@@ -47,6 +47,7 @@ class Publishing(Books):
                 refused_until=self._refusals.until(),
                 orphans=self._registry.orphans(),
                 touched=frozenset(self._unpublished),
+                attention=self._attention,
             )
 
     def publish(self, decisions: Decisions) -> None:
