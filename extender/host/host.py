@@ -29,9 +29,10 @@ from extender.kube.connection import Connection
 from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
 from extender.telemetry.logs import logger, set_up
-from extender.verbs.barrier import Barrier
+from extender.verbs.barrier import LAST_ANSWER, Barrier
 from extender.verbs.newcomers import Newcomers
 from extender.verbs.posting import Binder
+from extender.verbs.unconfirmed import Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import create_app
 from extender.web.debug import create_debug_app
@@ -95,6 +96,7 @@ class Host:
         )
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
+        self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_ANSWER)
         self._newcomers = Newcomers(self.ledger, time.monotonic)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, self._newcomers, cluster)
         writers = Writers(configuration.writers, "write", fence=self._leadership.leads)
@@ -103,7 +105,12 @@ class Host:
         )
         self._feed = Feed(connection, self.ledger, self._newcomers, self._actors, auto_groups)
         self._gauges = Gauges(self._feed, self._actors.all_writers, self.ledger)
-        listeners = (self._barrier.obey, *self._actors.listeners, self._keep_house)
+        listeners = (
+            self._barrier.obey,
+            self._unconfirmed.look,
+            *self._actors.listeners,
+            self._keep_house,
+        )
         self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
 
@@ -114,6 +121,7 @@ class Host:
         self._leadership.start()
         self._actors.start()
         self._binder.start()
+        self._unconfirmed.start()
         self._feed.start()
         self._cycle.start()
         ready = self._feed.checks()

@@ -22,20 +22,23 @@ from extender.api.protocol import (
     Victim,
 )
 from extender.domain.cache.ledger import Ledger
-from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.model.reasons import Reason, refusal
 from extender.domain.model.records import PodRecord, Uid
 from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
-from extender.verbs.barrier import POD_GONE, Barrier, Caller
+from extender.verbs.barrier import Barrier
+from extender.verbs.hold import Caller
+from extender.verbs.messages import (
+    ALREADY_BOUND,
+    ANOTHER_UID,
+    LEFT,
+    NODE_CACHE_NEEDED,
+    POD_GONE,
+    UNKNOWN_NODE,
+    UNREADABLE,
+)
 from extender.verbs.newcomers import Newcomers
-
-NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
-ANOTHER_UID = f"{REFUSAL_PREFIX}the pod was replaced by another of the same name"
-ALREADY_BOUND = f"{REFUSAL_PREFIX}the pod is already bound"
-UNKNOWN_NODE = f"{REFUSAL_PREFIX}the node is unknown"
-LEFT = f"{REFUSAL_PREFIX}left to Volcano's own scheduler, which is at work"
-UNREADABLE = f"{REFUSAL_PREFIX}the pod could not be read"
 
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10

@@ -18,7 +18,8 @@ from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.limits import Limits
-from extender.verbs.barrier import Barrier, Hold
+from extender.verbs.barrier import Barrier
+from extender.verbs.hold import Hold
 from extender.verbs.newcomers import Newcomers
 from extender.verbs.verbs import SchedulerVerbs
 from tests.controllers.api import Api

@@ -4,8 +4,14 @@ from extender.api.protocol import BindingArgs
 from extender.domain.cache.claims import Stage as ClaimStage
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.kube.errors import Forbidden, Unreachable
-from extender.verbs.barrier import POD_GONE
-from extender.verbs.verbs import ALREADY_BOUND, ANOTHER_UID, LEFT, UNKNOWN_NODE, UNREADABLE
+from extender.verbs.messages import (
+    ALREADY_BOUND,
+    ANOTHER_UID,
+    LEFT,
+    POD_GONE,
+    UNKNOWN_NODE,
+    UNREADABLE,
+)
 from tests.domain.builders import SCHEDULER, node, pod, stranger
 from tests.domain.world import gang, nodes
 from tests.verbs.stage import Patient, Stage, started

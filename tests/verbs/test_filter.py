@@ -8,7 +8,7 @@ import pytest
 from extender.api.protocol import ExtenderArgs, FilterResult, encode
 from extender.domain.cache.claims import Stage as ClaimStage
 from extender.domain.model.reasons import Reason, refusal
-from extender.verbs.verbs import LEFT, NODE_CACHE_NEEDED
+from extender.verbs.messages import LEFT, NODE_CACHE_NEEDED
 from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
 from tests.domain.world import gang, nodes
 from tests.verbs.stage import Stage, raw

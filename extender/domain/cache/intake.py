@@ -166,7 +166,7 @@ class Intake(Books):
         elif pod.node or not pod.waiting:
             self._claims.drop(pod.uid)
         elif (claim := self._claims.get(pod.uid)) is not None:
-            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version)
+            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version, claim.token)
 
     def _forget_old_shapes(self) -> None:
         """Now and then, once they have doubled in number."""
