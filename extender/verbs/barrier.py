@@ -65,13 +65,8 @@ class Barrier:
         self._pace = TokenBucket(_FAILURES_AT_ONCE, _FAILURES_PER_SECOND, clock)
 
     def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
-        """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound.
-
-        A pod that is not ours waits for nobody: whoever has us as its binder has no other.
-        """
+        """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound."""
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold)
-        if not pod.group:
-            return self._post_at_once(hold)
         refused = self._enter(hold)
         if refused:
             return refused
@@ -153,12 +148,6 @@ class Barrier:
         if before is not None:
             before.give_up(SUPERSEDED)
         return ""
-
-    def _post_at_once(self, hold: Hold) -> str:
-        hold.begin_posting()
-        self._post(hold)
-        verdict = hold.wait(hold.deadline - self._clock() + LAST_ANSWER)
-        return TOO_LATE if verdict is None else verdict
 
     def _leave(self, hold: Hold) -> None:
         """A call ends, however it did. What is posted for it goes on, and frees its claim if it fails."""

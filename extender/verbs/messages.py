@@ -1,6 +1,6 @@
 """What refused calls are told. All are constant: a message that changes makes the scheduler try again."""
 
-from extender.domain.model.reasons import REFUSAL_PREFIX
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 
 # ---- filter
 
@@ -11,8 +11,11 @@ LEFT = f"{REFUSAL_PREFIX}left to Volcano's own scheduler, which is at work"
 
 ALREADY_BOUND = f"{REFUSAL_PREFIX}the pod is already bound"
 ANOTHER_UID = f"{REFUSAL_PREFIX}the pod was replaced by another of the same name"
+NOT_OURS = f"{REFUSAL_PREFIX}the pod is not one of Muster's"
+NOT_SEEN = f"{REFUSAL_PREFIX}{Reason.NOT_READY}"
 UNKNOWN_NODE = f"{REFUSAL_PREFIX}the node is unknown"
 UNREADABLE = f"{REFUSAL_PREFIX}the pod could not be read"
+UNSUITABLE_NODE = f"{REFUSAL_PREFIX}the node's labels or taints do not admit the pod"
 
 # ---- bind, while it is held
 

@@ -305,10 +305,11 @@ def test_a_replacement_that_is_answered_and_never_bound_ends_by_time_alone() -> 
 
 
 def test_an_elastic_member_that_is_answered_and_never_bound_gives_its_room_back() -> None:
-    world = World(nodes("a", "b", cpu="1"), gang("g", 2, min_member=1)).start("g")
+    world = World(nodes("a", "b", "c", cpu="1"), gang("g", 3, min_member=2)).start("g")
     (late,) = world.plan("g")
     world.ungate(late).answer(late)
-    world.settle().pass_time(LIMITS.start_deadline + 1)
+    assert world.settle().stage(late) is Stage.ANSWERED
+    world.pass_time(LIMITS.start_deadline + 1)
     assert world.stage(late) is not Stage.ANSWERED
 
 

@@ -53,12 +53,6 @@ class Intake(Books):
         with self._lock:
             self._set(pod_record(pod, self._shapes, self.owns(pod), self._ownership.auto_groups))
 
-    def adopt_pod(self, pod: Pod) -> None:
-        """A pod shown by somebody before the watch does; what the watch showed stays. Raises BadQuantity."""
-        with self._lock:
-            if Uid(pod.metadata.uid) not in self._pods:
-                self.set_pod(pod)
-
     def drop_pod(self, uid: Uid) -> None:
         with self._lock:
             record = self._pods.pop(uid, None)
