@@ -13,11 +13,12 @@ those of a large gang not all in one moment: the scheduler would serve nobody el
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.decisions import Decisions
+from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
@@ -92,26 +93,18 @@ class Barrier:
         waiting = self._waiting_groups()
         self._failing &= waiting
         for group in waiting:
-            decision = decisions.groups.get(group)
-            if decision is None or not decision.lets_members_start:
-                reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
-                self._fail_group(group, reason)
-            else:
-                self._failing.discard(group)
-                self.advance(group)
+            with self._costs_only(group):
+                self._obey(group, decisions.groups.get(group))
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + _SWEEP_PERIOD
             self.sweep()
 
     def sweep(self) -> None:
         """Let go of holds whose caller hung up or whose pod is gone or bound."""
-        self._abandon(self._waiting())
         for hold in self._waiting():
-            pod = self._ledger.pod(hold.pod.uid)
-            if pod is None or self._ledger.claim(pod.uid) is None:
-                hold.give_up(POD_GONE)
-            elif pod.node:
-                hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
+            with self._costs_only(hold.pod.group):
+                self._abandon([hold])
+                self._look_after(hold)
 
     def stop(self) -> None:
         """Answer everything that is held, now; what comes later is refused."""
@@ -129,6 +122,30 @@ class Barrier:
             return list(self._holds.values())
 
     # ---- inside
+
+    @contextmanager
+    def _costs_only(self, group: GroupKey) -> Iterator[None]:
+        """Whatever one group's calls meet, the others have their turn."""
+        try:
+            yield
+        except Exception:
+            log.exception("the held calls of a group could not be judged", group=group)
+
+    def _obey(self, group: GroupKey, decision: GroupDecision | None) -> None:
+        if decision is not None and decision.lets_members_start:
+            self._failing.discard(group)
+            self.advance(group)
+        else:
+            reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
+            self._fail_group(group, reason)
+
+    def _look_after(self, hold: Hold) -> None:
+        """End a hold whose pod is gone, or bound."""
+        pod = self._ledger.pod(hold.pod.uid)
+        if pod is None or self._ledger.claim(pod.uid) is None:
+            hold.give_up(POD_GONE)
+        elif pod.node:
+            hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
 
     def _enter(self, hold: Hold) -> str:
         """Take up a call, in place of an earlier one for the same pod. The error when it is refused: then the

@@ -66,9 +66,13 @@ class Binder:
         metrics.bindings.labels("failed" if error else "bound").inc()
         if error:
             log.warning("a binding failed", pod=hold.pod.key, group=hold.pod.group, error=error)
-            if not hold.may_be_bound:
+        try:
+            if error and not hold.may_be_bound:
                 self._release(hold)
-        hold.finish(error)
+        except Exception:
+            log.exception("a claim could not be released", pod=hold.pod.key)
+        finally:
+            hold.finish(error)
 
     def _bind(self, hold: Hold) -> str:
         pause = _FIRST_PAUSE

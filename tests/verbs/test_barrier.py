@@ -306,6 +306,37 @@ def test_a_gang_that_became_whole_without_another_call_is_let_go() -> None:
         assert started(*calls) == ["", ""]
 
 
+def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Stage(nodes("a", "b"), gang("g", 2), gang("h", 2)).calls() as stage:
+        calls = [stage.held_call("g-0"), stage.held_call("h-0")]
+        stage.add(group("h", 1)).settle()
+        asked = stage.ledger.is_quorate
+
+        def is_quorate(key: GroupKey) -> bool:
+            return asked(key) if key == "team/h" else [True][1]
+
+        monkeypatch.setattr(stage.ledger, "is_quorate", is_quorate)
+        with capture_logs() as logs:
+            stage.barrier.obey(stage.decisions)
+        assert started(calls[1]) == [""]
+        assert {(line["log_level"], line["group"]) for line in logs} == {("error", "team/g")}
+
+
+def test_a_caller_that_cannot_be_asked_keeps_no_other_from_being_noticed() -> None:
+    class Broken(Patient):
+        def gone(self) -> bool:
+            return [self.left][1]
+
+    with gang_of_three().calls() as stage:
+        left = Patient()
+        stage.held_call("g-0", caller=Broken())
+        gone = stage.held_call("g-1", caller=left)
+        left.left = True
+        with capture_logs():
+            stage.barrier.sweep()
+        assert started(gone) == [ABANDONED]
+
+
 # ---- time, and the end
 
 

@@ -33,7 +33,7 @@ class Desk:
     """A binder whose pauses move its clock, and a held call to node `a` that it may bind."""
 
     def __init__(self, server: Server, connection: Connection) -> None:
-        self.server = server
+        self.server, self.connection = server, connection
         self.now = 0.0
         self.pauses: list[float] = []
         self.released: list[Hold] = []
@@ -175,6 +175,20 @@ def test_tries_go_on_until_the_deadline_with_growing_pauses(desk: Desk) -> None:
 def test_an_accident_is_an_answer_too(desk: Desk) -> None:
     desk.while_pausing = lambda: [][0]
     assert desk.bind(status(500)) == POSTING_FAILED
+
+
+def test_a_release_that_fails_is_an_answer_too(desk: Desk) -> None:
+    desk.binder = Binder(
+        Cluster(desk.connection),
+        lambda hold: [][0],
+        threads=1,
+        clock=lambda: desk.now,
+        pause=desk.pauses.append,
+    )
+    with capture_logs():
+        desk.server.script.append(status(403, "Forbidden"))
+        desk.binder.bind(desk.hold)
+    assert desk.hold.wait(0) == f"{REFUSAL_PREFIX}Forbidden"
 
 
 def test_its_threads_take_what_is_posted(desk: Desk) -> None:
