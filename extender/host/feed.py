@@ -44,7 +44,6 @@ from extender.kube.resources import (
     REPLICA_SETS,
     STATEFUL_SETS,
 )
-from extender.verbs.newcomers import Newcomers
 
 T = TypeVar("T")
 _PATIENCE = 0.02
@@ -73,12 +72,10 @@ class Feed:
         self,
         connection: Connection,
         ledger: Ledger,
-        newcomers: Newcomers,
         actors: Actors,
         auto_groups: bool,
     ) -> None:
         self._ledger = ledger
-        self._newcomers = newcomers
         self._reporter = actors.reporter
         self._queue_reporter = actors.queue_reporter
         self._yielder = actors.yielder
@@ -185,7 +182,6 @@ class Feed:
     def _set_pod(self, pod: Pod) -> None:
         self._yielder.see_pod(pod)
         self._ledger.set_pod(pod)
-        self._newcomers.seen(Uid(pod.metadata.uid))
         if self._grouper:
             self._grouper.see_pod(pod)
 

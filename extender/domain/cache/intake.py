@@ -53,12 +53,6 @@ class Intake(Books):
         with self._lock:
             self._set(pod_record(pod, self._shapes, self.owns(pod), self._ownership.auto_groups))
 
-    def adopt_pod(self, pod: Pod) -> None:
-        """A pod shown by somebody before the watch does; what the watch showed stays. Raises BadQuantity."""
-        with self._lock:
-            if Uid(pod.metadata.uid) not in self._pods:
-                self.set_pod(pod)
-
     def drop_pod(self, uid: Uid) -> None:
         with self._lock:
             record = self._pods.pop(uid, None)
@@ -166,7 +160,7 @@ class Intake(Books):
         elif pod.node or not pod.waiting:
             self._claims.drop(pod.uid)
         elif (claim := self._claims.get(pod.uid)) is not None:
-            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version)
+            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version, claim.token)
 
     def _forget_old_shapes(self) -> None:
         """Now and then, once they have doubled in number."""

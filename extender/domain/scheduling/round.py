@@ -37,7 +37,7 @@ class Round:
         self.claimants: list[GroupView] = []  # groups within their share that only lack room
         self._room_is_kept = False
         self.taken = 0  # how often somebody took something; while it stands still, so does all else
-        self.wake_at = [] if snapshot.refused_until is None else [snapshot.refused_until]
+        self.wake_at = [] if snapshot.expires_at is None else [snapshot.expires_at]
         self._ceilings: dict[str, Portions] = {}
         self._allocated = {name: dict(queue.allocated) for name, queue in snapshot.queues.items()}
 

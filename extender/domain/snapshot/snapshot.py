@@ -28,7 +28,8 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """`room` has the amounts left on each row of `nodes` beside all pinned claims, without planned ones.
-    `refused`: rows where the scheduler refuses a shape, the first of them forgotten at `refused_until`.
+    `refused`: rows where the scheduler refuses a shape. `expires_at`: when the first of what the ledger holds
+    for a while only ends: such a refusal, or an answer of filter that no bind call followed.
     `touched`: groups of which anything changed since decisions were last published."""
 
     version: int
@@ -42,7 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     refused: Mapping[Shape, frozenset[int]]
     queues: Mapping[str, QueueView]
     groups: Mapping[GroupKey, GroupView]
-    refused_until: float | None = None
+    expires_at: float | None = None
     orphans: tuple[Orphan, ...] = ()
     touched: Set[GroupKey] = frozenset()
     attention: Attention = Attention()
