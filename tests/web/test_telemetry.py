@@ -114,6 +114,6 @@ def test_every_metric_of_ours_has_our_prefix_and_a_meaning() -> None:
 
 
 def test_no_label_can_grow_without_bound() -> None:
-    known = {"verb", "outcome", "reason", "verdict", "resource", "path", "state"}
+    known = {"verb", "outcome", "reason", "verdict", "resource", "path", "state", "port"}
     own = [value for value in vars(metrics).values() if hasattr(value, "_labelnames")]
     assert {label for metric in own for label in metric._labelnames} == known
