@@ -2,6 +2,8 @@
 
 import io
 import logging
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -111,6 +113,13 @@ def test_every_metric_of_ours_has_our_prefix_and_a_meaning() -> None:
     families = [family for metric in own if not isinstance(metric, type) for family in metric.describe()]
     assert len(families) >= 20
     assert all(family.name.startswith("muster_") and family.documentation for family in families)
+
+
+def test_what_lines_are_about_may_be_said_by_many_threads_first() -> None:
+    """The variables are there from the beginning: two threads that make the same one lose what they bound."""
+    program = "from extender.telemetry import logs; from contextvars import copy_context as c; print(*c())"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert all(f"structlog_{name}" in done.stdout for name in ("pod", "group", "queue"))
 
 
 def test_no_label_can_grow_without_bound() -> None:
