@@ -22,7 +22,7 @@ from extender.web.parking import PERIOD, Parking
 from extender.web.readiness import Readiness
 
 _LEAST_IDLE = 4  # threads that wait; the next one is started when fewer do
-_MOST_IDLE = 16
+_MOST_IDLE = 8  # when none of them has had anything to do for a while, those beyond leave
 _PAUSE = 0.02  # seconds, when there are too many files
 
 log = logger(__name__)

@@ -148,3 +148,50 @@ def test_a_body_without_a_length_is_not_read(program: Server) -> None:
     connection.request("POST", "/v1/filter", (b" " * 1024 * 1024 for _ in range(17)), encode_chunked=True)
     response = connection.getresponse()
     assert (response.status, b"Content-Length" in response.read()) == (411, True)
+
+
+@pytest.mark.parametrize("port", ["port", "debug_port", "health_port"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Host": "evil.example"},  # a page whose own name was given the address of loopback
+        {"Host": "127.0.0.1.evil.example:8281"},
+        {"Host": "[::1"},
+    ],
+)
+def test_what_a_web_page_sends_is_refused(program: Server, port: str, headers: dict[str, str]) -> None:
+    connection = program.connect(getattr(program, port))
+    connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), headers)
+    response = connection.getresponse()
+    assert response.status == 403
+    assert "error" in msgspec.json.decode(response.read())
+
+
+@pytest.mark.parametrize("host", ["localhost:8281", "127.0.0.1", "[::1]:8281"])
+def test_the_names_of_loopback_are_answered(program: Server, host: str) -> None:
+    connection = program.connect()
+    connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), {"Host": host})
+    assert answer(connection)["NodeNames"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GARBAGE\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"GET /\x00 HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n", 400),
+        (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_request_is_told_so(program: Server, sent: bytes, status: int) -> None:
+    with socket.create_connection(("127.0.0.1", program.port), timeout=60) as caller:
+        caller.sendall(sent)
+        told = caller.makefile("rb").read()
+    assert told.split()[1] == b"%d" % status
+    assert b'"error"' in told
