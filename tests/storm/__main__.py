@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from tests.e2e import build
 from tests.e2e.build import BuildError
 from tests.storm.arena import arena
 from tests.storm.campaign import Campaign
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"{step.at:8.1f} s  {step.kind:24} {step.wish or f'for {step.lasting:.1f} s'}")
         return 0
     progress = Progress(asked.seconds)
-    with arena() as made:
+    with arena(asked.kubernetes) as made:
         outcome = Campaign(made, asked.seed, asked.seconds, progress).run()
     progress.close()
     shutil.rmtree(outcome.folder / "etcd", ignore_errors=True)
@@ -35,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.storm", description=__doc__)
     parser.add_argument("--seconds", type=_positive, default=60, help="how long things break (60)")
     parser.add_argument("--seed", type=int, default=1, help="what the plan is made from (1)")
+    parser.add_argument("--kubernetes", default=build.DEFAULT, help=f"which release ({build.DEFAULT})")
     parser.add_argument("--plan", action="store_true", help="print the plan, and do nothing")
     return parser
 

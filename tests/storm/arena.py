@@ -63,10 +63,11 @@ def the_node(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def arena() -> Iterator[Arena]:
+def arena(kubernetes: str) -> Iterator[Arena]:
     """A cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
     calm = Calm(GRACE)
-    with ControlPlane(users=manifests.service_accounts(), keep_logs=True) as cluster:
+    users = manifests.service_accounts()
+    with ControlPlane(kubernetes=kubernetes, users=users, keep_logs=True) as cluster:
         manifests.apply(cluster.admin, *manifests.INSTALLED)
         cluster.admin.create(NAMESPACES, namespace(NAMESPACE))
         watching = Client(cluster.access(ADMIN))

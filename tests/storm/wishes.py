@@ -43,9 +43,7 @@ class Wish:
     fails: bool = False  # its members end as Failed
     replaced: bool = True  # its owner makes new members for those that are lost
     refused: int = 0  # so many members are refused by their kubelets
-    lingers: str = (
-        ""  # "gate" or "binding": a member's request is held up, and the others stand at the barrier
-    )
+    lingers: str = ""  # "gate" or "binding": that of a member hangs, and the others stand at the barrier
 
     def pod(self, number: int, namespace: str) -> Json:
         """The member of this number; those beyond the size are replacements."""

@@ -18,8 +18,8 @@ SLOW = 1.5  # seconds
 
 
 def linger(field: Field, pod: str, at: str) -> Broken:
-    """The request that opens this pod's gate, or binds it, hangs: its gang stands at the barrier until then, or
-    in pieces."""
+    """The request that opens this pod's gate, or binds it, hangs: its gang stands at the barrier, or in
+    pieces, until then."""
     released = threading.Event()
     at_gate = keep_gate_shut(released, pod)
     at_binding = hold_request(released, path=rf"/pods/{pod}/binding$", times=MANY)
