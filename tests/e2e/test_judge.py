@@ -64,6 +64,14 @@ def test_what_a_gang_needs_outlives_its_record() -> None:
     assert judged(*gone, member(4, 8, "a", holds=False), member(5, 9, "b"), until=100) == []
 
 
+def test_it_tells_which_gangs_stand_in_pieces() -> None:
+    judge = Judge(DEADLINE)
+    judge.replay([GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)], 7)
+    assert judge.in_pieces() == ["gang x/g stands with 1 of 2, and its PodGroup is gone"]
+    judge.replay([member(4, 7, "b")], 8)
+    assert judge.in_pieces() == []
+
+
 def test_a_member_that_has_done_its_work_stands() -> None:
     done = PodSeen(3, 6, "x/a", "a", "n0", "x/g", holds=False, requests=Counter(), succeeded=True)
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), done, member(4, 7, "b")]

@@ -5,7 +5,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -13,8 +14,9 @@ from random import Random
 from tests.e2e.harness.process import Process
 from tests.storm.arena import Arena
 from tests.storm.crowd import TROUBLE, Crowd
-from tests.storm.faults import FAULTS, Broken, Field, NoVictim, linger
+from tests.storm.faults import FAULTS, Broken, Field, NoVictim, Standstill
 from tests.storm.journal import Journal
+from tests.storm.judges import undone
 from tests.storm.plan import Step, plan
 from tests.storm.progress import Progress
 from tests.storm.pulse import Watcher
@@ -43,11 +45,12 @@ class Campaign:
     def __init__(self, arena: Arena, seed: int, seconds: float, progress: Progress) -> None:
         self.outcome = Outcome(seed, seconds, arena.cluster.folder)
         self._arena = arena
-        self._crowd = Crowd(arena.api, arena.namespace, arena.view, arena.stage.kubelet)
+        self._crowd = Crowd(arena.api, arena.namespace, arena.view, arena.stage.kubelet, arena.calm)
         self._journal = Journal(arena.cluster.folder / "journal.log")
         self._progress = progress
         self._watcher = Watcher(arena)
-        self._mends: list[tuple[float, int, str, Callable[[], object]]] = []
+        self._agenda: list[tuple[float, int, str, Callable[[], object]]] = []
+        self._still: list[tuple[Standstill, Step]] = []
         self._numbers = count()
         self._tended = 0.0
 
@@ -76,6 +79,7 @@ class Campaign:
     def _live_until(self, moment: float) -> None:
         while True:
             self._mend(time.monotonic())
+            self._strike()
             self._tend()
             if (left := moment - time.monotonic()) <= 0:
                 return
@@ -87,9 +91,19 @@ class Campaign:
         came = self._crowd.arrive(wish)
         self._journal.note("arrives" if came else "turned away", f"{wish.name} {asdict(wish)}")
         if came and wish.lingers:
-            kind = f"hold-{wish.lingers}"
-            self.outcome.faults[kind] += 1
-            self._remember(step, kind, linger(self._field(step), f"{wish.name}-0", wish.lingers))
+            still = Standstill(f"{wish.name}-0", wish.lingers, step.lasting)
+            self._arena.proxy.inject(still.fault)
+            self._still.append((still, step))
+
+    def _strike(self) -> None:
+        """Gangs that have come to a standstill meet their fate there."""
+        for still, step in [each for each in self._still if each[0].fault.hit.is_set()]:
+            self._still.remove((still, step))
+            assert step.wish is not None
+            self.outcome.faults[f"hold-{step.wish.lingers}"] += 1
+            self._journal.note(f"hold-{step.wish.lingers}", f"{step.wish.name}-0 for {step.lasting:.1f} s")
+            if fate := step.wish.fate:
+                self._later(min(1.0, step.lasting / 2), "", partial(self._inflict, replace(step, kind=fate)))
 
     def _inflict(self, step: Step) -> None:
         """A fault that finds no victim, or an API server that is down, is counted as missed."""
@@ -100,24 +114,27 @@ class Campaign:
             self._journal.note(f"missed {step.kind}", f"{type(why).__name__} {why}")
             return
         self.outcome.faults[step.kind] += 1
-        self._remember(step, step.kind, broken)
+        self._remember(step, broken)
 
     def _field(self, step: Step) -> Field:
-        return Field(self._arena, self._crowd, Random(step.luck), step.lasting)
+        target = self._crowd.gangs.get(step.wish.name) if step.wish else None
+        return Field(self._arena, self._crowd, Random(step.luck), step.lasting, target)
 
-    def _remember(self, step: Step, kind: str, broken: Broken) -> None:
-        self._journal.note(kind, broken.what)
+    def _remember(self, step: Step, broken: Broken) -> None:
+        self._journal.note(step.kind, broken.what)
         if broken.mend is not None:
-            at = time.monotonic() + step.lasting
-            heapq.heappush(self._mends, (at, next(self._numbers), broken.what, broken.mend))
+            self._later(step.lasting, broken.what, broken.mend)
+
+    def _later(self, seconds: float, what: str, action: Callable[[], object]) -> None:
+        heapq.heappush(self._agenda, (time.monotonic() + seconds, next(self._numbers), what, action))
 
     def _mend(self, now: float) -> None:
-        while self._mends and self._mends[0][0] <= now:
-            _, number, what, mend = heapq.heappop(self._mends)
-            if _succeeds(mend):
+        while self._agenda and self._agenda[0][0] <= now:
+            _, number, what, mend = heapq.heappop(self._agenda)
+            if not _succeeds(mend):
+                heapq.heappush(self._agenda, (now + AGAIN, number, what, mend))
+            elif what:
                 self._journal.note("mended", what)
-            else:
-                heapq.heappush(self._mends, (now + AGAIN, number, what, mend))
 
     def _tend(self) -> None:
         """The owners act, and nobody has died that was not killed."""
@@ -148,10 +165,13 @@ class Campaign:
     def _mend_all(self) -> None:
         """What was broken is whole again; nothing more is broken from here on."""
         self._journal.note("the storm ends", "everything is mended")
-        self._mends = [(0.0, *rest) for _, *rest in self._mends]  # type: ignore[misc]
+        for still, _ in self._still:
+            still.fault.times = 0
+        self._still.clear()
+        self._agenda = [(0.0, *rest) for _, *rest in self._agenda]  # type: ignore[misc]
         self._crowd.finishing = False
         self._arena.stage.kubelet.relent()
-        while self._mends:
+        while self._agenda:
             self._live_until(time.monotonic() + PAUSE)
         while not all((self._arena.muster.ready(), self._arena.cluster._ready())):
             self._live_until(time.monotonic() + PAUSE)
@@ -184,6 +204,8 @@ class Campaign:
     def _judge_all(self) -> None:
         for at, what in self._watcher.pulse.found:
             self._violate(at, "muster", what)
+        for at, gang, what in undone(self._arena.view.evictions, self._crowd.settled):
+            self._violate(at, gang, what)
         for each in self._arena.stage.observer.found():
             self._violate(each.at, each.key, each.what)
         self.outcome.counts += self._crowd.counts + self._arena.view.counts

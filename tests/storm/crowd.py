@@ -25,6 +25,7 @@ TROUBLE = (ApiError, urllib3.exceptions.HTTPError, OSError)  # the API server is
 CONFLICT, NOT_FOUND = 409, 404
 MOST_WAITING = 250  # pods; gangs that come beyond are turned away, as by a quota
 HANDS = 6
+GOOD_WHILE = 8.0  # calm seconds
 
 
 class Gang:
@@ -36,6 +37,7 @@ class Gang:
         self.came = now
         self.made = wish.size
         self.started: float | None = None
+        self.whole_since: float | None = None  # in calm seconds
         self.leaving = False
         self.remade = False  # its PodGroup was deleted, and is to be made anew
 
@@ -49,14 +51,20 @@ class Gang:
 class Crowd:
     """`arrive` for each wish, `tend` every moment."""
 
-    def __init__(self, client: Client, namespace: str, view: View, kubelet: Kubelet) -> None:
+    def __init__(
+        self, client: Client, namespace: str, view: View, kubelet: Kubelet, calm: Callable[[float], float]
+    ) -> None:
         self.gangs: dict[str, Gang] = {}
         self.counts: Counter[str] = Counter()
         self.finishing = True  # off: what runs goes on, nobody loses patience
+        self.settled: dict[
+            str, float
+        ] = {}  # gangs that stood whole for a good while, and since when that is so
         self._client = client
         self._namespace = namespace
         self._view = view
         self._kubelet = kubelet
+        self._calm = calm
         self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="owner")
 
     def arrive(self, wish: Wish) -> bool:
@@ -96,9 +104,16 @@ class Crowd:
         return self._replacing(gang, pods)
 
     def _notice(self, gang: Gang, pods: list[Json], now: float) -> None:
-        if gang.started is None and sum(_runs(pod) for pod in pods) >= max(gang.wish.min_member, 1):
+        if sum(_runs(pod) for pod in pods) < gang.wish.min_member:
+            gang.whole_since = None
+            return
+        if gang.started is None:
             gang.started = now
             self.counts["started"] += 1
+        calm = self._calm(now)
+        gang.whole_since = calm if gang.whole_since is None else gang.whole_since
+        if calm - gang.whole_since > GOOD_WHILE and not gang.wish.roles:
+            self.settled.setdefault(gang.wish.name, now)
 
     def _create(self, gang: Gang) -> None:
         """One after the other, so that what fails is first in line the next time."""

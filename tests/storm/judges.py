@@ -5,14 +5,14 @@ how Muster decides; what they accuse of fitting is placed by `placing`, and belo
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
 from tests.e2e.harness.objects import GROUP_NAME
 from tests.storm.placing import place, rooms, size
-from tests.storm.view import holds, stands, unbound
+from tests.storm.view import Eviction, holds, stands, unbound
 from tests.storm.wishes import QUEUE
 
 Json = dict[str, Any]
@@ -53,7 +53,7 @@ class Waiter:
 
 
 def complaints(picture: Picture) -> list[str]:
-    return [*idle_room(picture), *pieces(picture), *ownerless(picture), *wrong_sums(picture)]
+    return [*idle_room(picture), *ownerless(picture), *wrong_sums(picture)]
 
 
 # ---- what fits and does not run
@@ -126,30 +126,6 @@ def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
     return all(held[name] <= most for name, most in ceiling.items())
 
 
-# ---- gangs in pieces
-
-
-def pieces(picture: Picture) -> Iterator[str]:
-    """Groups that say themselves that they never stood whole, and have members on nodes. Where the record is
-    gone, the observer judges: it remembers what was needed."""
-    members = picture.members()
-    for group in picture.groups:
-        name, spec = group["metadata"]["name"], group["spec"]
-        there = [pod for pod in members.get(name, []) if stands(pod)]
-        if there and not _whole(spec, there) and not _stood_whole(group):
-            told = f"{len(there)} of {spec.get('minMember', 1)}"
-            yield f"group {name} never stood whole and is left with {told}: {_names(there)}"
-
-
-def _stood_whole(group: Json) -> bool:
-    conditions = group.get("status", {}).get("conditions") or []
-    return any(each["type"] == "StoodWhole" and each["status"] == "True" for each in conditions)
-
-
-def _names(pods: list[Json]) -> str:
-    return ", ".join(f"{pod['metadata']['name']} on {pod['spec'].get('nodeName')}" for pod in pods)
-
-
 # ---- claims
 
 
@@ -188,3 +164,16 @@ def wrong_sums(picture: Picture) -> Iterator[str]:
             right = max(left[resource] // (1 if resource == "cpu" else MILLI), 0)
             if max(idle.get(resource, 0), 0) != right:
                 yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {right}"
+
+
+# ---- gangs that stood whole
+
+
+def undone(evictions: Iterable[Eviction], settled: Mapping[str, float]) -> Iterator[tuple[float, str, str]]:
+    """A gang that stood whole loses nobody to Muster, whatever it lost itself. Told once for each gang, with
+    the moment and the name; `settled` has the moments from which on this is asked."""
+    told = set[str]()
+    for at, gang, pod in evictions:
+        if gang not in told and settled.get(gang, at) < at:
+            told.add(gang)
+            yield at, gang, f"gang {gang} had stood whole, and {pod} was evicted"

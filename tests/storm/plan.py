@@ -9,7 +9,7 @@ from random import Random
 
 from tests.storm.wishes import Wish, draw
 
-ARRIVALS, FAULTS = 0.9, 1.3  # seconds between two, on average
+ARRIVALS, FAULTS = 0.9, 1.2  # seconds between two, on average
 MINUTE, ROUGH = 60.0, 36.0  # in the rest of each minute nothing dies, so that deadlines may pass undisturbed
 ROUGH_KINDS = {
     "kill-muster": 3,

@@ -38,7 +38,7 @@ def settle(arena: Arena, tend: Callable[[], None], longest: float = LONGEST) -> 
     while True:
         tend()
         found = picture(arena)
-        recent.append(complaints(found))
+        recent.append([*complaints(found), *arena.stage.observer.in_pieces()])
         now, state = time.monotonic(), _state(found)
         if state != before or recent[-1]:
             before, since = state, now

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import objects
-from tests.storm.judges import Picture, complaints
+from tests.storm.judges import Picture, complaints, undone
+from tests.storm.view import Eviction
 from tests.storm.wishes import QUEUE
 
 Json = dict[str, Any]
@@ -27,10 +28,8 @@ def pod(
     return made
 
 
-def group(least: int, queue: str = "default", whole: bool = False, **spec: Any) -> Json:
-    made = objects.pod_group("g", namespace="x", min_member=least, queue=queue, **spec)
-    conditions = [{"type": "StoodWhole", "status": "True"}] if whole else []
-    return {**made, "status": {"conditions": conditions}}
+def group(least: int, queue: str = "default", **spec: Any) -> Json:
+    return objects.pod_group("g", namespace="x", min_member=least, queue=queue, **spec)
 
 
 def queue(state: str = "Open", **spec: Any) -> Json:
@@ -108,18 +107,6 @@ def test_a_pod_without_a_group_is_judged_alone() -> None:
     assert complaints(Picture([node()], [stranger], [], [queue()])) == []
 
 
-# ---- gangs in pieces
-
-
-def test_a_gang_that_never_stood_whole_is_not_left_in_pieces() -> None:
-    there, waiting = pod("a", on="n0"), pod("b", cpu="100")
-    told = "group g never stood whole and is left with 1 of 2: a on n0"
-    assert judged(there, waiting, group=group(2)) == [told]
-    assert judged(there, waiting, group=group(2, whole=True)) == []
-    assert judged(there, pod("b", on="n0"), group=group(2)) == []
-    assert judged(there, pod("b", on="n0", phase="Succeeded"), group=group(2)) == []
-
-
 # ---- claims
 
 
@@ -157,3 +144,17 @@ def test_sums_that_are_wrong() -> None:
         Picture([node(), node("n1")], [pod("a", on="n0")], [group(1)], [queue()], claimed("BOUND"))
     )
     assert found == ["node n1: Muster does not know it"]
+
+
+# ---- gangs that stood whole
+
+
+def test_a_gang_that_stood_whole_is_not_undone() -> None:
+    evictions = [
+        Eviction(5, "g", "g-0"),
+        Eviction(12, "g", "g-1"),
+        Eviction(13, "g", "g-2"),
+        Eviction(14, "h", "h-0"),
+    ]
+    assert list(undone(evictions, {"g": 10})) == [(12, "g", "gang g had stood whole, and g-1 was evicted")]
+    assert list(undone(evictions, {"g": 20})) == []

@@ -4,6 +4,7 @@ from tests.storm.calm import Calm
 from tests.storm.faults import FAULTS
 from tests.storm.plan import MILD_KINDS, MINUTE, ROUGH, ROUGH_KINDS, plan
 from tests.storm.pulse import Pulse
+from tests.storm.wishes import FATES
 
 
 def test_a_plan_follows_from_its_seed() -> None:
@@ -19,6 +20,7 @@ def test_a_longer_campaign_begins_like_a_shorter_one() -> None:
 def test_every_kind_of_fault_is_planned_and_can_be_done() -> None:
     assert FAULTS.keys() == MILD_KINDS.keys() | ROUGH_KINDS.keys()
     assert {step.kind for step in plan(1, 3600)} == {"arrive", *FAULTS}
+    assert FATES.keys() <= {"", *FAULTS}
 
 
 def test_half_an_hour_has_a_thousand_faults() -> None:

@@ -1,8 +1,9 @@
 """What is on the cluster, as the campaign's own watches tell it, and what they have counted."""
 
 import threading
+import time
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.follower import Follower
@@ -11,6 +12,14 @@ from tests.storm.wishes import GANG
 
 Json = dict[str, Any]
 OVER = ("Succeeded", "Failed")
+
+
+class Eviction(NamedTuple):
+    """Nobody but Muster evicts here."""
+
+    at: float
+    gang: str
+    pod: str
 
 
 class View:
@@ -24,6 +33,7 @@ class View:
         self._bound: set[str] = set()
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
+        self.evictions: list[Eviction] = []
 
     def __enter__(self) -> "View":
         for follower in self._followers:
@@ -72,6 +82,8 @@ class View:
             self.counts["bound"] += 1
         if kind == "DELETED" and evicted(pod):
             self.counts["evicted"] += 1
+            metadata = pod["metadata"]
+            self.evictions.append(Eviction(time.monotonic(), metadata["labels"][GANG], metadata["name"]))
 
 
 def evicted(pod: Json) -> bool:

@@ -44,6 +44,7 @@ class Wish:
     replaced: bool = True  # its owner makes new members for those that are lost
     refused: int = 0  # so many members are refused by their kubelets
     lingers: str = ""  # "gate" or "binding": that of a member hangs, and the others stand at the barrier
+    fate: str = ""  # the kind of fault that strikes it there
 
     def pod(self, number: int, namespace: str) -> Json:
         """The member of this number; those beyond the size are replacements."""
@@ -98,6 +99,25 @@ class Wish:
         }
 
 
+FATES = {
+    "": 4,
+    "delete-group": 5,
+    "delete-group-and-remake": 3,
+    "delete-pod": 5,
+    "delete-node": 2,
+    "cordon-node": 2,
+    "shrink-node": 2,
+    "foreign-pods": 2,
+    "close-queue": 1,
+    "cut-calls": 2,
+    "cut-muster-watches": 2,
+    "cut-scheduler-watches": 1,
+    "kill-muster": 1,
+    "freeze-muster": 1,
+    "kill-scheduler": 1,
+}
+
+
 def draw(luck: Random, number: int) -> Wish:
     """Any gang that users have: most are small, few are large, some are odd."""
     size = _size(luck)
@@ -111,7 +131,7 @@ def draw(luck: Random, number: int) -> Wish:
         min_member=1 if kind == "pods" else least if roles else _least(luck, size),
         queue=luck.choice((*QUEUES, "default")),
         cpu=luck.choice(CPUS),
-        runtime=luck.uniform(6, 30),
+        runtime=luck.uniform(8, 40),
         patience=luck.uniform(60, 150),
         roles=roles,
         selector={"zone": luck.choice(ZONES)} if luck.random() < 0.15 else {},
@@ -121,8 +141,15 @@ def draw(luck: Random, number: int) -> Wish:
         fails=luck.random() < 0.15,
         replaced=luck.random() < 0.8,
         refused=luck.randint(1, min(size, 3)) if luck.random() < 0.1 else 0,
-        lingers=luck.choice(("gate", "binding")) if kind == "gang" and luck.random() < 0.4 else "",
+        **_standstill(luck, kind),
     )
+
+
+def _standstill(luck: Random, kind: str) -> dict[str, str]:
+    if kind != "gang" or luck.random() > 0.4:
+        return {}
+    fate = luck.choices(list(FATES), list(FATES.values()))[0]
+    return {"lingers": luck.choice(("gate", "binding")), "fate": fate}
 
 
 def _size(luck: Random) -> int:

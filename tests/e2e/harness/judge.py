@@ -131,6 +131,15 @@ class Judge:
             self._judge_gang(gang, until)
         return list(dict.fromkeys(each.what for each in self.found))
 
+    def in_pieces(self) -> list[str]:
+        """The gangs that stand between 0 and minMember when the history ends, whether that is late or not."""
+        return [
+            f"gang {gang.name} stands with {len(gang.members)} of {gang.min_member}"
+            + ("" if gang.recorded else ", and its PodGroup is gone")
+            for gang in self._gangs.values()
+            if gang.partial_since is not None
+        ]
+
     def _take(self, event: Seen) -> None:
         match event:
             case PodSeen():

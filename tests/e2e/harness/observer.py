@@ -63,6 +63,13 @@ class Observer:
 
     def found(self) -> list[Violation]:
         """The same with its moments, once all that has happened until now has been received."""
+        return self._judged().found
+
+    def in_pieces(self) -> list[str]:
+        """The gangs that stand between 0 and minMember now."""
+        return self._judged().in_pieces()
+
+    def _judged(self) -> Judge:
         for follower in self._followers:
             follower.ask()
         wait_for(self._settled, what="observer settled")
@@ -70,7 +77,7 @@ class Observer:
             history = list(self._history)
         judge = Judge(self.deadline, sight=self._sight, calm=self._calm)
         judge.replay(history, time.monotonic())
-        return judge.found
+        return judge
 
     def gaps(self) -> list[str]:
         """Where the API server no longer knew what happened since the last event."""

@@ -27,6 +27,7 @@ class Field:
     crowd: Crowd
     luck: Random
     lasting: float
+    target: Gang | None = None  # the gang that is to be struck
 
     def one(self, victims: list[Each]) -> Each:
         if not victims:
@@ -34,17 +35,23 @@ class Field:
         return self.luck.choice(victims)
 
     def gang(self) -> Gang:
-        """Two times of three one that stands at the barrier or starts, where there is one."""
+        """The target; else, two times of three, one that stands at the barrier, where there is one."""
+        if self.target is not None:
+            return self.target
         gangs = [each for each in self.crowd.gangs.values() if not each.leaving and each.wish.kind != "pods"]
         starting = [each for each in gangs if each.wish.name in self.starting()]
         return self.one(starting if starting and self.luck.random() < 0.67 else gangs)
 
     def starting(self) -> set[str]:
-        """Gangs with members at the barrier, as Muster's page tells while it answers."""
+        """Gangs with members at the barrier."""
+        return {name.rpartition("-")[0] for name in self._held()}
+
+    def _held(self) -> dict[str, str]:
+        """As Muster's page tells while it answers."""
         try:
-            return {name.rpartition("-")[0] for name in self.arena.muster.held()}
+            return self.arena.muster.held()
         except (urllib3.exceptions.HTTPError, AssertionError):
-            return set()
+            return {}
 
     def member(self, running: bool | None = None) -> Json:
         """A pod of a gang; two times of three one that is not bound yet, if that is all the same."""
@@ -56,8 +63,18 @@ class Field:
 
     def node(self, having: str = "cpu") -> Json:
         """A node that nothing else was done to, with this resource."""
-        nodes = [each for each in self.arena.view.nodes() if having in each["status"]["allocatable"]]
-        return self.one([each for each in nodes if each["metadata"]["name"] not in self.arena.down])
+        known = self.arena.view.nodes()
+        nodes = [each for each in known if having in each["status"]["allocatable"]]
+        free = [each for each in nodes if each["metadata"]["name"] not in self.arena.down]
+        return self.one([each for each in free if each["metadata"]["name"] in self._aims()] or free)
+
+    def _aims(self) -> set[str]:
+        """The nodes of the target's members, held or bound."""
+        if self.target is None:
+            return set()
+        name = self.target.wish.name
+        bound = {each["spec"].get("nodeName", "") for each in self.arena.view.members(name)}
+        return bound | {node for pod, node in self._held().items() if pod.rpartition("-")[0] == name}
 
 
 @dataclass(frozen=True)

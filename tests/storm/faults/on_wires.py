@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from tests.e2e.harness.faults import BINDING, Fault, hold_request, keep_gate_shut
+from tests.e2e.harness.faults import BINDING, Fault
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.storm.arena import Arena
 from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
@@ -17,15 +17,22 @@ FEW, MANY = 6, 10**6
 SLOW = 1.5  # seconds
 
 
-def linger(field: Field, pod: str, at: str) -> Broken:
-    """The request that opens this pod's gate, or binds it, hangs: its gang stands at the barrier, or in
-    pieces, until then."""
-    released = threading.Event()
-    at_gate = keep_gate_shut(released, pod)
-    at_binding = hold_request(released, path=rf"/pods/{pod}/binding$", times=MANY)
-    fault = at_gate if at == "gate" else at_binding
-    field.arena.proxy.inject(fault)
-    return Broken(f"the {at} of {pod} hangs for {field.lasting:.1f} s", partial(_let_go, released, fault))
+class Standstill:
+    """The request that opens a pod's gate, or binds it, hangs for a while: its gang stands at the barrier, or
+    in pieces, until then. `fault.hit` tells when that begins."""
+
+    def __init__(self, pod: str, at: str, lasting: float) -> None:
+        self._lasting = lasting
+        self._until: float | None = None
+        method, path = ("PATCH", rf"/pods/{pod}$") if at == "gate" else ("POST", rf"/pods/{pod}/binding$")
+        self.fault = Fault(method, path, before=self._wait, times=MANY)
+
+    def _wait(self) -> None:
+        """Requests that come again wait for the rest of it."""
+        now = time.monotonic()
+        self._until = self._until or now + self._lasting
+        time.sleep(max(self._until - now, 0))
+        self.fault.times = 0
 
 
 def _cut(which: Callable[[Arena], TcpProxy], what: str, field: Field) -> Broken:
