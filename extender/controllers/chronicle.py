@@ -1,4 +1,8 @@
-"""What was decided when: a log line for every turn a group takes, and the latest ones kept for /debug."""
+"""What was decided when: a log line for every turn that a group takes, and the latest turns kept for /debug.
+
+A plan or a number that changes is no turn: with a thousand groups waiting, one pod of somebody else changes
+all their numbers.
+"""
 
 from collections import deque
 from datetime import UTC, datetime
@@ -38,19 +42,23 @@ class Chronicle:
     def look(self, decisions: Decisions) -> None:
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         for _, was, now in self._turns.compared(decisions):
-            if now is not None and (was or now.verdict not in _OLD_NEWS):
+            if now is not None and _is_turn(was, now):
                 self._entries.append(Entry(moment, now))
-                self._tell(was, now)
+                _tell(now)
 
     def latest(self, limit: int) -> list[Entry]:
         """The newest first."""
         return list(self._entries)[: -limit - 1 : -1]
 
-    @staticmethod
-    def _tell(was: GroupDecision | None, decision: GroupDecision) -> None:
-        """A plan or a number that changed is no turn."""
-        if was is not None and course(was) == course(decision):
-            return
-        told = {"reason": decision.reason, "detail": decision.detail, "members": len(decision.plan)}
-        named = {name: value for name, value in told.items() if value}
-        log.info(_WORDS[decision.verdict], group=decision.key, queue=decision.queue, **named)
+
+def _is_turn(was: GroupDecision | None, now: GroupDecision) -> bool:
+    """Whether a group takes another course, or its start is undone."""
+    if was is None:
+        return now.verdict not in _OLD_NEWS
+    return course(was) != course(now) or bool(now.undo and not was.undo)
+
+
+def _tell(now: GroupDecision) -> None:
+    told = {"reason": now.reason, "detail": now.detail, "members": len(now.plan)}
+    named = {name: value for name, value in told.items() if value}
+    log.info(_WORDS[now.verdict], group=now.key, queue=now.queue, **named)
