@@ -4,8 +4,8 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from extender.api.objects import Meta, PodGroup
-from extender.controllers.actor import Means
-from extender.controllers.reporting import Reporter
+from extender.controllers.controller import ControllerContext
+from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.kube.writers import Ended, Job, Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
@@ -37,7 +37,9 @@ def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
     """Each group's phase after the decisions of `world` were written."""
     groups = list(groups)
     api = _Phases(groups)
-    reporter = Reporter(Means(world.ledger, api, _AtOnce(), lambda: True, lambda: world.now))
+    reporter = PodGroupStatusController(
+        ControllerContext(world.ledger, api, _AtOnce(), lambda: True, lambda: world.now)
+    )
     for each in groups:
         reporter.see(each)
     reporter.look(world.decisions)

@@ -100,7 +100,7 @@ def test_a_group_that_is_deleted_exists_no_more(station: Station) -> None:
 
 def test_who_reports_hears_of_groups_too(station: Station) -> None:
     fed(station, pod("g-1", "g")).ledger.publish(decide(station.ledger.snapshot()))
-    station.reporter.look(station.ledger.decisions)
+    station.podgroup_status.look(station.ledger.decisions)
     assert station.writes == 1
 
 
@@ -109,7 +109,7 @@ def test_who_reports_hears_of_their_end(station: Station) -> None:
     station.api.tell("podgroups", "DELETED", group("g", 2))
     station.wait_for(lambda: station.ledger.version > version)
     station.ledger.publish(decide(station.ledger.snapshot()))
-    station.reporter.look(station.ledger.decisions)
+    station.podgroup_status.look(station.ledger.decisions)
     assert station.writes == 0
 
 
@@ -148,7 +148,7 @@ def test_commands_arrive(station: Station) -> None:
     deadline = time.monotonic() + PATIENCE
     while not commands.objects and time.monotonic() < deadline:
         time.sleep(0.01)
-    station.commander.look(station.ledger.decisions)
+    station.bus_commands.look(station.ledger.decisions)
     assert station.writes == 1
 
 

@@ -1,0 +1,94 @@
+"""Events on PodGroups and pods: why a group waits, that it starts or runs, that a start was undone.
+
+The group is told, not each of its pods: a turn of a gang of 500 is one event. A wait is also told to the
+first few members that wait, since people describe pods. A state is told once it has lasted, so that a smooth
+start costs one event; of a group of one, the scheduler says itself when it is bound.
+"""
+
+import time
+from collections.abc import Callable
+
+from extender.controllers.changed_groups import ChangedGroups
+from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
+from extender.controllers.references import of_group, of_pod
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions import transitions
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.decisions.transitions import News
+from extender.domain.model.records import GroupKey
+
+_LASTING = 5.0  # seconds
+_MEMBERS = 3  # that hear of a wait
+
+
+class GroupEvents:
+    """Listens to the cycle, also while another replica leads: what that one has told is not told again."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        recorder: EventRecorder,
+        leads: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._recorder = recorder
+        self._leads = leads
+        self._clock = clock
+        self._turns = ChangedGroups()
+        self._since: dict[GroupKey, float] = {}  # states that are not told yet, the oldest first
+        self._led = False
+
+    def look(self, decisions: Decisions) -> None:
+        for key, was, now in self._turns.compared(decisions):
+            self._notice(key, was, now)
+        leads = self._leads()
+        if leads and not self._led:
+            self._drop_what_is_told(decisions)
+        self._led = leads
+        if leads:
+            self._tell_what_lasts(decisions)
+
+    def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
+        if now is None:
+            self._since.pop(key, None)
+            return
+        happened = transitions.of_turn(was, now)
+        if happened is not None:
+            self._tell(key, happened)
+        if was is None or transitions.course(was) != transitions.course(now):
+            self._since.pop(key, None)
+            if happened is None:
+                self._since[key] = self._clock()
+
+    def _drop_what_is_told(self, decisions: Decisions) -> None:
+        """The leader before us, or we before a restart, told what the conditions say."""
+        for key in list(self._since):
+            record, decision = self._ledger.group_record(key), decisions.groups.get(key)
+            if record and decision and record.last_reason == (decision.reason or decision.verdict):
+                del self._since[key]
+
+    def _tell_what_lasts(self, decisions: Decisions) -> None:
+        due = self._clock() - _LASTING
+        while self._since and self._recorder.has_room(1 + _MEMBERS):
+            key = next(iter(self._since))
+            if self._since[key] > due:
+                return
+            del self._since[key]
+            decision = decisions.groups.get(key)
+            lasting = transitions.of_state(decision) if decision else None
+            if lasting is not None:
+                self._tell(key, lasting)
+
+    def _tell(self, key: GroupKey, told: News) -> None:
+        if self._ledger.may_be_left(key):
+            return
+        if not told.warning and not told.for_members and self._ledger.waits_for_nobody(key):
+            return
+        group = self._ledger.group_record(key)
+        about = [of_group(group)] if group else []
+        if told.for_members:
+            waiting = (pod for pod in self._ledger.members(key) if pod.waiting)
+            about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
+        for each in about:
+            self._recorder.tell(each, WARNING if told.warning else NORMAL, told.reason, told.message)
