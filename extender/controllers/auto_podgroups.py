@@ -6,7 +6,7 @@ API server refuses, or that somebody deleted, is made again after a while.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -16,26 +16,29 @@ from extender.domain.decisions.decisions import Decisions
 from extender.domain.lifecycle.auto_podgroups import Step, build, min_resources, next_step
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.kube.errors import ApiError, Conflict, NotFound
-from extender.telemetry.logs import logger
+from extender.kube.errors import Conflict
 
-log = logger(__name__)
-
-_AFTER_A_REFUSAL = 30.0
-_AFTER_A_LAPSE = 1.0
 _AFTER_A_LOSS = 5.0  # who deletes a group with its pods does so in some order
 
 
-class AutoPodGroupsController(Controller):
+class AutoPodGroupsController(Controller[GroupKey]):
+    name = "auto-podgroups"
+    pause = 1.0
+
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._unnamed: dict[
-            GroupKey, dict[Uid, Pod]
-        ] = {}  # pods that do not bear the name of their group yet
+        # Pods that do not bear the name of their group yet.
+        self._unnamed: dict[GroupKey, dict[Uid, Pod]] = {}
         self._where: dict[Uid, GroupKey] = {}
-        self._due: dict[GroupKey, float] = {}  # from when on there is something to do for a group
         self._awaiting: set[GroupKey] = set()  # those whose queue is not open
         self._asked: set[Uid] = set()
+        self._knows_all = False  # whether all groups have been due since we lead
+
+    def rest(self) -> None:
+        self._knows_all = False
+        self._awaiting.clear()
+        with self._lock:
+            self._asked.clear()
 
     # ---- what the watches tell
 
@@ -50,8 +53,14 @@ class AutoPodGroupsController(Controller):
             else:
                 self._unnamed.setdefault(key, {})[uid] = pod
                 self._where[uid] = key
-            if key is not None and (lacks_group or (uid in self._where and uid not in self._asked)):
-                self._due.setdefault(key, 0.0)
+            is_due = lacks_group or (uid in self._where and uid not in self._asked)
+        if key is not None and is_due:
+            self._make_due(key)
+
+    def _make_due(self, key: GroupKey) -> None:
+        """One that waits after a refusal or a loss goes on waiting."""
+        if key not in self._queue:
+            self._queue.add(key)
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
         """None for a pod that has finished, or whose group is somebody else's affair."""
@@ -65,13 +74,12 @@ class AutoPodGroupsController(Controller):
         with self._lock:
             self._forget(pod.uid)
             self._asked.discard(pod.uid)
-            if pod.auto and pod.group:
-                self._due.setdefault(pod.group, 0.0)
+        if pod.auto and pod.group:
+            self._make_due(pod.group)
 
     def notice(self, key: GroupKey, gone: bool = False) -> None:
         """A PodGroup, or the owner of its pods, has come, changed or gone."""
-        with self._lock:
-            self._due[key] = self._clock() + _AFTER_A_LOSS if gone else 0.0
+        self._queue.move(key, _AFTER_A_LOSS if gone else 0.0)
 
     def _forget(self, uid: Uid) -> None:
         key = self._where.pop(uid, None)
@@ -82,36 +90,26 @@ class AutoPodGroupsController(Controller):
 
     # ---- what is written
 
-    def look(self, decisions: Decisions) -> None:
-        """Who does not lead leaves it due."""
-        if not self._leads():
-            return
-        for key in self._take_due(decisions):
-            self._bring_about(key)
+    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+        """Of groups whose queue was not open those that took a turn: whatever opens it for them is one."""
+        turned = self._changed_groups.of(decisions)
+        if not self._knows_all:
+            self._knows_all = True
+            return turned
+        return self._awaiting.intersection(turned)
 
-    def _take_due(self, decisions: Decisions) -> set[GroupKey]:
-        """Whatever lets a group go to an open queue is a turn of it."""
-        now, turned = self._clock(), self._turns.of(decisions)
-        with self._lock:
-            due = {key for key, at in self._due.items() if at <= now}
-            for key in due:
-                del self._due[key]
-            due |= self._awaiting.intersection(turned)
-            self._awaiting -= due
-        return due
-
-    def _bring_about(self, key: GroupKey) -> None:
+    def reconcile(self, key: GroupKey) -> None:
+        self._awaiting.discard(key)
         self._name_members(key)
         match next_step(self._ledger.auto_group(key)):
             case Step.MAKE:
-                self._submit(key, self._create)
+                self.write(key, partial(self._create, key))
             case Step.RENUMBER:
-                self._submit(key, self._renumber)
+                self.write(key, partial(self._renumber, key))
             case Step.DELETE:
-                self._submit(key, self._delete)
+                self.write(key, partial(self._delete, key))
             case Step.AWAIT_QUEUE:
-                with self._lock:
-                    self._awaiting.add(key)
+                self._awaiting.add(key)
 
     def _create(self, key: GroupKey) -> None:
         member = next((pod for pod in self._pods(key) if pod.waiting or pod.holds_room), None)
@@ -149,22 +147,9 @@ class AutoPodGroupsController(Controller):
         for pod in pods:
             meta = pod.metadata
             write = partial(self._cluster.name_group, meta.namespace, meta.name, meta.uid, record.name)
-            self._writers.submit(("name", meta.uid), write, partial(self._named, key, Uid(meta.uid)))
+            self.write(key, write, of=meta.uid, undone=partial(self._not_named, Uid(meta.uid)))
 
-    def _named(self, key: GroupKey, uid: Uid, fault: ApiError | None) -> None:
-        """Until the watch shows the pod with the name, it is not asked for again."""
-        if fault is not None:
-            with self._lock:
-                self._asked.discard(uid)
-        self._ended(key, fault)
-
-    def _submit(self, key: GroupKey, write: Callable[[GroupKey], None]) -> None:
-        self._writers.submit(("group", key), partial(write, key), partial(self._ended, key))
-
-    def _ended(self, key: GroupKey, fault: ApiError | None) -> None:
-        if fault is None or isinstance(fault, NotFound):
-            return
-        patience = _AFTER_A_LAPSE if fault.transient else _AFTER_A_REFUSAL
+    def _not_named(self, uid: Uid) -> None:
+        """Otherwise it is not asked for again until the watch shows the pod with the name."""
         with self._lock:
-            self._due[key] = self._clock() + patience
-        log.debug("a group is not as it should be yet", group=key, error=str(fault))
+            self._asked.discard(uid)

@@ -4,6 +4,7 @@ This is also the sink of the watch on Commands. Where the cluster has no such ki
 """
 
 import threading
+from collections.abc import Iterator
 from functools import partial
 
 from extender.api.objects import Command
@@ -15,6 +16,7 @@ from extender.domain.model.reasons import Happening
 from extender.domain.queues.bus_commands import (
     CommandRecord,
     Fate,
+    Judgement,
     command_record,
     first_of_each_queue,
     judge,
@@ -32,11 +34,15 @@ _AGAIN = 3.0  # seconds after which a step is tried again of which nothing was h
 Key = tuple[str, str]
 
 
-class BusCommandsController(TellingController):
+class BusCommandsController(TellingController[str]):
+    """Its keys are the names of queues that Commands wait for."""
+
+    name = "bus-commands"
+
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[Key, CommandRecord] = {}
-        self._tried: dict[str, tuple[Fate, float]] = {}  # by UID: the step, and until when it is left alone
+        self._tried: dict[str, Fate] = {}  # by UID: the step that was taken last
 
     def upsert(self, command: Command) -> None:
         record, meta = command_record(command), command.metadata
@@ -49,21 +55,32 @@ class BusCommandsController(TellingController):
             self._waiting.pop((gone.namespace, gone.name), None)
             self._tried.pop(gone.uid, None)
 
-    def look(self, _: Decisions) -> None:
-        if not self._leads():
-            self._tried.clear()
-            return
-        with self._lock:
-            heads = first_of_each_queue(self._waiting.values())
-        for command in heads:
+    def rest(self) -> None:
+        self._tried.clear()
+
+    def due(self, decisions: Decisions) -> Iterator[str]:
+        """Queues whose first Command calls for another step than the one that was taken."""
+        for command in self._heads():
+            if self._tried.get(command.uid) is not self._judge(command).fate:
+                yield command.queue
+
+    def reconcile(self, name: str) -> None:
+        for command in self._heads(name):
             self._follow(command)
 
+    def _heads(self, queue: str | None = None) -> list[CommandRecord]:
+        """The first Command of this queue; None: of each."""
+        with self._lock:
+            waiting = [each for each in self._waiting.values() if queue in (None, each.queue)]
+        return first_of_each_queue(waiting)
+
+    def _judge(self, command: CommandRecord) -> Judgement:
+        return judge(command, self._ledger.queue(command.queue))
+
     def _follow(self, command: CommandRecord) -> None:
-        judged = judge(command, self._ledger.queue(command.queue))
-        fate, until = self._tried.get(command.uid, (None, 0.0))
-        if fate is judged.fate and self._clock() < until:
-            return
-        self._tried[command.uid] = (judged.fate, self._clock() + _AGAIN)
+        judged = self._judge(command)
+        self._tried[command.uid] = judged.fate
+        self._queue.add(command.queue, _AGAIN)
         match judged.fate:
             case Fate.OBEY:
                 step = partial(self._obey, command, judged.state)
@@ -73,7 +90,7 @@ class BusCommandsController(TellingController):
                 step = partial(self._refuse, command, judged.why)
             case Fate.LOOK_FOR_QUEUE:
                 step = partial(self._look_for_queue, command)
-        self._writers.submit(("command", command.queue), step)
+        self.write(command.queue, step)
 
     def _obey(self, command: CommandRecord, state: str) -> None:
         self._cluster.set_queue_state(command.queue, command.queue_uid, state, command.uid)

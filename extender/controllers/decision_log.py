@@ -6,10 +6,12 @@ all their numbers.
 
 from collections import deque
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 
 from extender.controllers.changed_groups import ChangedGroups
+from extender.controllers.guard import Guard
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.decisions.transitions import course
 from extender.domain.model.reasons import Verdict
@@ -36,15 +38,20 @@ class DecisionLog:
     """Listens to the cycle."""
 
     def __init__(self) -> None:
-        self._turns = ChangedGroups()
+        self._changed_groups = ChangedGroups()
+        self._guard = Guard("decision-log")
         self._entries: deque[LoggedDecision] = deque(maxlen=_KEPT)
 
     def look(self, decisions: Decisions) -> None:
-        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-        for _, was, now in self._turns.compared(decisions):
-            if now is not None and _is_turn(was, now):
-                self._entries.append(LoggedDecision(moment, now))
-                _tell(now)
+        for key, was, now in self._changed_groups.compared(decisions):
+            if now is not None:
+                self._guard.run(key, partial(self._note, was, now))
+
+    def _note(self, was: GroupDecision | None, now: GroupDecision) -> None:
+        if _is_turn(was, now):
+            moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._entries.append(LoggedDecision(moment, now))
+            _tell(now)
 
     def latest(self, limit: int) -> list[LoggedDecision]:
         """The newest first."""

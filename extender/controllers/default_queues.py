@@ -2,6 +2,7 @@
 missing.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -20,17 +21,18 @@ _SPECS: dict[str, dict[str, Any]] = {
 _AGAIN = 5.0
 
 
-class DefaultQueuesController(Controller):
-    def prepare(self) -> None:
-        self._next = 0.0
+class DefaultQueuesController(Controller[str]):
+    name = "default-queues"
 
-    def look(self, decisions: Decisions) -> None:
+    def due(self, decisions: Decisions) -> Iterable[str]:
         """Before the first decision nobody knows which queues there are."""
-        if decisions.version < 0 or self._clock() < self._next or not self._leads():
-            return
-        for name in _SPECS.keys() - self._ledger.queue_names():
-            self._next = self._clock() + _AGAIN
-            self._writers.submit(("found", name), partial(self._create, name))
+        missing = _SPECS.keys() - self._ledger.queue_names() if decisions.version >= 0 else ()
+        return (name for name in missing if name not in self._queue)
+
+    def reconcile(self, name: str) -> None:
+        if name not in self._ledger.queue_names():
+            self._queue.add(name, _AGAIN)
+            self.write(name, partial(self._create, name))
 
     def _create(self, name: str) -> None:
         """That somebody else was faster is as well."""

@@ -1,54 +1,44 @@
-"""Undoing starts that failed for good: the bound members of a group that never stood whole are evicted.
+"""Evicting the bound members of a start that failed for good: a group that never stood whole gives back its
+room.
 
-An eviction that a disruption budget refuses is asked for again, and told, for as long as the decision stands.
+An eviction that a disruption budget refuses is told, and asked for again after ever longer pauses, for as
+long as the decision stands. It never waits in the way of a gate: its writers are those of statuses.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 from extender.controllers.controller import TellingController
 from extender.controllers.event_recorder import WARNING
 from extender.controllers.references import of_group, of_pod
-from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Happening
-from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.records import PodRecord, Uid
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_AGAIN = 3.0
+_AGAIN = 3.0  # seconds after which a pod that does not go is evicted again
 
 
-class EvictionsController(TellingController):
-    def prepare(self) -> None:
-        self._undone: dict[GroupKey, GroupDecision] = {}
-        self._asked: dict[Uid, float] = {}
+class EvictionsController(TellingController[Uid]):
+    name = "evictions"
+    pause = _AGAIN
 
-    def look(self, decisions: Decisions) -> None:
-        for key in self._turns.of(decisions):
-            self._note(key, decisions.groups.get(key))
-        if not self._leads():
-            return
-        wanted = {uid for decision in self._undone.values() for uid in decision.undo}
-        self._asked = {uid: at for uid, at in self._asked.items() if uid in wanted}
-        for decision in self._undone.values():
-            self._undo(decision)
+    def due(self, decisions: Decisions) -> Iterable[Uid]:
+        for key in self._changed_groups.of(decisions):
+            if (decision := decisions.groups.get(key)) is not None:
+                yield from (uid for uid in decision.undo if uid not in self._queue)
 
-    def _note(self, key: GroupKey, decision: GroupDecision | None) -> None:
-        if decision is not None and decision.undo:
-            self._undone[key] = decision
-        else:
-            self._undone.pop(key, None)
-
-    def _undo(self, decision: GroupDecision) -> None:
-        for uid in decision.undo:
-            pod = self._ledger.pod(uid)
-            if pod is None or pod.deleting or self._clock() < self._asked.get(uid, 0.0):
-                continue
-            self._asked[uid] = self._clock() + _AGAIN
-            log.warning("undoing a start", pod=pod.key, group=decision.key, why=decision.detail)
-            self._writers.submit(("evict", uid), partial(self._evict, pod))
+    def reconcile(self, uid: Uid) -> None:
+        pod = self._ledger.pod(uid)
+        decision = self._decisions.groups.get(pod.group) if pod is not None else None
+        if pod is None or pod.deleting or decision is None or uid not in decision.undo:
+            return self._queue.settle(uid)
+        log.warning("undoing a start", pod=pod.key, group=decision.key, why=decision.detail)
+        self.write(uid, partial(self._evict, pod), attempts=1)
 
     def _evict(self, pod: PodRecord) -> None:
         try:
@@ -59,6 +49,7 @@ class EvictionsController(TellingController):
             self._tell_of_refusal(pod, fault)
             raise
         metrics.evictions.labels("done").inc()
+        self._queue.move(pod.uid, _AGAIN)
 
     def _tell_of_refusal(self, pod: PodRecord, fault: ApiError) -> None:
         metrics.evictions.labels("refused").inc()

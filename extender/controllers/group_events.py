@@ -7,10 +7,13 @@ start costs one event; of a group of one, the scheduler says itself when it is b
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from extender.controllers.changed_groups import ChangedGroups
 from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
+from extender.controllers.guard import Guard
 from extender.controllers.references import of_group, of_pod
+from extender.controllers.work_queue import WorkQueue
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions import transitions
 from extender.domain.decisions.decisions import Decisions, GroupDecision
@@ -35,13 +38,14 @@ class GroupEvents:
         self._recorder = recorder
         self._leads = leads
         self._clock = clock
-        self._turns = ChangedGroups()
-        self._since: dict[GroupKey, float] = {}  # states that are not told yet, the oldest first
+        self._changed_groups = ChangedGroups()
+        self._guard = Guard("group-events")
+        self._untold = WorkQueue[GroupKey](clock)  # groups with a state that is not told yet
         self._led = False
 
     def look(self, decisions: Decisions) -> None:
-        for key, was, now in self._turns.compared(decisions):
-            self._notice(key, was, now)
+        for key, was, now in self._changed_groups.compared(decisions):
+            self._guard.run(key, partial(self._notice, key, was, now))
         leads = self._leads()
         if leads and not self._led:
             self._drop_what_is_told(decisions)
@@ -51,34 +55,31 @@ class GroupEvents:
 
     def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
         if now is None:
-            self._since.pop(key, None)
-            return
+            return self._untold.forget(key)
         happened = transitions.of_turn(was, now)
+        if was is None or transitions.course(was) != transitions.course(now):
+            self._untold.forget(key)
+            if happened is None:
+                self._untold.add(key, _LASTING)
         if happened is not None:
             self._tell(key, happened)
-        if was is None or transitions.course(was) != transitions.course(now):
-            self._since.pop(key, None)
-            if happened is None:
-                self._since[key] = self._clock()
 
     def _drop_what_is_told(self, decisions: Decisions) -> None:
         """The leader before us, or we before a restart, told what the conditions say."""
-        for key in list(self._since):
-            record, decision = self._ledger.group_record(key), decisions.groups.get(key)
-            if record and decision and record.last_reason == (decision.reason or decision.verdict):
-                del self._since[key]
+        for key, decision in decisions.groups.items():
+            if key in self._untold:
+                record = self._ledger.group_record(key)
+                if record and record.last_reason == (decision.reason or decision.verdict):
+                    self._untold.forget(key)
 
     def _tell_what_lasts(self, decisions: Decisions) -> None:
-        due = self._clock() - _LASTING
-        while self._since and self._recorder.has_room(1 + _MEMBERS):
-            key = next(iter(self._since))
-            if self._since[key] > due:
-                return
-            del self._since[key]
-            decision = decisions.groups.get(key)
-            lasting = transitions.of_state(decision) if decision else None
-            if lasting is not None:
-                self._tell(key, lasting)
+        while self._recorder.has_room(1 + _MEMBERS) and (key := self._untold.take()) is not None:
+            self._guard.run(key, partial(self._tell_state, key, decisions.groups.get(key)))
+
+    def _tell_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
+        lasting = transitions.of_state(decision) if decision else None
+        if lasting is not None:
+            self._tell(key, lasting)
 
     def _tell(self, key: GroupKey, told: News) -> None:
         if self._ledger.may_be_left(key):

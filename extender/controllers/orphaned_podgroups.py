@@ -5,7 +5,7 @@ is deleted the API server itself is asked which queues there are; a UID that is 
 back.
 """
 
-from collections.abc import Set
+from collections.abc import Iterator
 from functools import partial
 
 from extender.controllers.controller import Controller
@@ -17,33 +17,45 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_AGAIN = 5.0
+_AGAIN = 5.0  # seconds after which a group that is still there is asked about again
 
 
-class OrphanedPodGroupsController(Controller):
+class OrphanedPodGroupsController(Controller[str]):
+    """Its keys are the UIDs of groups."""
+
+    name = "orphaned-podgroups"
+
     def prepare(self) -> None:
-        self._gone: set[str] = set()  # UIDs of queues that the API server does not have any more
-        self._next: dict[str, float] = {}
+        self._orphans: dict[str, Orphan] = {}
+        self._gone: frozenset[str] = frozenset()  # UIDs of their queues that the API server does not have
 
-    def look(self, decisions: Decisions) -> None:
-        if not decisions.orphans or not self._leads():
-            self._next.clear()
+    def rest(self) -> None:
+        self._orphans = {}
+
+    def due(self, decisions: Decisions) -> Iterator[str]:
+        if not decisions.orphans and not self._orphans:
             return
-        suspected = {orphan.queue_uid for orphan in decisions.orphans} - self._gone
-        if suspected and self._is_due("queues"):
-            self._writers.submit(("queues that are gone",), partial(self._confirm, suspected))
-        for orphan in decisions.orphans:
-            if orphan.queue_uid in self._gone and self._is_due(orphan.uid):
-                self._writers.submit(("clear", orphan.uid), partial(self._delete, orphan))
+        before, self._orphans = self._orphans, {orphan.uid: orphan for orphan in decisions.orphans}
+        self._gone &= {orphan.queue_uid for orphan in decisions.orphans}
+        yield from self._orphans.keys() - before.keys()
 
-    def _is_due(self, what: str) -> bool:
-        if self._clock() < self._next.get(what, 0.0):
-            return False
-        self._next[what] = self._clock() + _AGAIN
-        return True
+    def reconcile(self, uid: str) -> None:
+        orphan = self._orphans.get(uid)
+        if orphan is None:
+            return
+        if orphan.queue_uid in self._gone:
+            self.write(uid, partial(self._delete, orphan))
+        else:
+            self.write(uid, self._confirm, of="queues that are gone")
+        self._queue.add(uid, _AGAIN)
 
-    def _confirm(self, suspected: Set[str]) -> None:
-        self._gone |= suspected - self._cluster.queue_uids()
+    def _confirm(self) -> None:
+        orphans = self._orphans
+        there = self._cluster.queue_uids()
+        self._gone |= {orphan.queue_uid for orphan in orphans.values()} - there
+        for uid, orphan in orphans.items():
+            if orphan.queue_uid in self._gone:
+                self._queue.add(uid)
 
     def _delete(self, orphan: Orphan) -> None:
         try:

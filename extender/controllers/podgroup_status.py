@@ -1,85 +1,125 @@
 """Telling PodGroups what was decided: phase, conditions, how many members do what, and durably that they
 stood whole and which queue took them in.
 
-Written only on change. What changes a group's course is written at once; numbers that merely moved wait their
-turn, and so does a group whose members are coming: most are whole before they were told that they are not.
-A write on an outdated copy is refused by the API server and made again on the new one.
+Written only on change, in three lanes. What changes a group's course is written at once. How many members run
+or have ended waits its turn, and so does, behind that, a sentence in which only numbers moved; one pod of
+somebody else may move them for ten thousand groups, so all of those share a budget, and who waits for it is
+not looked at again before its turn. A group whose members are coming waits as well: most are whole before
+they were told that they are not. A write on an outdated copy is refused by the API server and made again on
+the new one.
 """
 
-import threading
+from collections.abc import Iterator
 from functools import partial
 
 from extender.api.objects import PodGroup
-from extender.controllers.controller import Controller
+from extender.controllers.controller import ControllerContext
+from extender.controllers.object_store import ObjectStore
+from extender.controllers.paced import PacedController
 from extender.controllers.podgroup_patch import ReportedStatus, patch, report_of, reported
 from extender.controllers.write_backoff import WriteBackoff
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, Origin
-from extender.kube.errors import ApiError
 from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
 
 _OTHERS = {Origin.PLUGINS: PLUGINS_POD_GROUPS, Origin.NATIVE: NATIVE_POD_GROUPS}
-_PACE = 5.0  # seconds between two writes of numbers
+_COUNTS, _DETAIL = 1, 2  # lanes of numbers
+_PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds of one group between two writes of the like
 _SETTLING = 1.0  # seconds from a turn to the first of them: members come and start one after the other
 
 
-class PodGroupStatusController(Controller):
-    """Also the sink's second ear for PodGroups: the newest copy of each is kept for its version."""
+class PodGroupStatusController(PacedController[GroupKey]):
+    name = "podgroup-status"
+    lanes, rate, burst = 3, 3.0, 10.0
+
+    def __init__(self, context: ControllerContext, copies: ObjectStore[GroupKey, PodGroup]) -> None:
+        super().__init__(context)
+        self._copies = copies
+        copies.listen(self._see)
 
     def prepare(self) -> None:
-        self._lock = threading.Lock()
-        self._groups: dict[GroupKey, PodGroup] = {}
-        self._due: set[GroupKey] = set()
+        super().prepare()
+        self._numbers_at: dict[GroupKey, float] = {}  # from when on a group may write its numbers
         self._left: set[GroupKey] = set()  # those that may be Volcano's: due when it has ended
-        self._numbers_at: dict[GroupKey, float] = {}
-        self._insistence = WriteBackoff(self._clock)
+        self._backoff = WriteBackoff(self._clock)
 
-    def see(self, group: PodGroup) -> None:
-        with self._lock:
-            self._groups[_key(group)] = group
-            self._due.add(_key(group))
+    def _see(self, key: GroupKey) -> None:
+        if self._copies.get(key) is None:
+            self._forget(key)
+        self._parked.pop(key, None)
+        self._queue.add(key)
 
-    def forget(self, key: GroupKey) -> None:
-        with self._lock:
-            self._groups.pop(key, None)
-            self._due.discard(key)
-            self._left.discard(key)
-            self._numbers_at.pop(key, None)
-            self._insistence.forget(key)
+    def _forget(self, key: GroupKey) -> None:
+        self._queue.forget(key)
+        self._backoff.forget(key)
+        self._numbers_at.pop(key, None)
+        self._left.discard(key)
 
-    def look(self, decisions: Decisions) -> None:
-        """Write what differs from what the API has. Groups of which nothing changed are passed over; what
-        changes while another leads stays due."""
-        with self._lock:
-            self._due.update(self._turns.of(decisions))
-            if self._left and not self._ledger.leaving:
-                self._due |= self._left
-                self._left.clear()
-            if not self._leads():
-                return
-            due, self._due = self._due, set()
-        for key in due:
-            if (decision := decisions.groups.get(key)) is not None:
-                self._report(key, decision)
+    def rest(self) -> None:
+        super().rest()
+        self._numbers_at.clear()
+        self._left.clear()
+        self._backoff.clear()
 
-    def _report(self, key: GroupKey, decision: GroupDecision) -> None:
-        group = self._groups.get(key)
+    # ---- what is due
+
+    def due(self, decisions: Decisions) -> Iterator[GroupKey]:
+        for key in self._changed_groups.of(decisions):
+            decision = decisions.groups.get(key)
+            if decision is None or not self._is_parked(key, self._course(key, decision)):
+                yield key
+        if self._left and not self._ledger.leaving:
+            yield from self._left
+            self._left.clear()
+
+    def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
+        """All of a decision but its sentence, cheaply: a group that waits to write that is looked at again
+        when anything else changes."""
+        return (decision.verdict, decision.reason, decision.life, *self._ledger.history(key))
+
+    # ---- one group
+
+    def reconcile(self, key: GroupKey) -> None:
+        decision, group = self._decisions.groups.get(key), self._copies.get(key)
+        if decision is None:
+            return self._forget(key)
         if group is None:
             return self._note_on_others(key)
         if self._ledger.may_be_left(key):
-            with self._lock:
-                self._left.add(key)
-            return
+            return self._left.add(key)
         written = reported(group)
         wanted = self._wanted(key, decision, written)
-        if wanted == written:
-            return
-        if not self._may_write(key, wanted, written):
-            with self._lock:
-                self._due.add(key)
-            return
-        self._writers.submit(("report", key), lambda: self._write(key), lambda fault: self._ended(key, fault))
+        if wanted != written:
+            self._write_in_turn(key, decision, wanted, written)
+
+    def _write_in_turn(
+        self, key: GroupKey, decision: GroupDecision, wanted: ReportedStatus, written: ReportedStatus
+    ) -> None:
+        now = self._clock()
+        due = self._numbers_at.setdefault(key, now + _SETTLING)
+        if wanted.course != written.course:
+            filling = due - now if self._is_filling(key, wanted) else 0.0
+            self._write_course(key, wanted, filling)
+        elif now >= due and self._budget.take(now):
+            self._numbers_at[key] = now + _PACE[_lane(wanted, written)]
+            self._write(key)
+        else:
+            self._park(key, self._course(key, decision), due - now, _lane(wanted, written))
+
+    def _write_course(self, key: GroupKey, wanted: ReportedStatus, filling: float) -> None:
+        """`filling`: seconds for which it may yet become whole."""
+        pause = filling if filling > 0.0 else self._backoff.pause(key, wanted.course)
+        if pause > 0.0:
+            return self._queue.add(key, pause)
+        self._numbers_at[key] = max(self._numbers_at[key], self._clock() + _SETTLING)
+        self._write(key)
+
+    def _is_filling(self, key: GroupKey, wanted: ReportedStatus) -> bool:
+        """Members are coming, and more are needed. Before the first one the phase is what some operator waits
+        for, so that is not held up."""
+        lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
+        return lacks_members and self._ledger.has_members(key)
 
     def _note_on_others(self, key: GroupKey) -> None:
         """The status of a PodGroup of another kind is its owner's: that it stood whole is noted beside it."""
@@ -88,38 +128,18 @@ class PodGroupStatusController(Controller):
             return
         if self._ledger.history(key)[0]:
             kind = _OTHERS[record.origin]
-            write = partial(self._cluster.note_stood_whole, kind, record.namespace, record.name, record.uid)
-            self._writers.submit(("report", key), write, lambda fault: self._ended(key, fault))
-
-    def _ended(self, key: GroupKey, fault: ApiError | None) -> None:
-        """What failed for a passing reason stays due, however often it was tried, and so does what the fence
-        dropped. After a conflict the watch brings the copy to write on."""
-        if fault is not None and fault.transient:
-            with self._lock:
-                self._due.add(key)
-
-    def _may_write(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
-        now = self._clock()
-        if wanted.course != written.course and not self._is_filling(key, wanted):
-            self._numbers_at[key] = max(self._numbers_at.get(key, 0.0), now + _SETTLING)
-            return self._insistence.may_write(key, wanted.course)
-        if now < self._numbers_at.setdefault(key, now + _SETTLING):
-            return False
-        self._numbers_at[key] = now + _PACE
-        return True
-
-    def _is_filling(self, key: GroupKey, wanted: ReportedStatus) -> bool:
-        """Members are coming, and more are needed. Before the first one the phase is what some operator waits
-        for, so that is not held up."""
-        lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
-        return lacks_members and self._ledger.has_members(key)
+            note = self._cluster.note_stood_whole
+            self.write(key, partial(note, kind, record.namespace, record.name, record.uid))
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
         return report_of(decision, *self._ledger.history(key), written)
 
     def _write(self, key: GroupKey) -> None:
+        self.write(key, partial(self._patch, key))
+
+    def _patch(self, key: GroupKey) -> None:
         """Write the newest decision on the newest copy, whatever they were when this was asked for."""
-        group, decision = self._groups.get(key), self._ledger.decisions.groups.get(key)
+        group, decision = self._copies.get(key), self._ledger.decisions.groups.get(key)
         if group is None or decision is None:
             return
         written = reported(group)
@@ -127,14 +147,8 @@ class PodGroupStatusController(Controller):
         if wanted != written:
             meta = group.metadata
             answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
-            self._keep(key, group, answer)
-
-    def _keep(self, key: GroupKey, written_on: PodGroup, answer: PodGroup) -> None:
-        """The next write need not wait until the watch shows this one; if that showed another, it counts."""
-        with self._lock:
-            if self._groups.get(key) is written_on:
-                self._groups[key] = answer
+            self._copies.follow(key, group, answer)
 
 
-def _key(group: PodGroup) -> GroupKey:
-    return GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")
+def _lane(wanted: ReportedStatus, written: ReportedStatus) -> int:
+    return _DETAIL if wanted.numbers == written.numbers else _COUNTS

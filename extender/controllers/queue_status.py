@@ -1,35 +1,35 @@
 """Telling Queues what was decided: state, what they hold and deserve, how many of their groups do what.
 
-A queue is written when that differs from what the API has, and at most once a second. The mark of a queue
-that its parent keeps shut is written before its state: without it, nobody could tell after a restart that
-the queue was open. Each write is good for the version that we saw only; one that was refused is made again
-on the next.
+A queue is written when that differs from what the API has, and at most once a second; those of which only
+numbers moved share a budget, so that a cluster of a thousand queues is not written once a second. The mark of
+a queue that its parent keeps shut is written before its state: without it, nobody could tell after a restart
+that the queue was open. Each write is good for the version that we saw only; one that was refused is made
+again on the next.
 
 While pods are left to Volcano's scheduler, numbers are its to write: it counts no pods of ours and we none of
 its, and each would put the other right once a second.
 """
 
-import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from extender.api.keys import CLOSED_BY_PARENT
 from extender.api.objects import Queue
-from extender.controllers.controller import TellingController
-from extender.controllers.event_recorder import NORMAL, WARNING
+from extender.controllers.controller import ControllerContext
+from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
+from extender.controllers.object_store import ObjectStore, QueueCopy
+from extender.controllers.paced import PacedController
 from extender.controllers.queue_patch import Json, news
 from extender.controllers.references import of_queue
 from extender.domain.decisions.decisions import Decisions, QueueDecision
 from extender.domain.decisions.queue_conditions import conditions_of
 from extender.domain.model.reasons import Happening
 from extender.domain.queues.queue_states import Mark, QueueState
-from extender.kube.errors import ApiError
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_PACE = 1.0
+_PACE = 1.0  # seconds of one queue between two writes
 _HAPPENED = {
     QueueState.OPEN: (NORMAL, Happening.QUEUE_OPENED),
     QueueState.CLOSING: (NORMAL, Happening.QUEUE_CLOSING),
@@ -38,68 +38,63 @@ _HAPPENED = {
 }
 
 
-class Copy(NamedTuple):
-    """A queue as the API server has it. `known_at`: the version of the ledger that knows all that it says."""
+class QueueStatusController(PacedController[str]):
+    name = "queue-status"
+    rate, burst = 2.0, 20.0
 
-    queue: Queue
-    known_at: int
-
-
-class QueueStatusController(TellingController):
-    """Also the sink's second ear for Queues: the newest copy of each is kept."""
+    def __init__(
+        self, context: ControllerContext, recorder: EventRecorder, copies: ObjectStore[str, QueueCopy]
+    ) -> None:
+        super().__init__(context)
+        self._recorder = recorder
+        self._copies = copies
+        copies.listen(self._see)
 
     def prepare(self) -> None:
-        self._lock = threading.Lock()
-        self._copies: dict[str, Copy] = {}
-        self._due: set[str] = set()
+        super().prepare()
         self._judged: Mapping[str, QueueDecision] = {}
-        self._next: dict[str, float] = {}
+        self._next: dict[str, float] = {}  # from when on a queue may be written
         self._shared = False  # whether somebody else writes numbers
 
-    def see(self, queue: Queue) -> None:
-        """After the ledger has seen it."""
-        with self._lock:
-            self._copies[queue.metadata.name] = Copy(queue, self._ledger.version)
-            self._due.add(queue.metadata.name)
-
-    def forget(self, name: str) -> None:
-        with self._lock:
-            self._copies.pop(name, None)
+    def _see(self, name: str) -> None:
+        self._parked.pop(name, None)
+        if self._copies.get(name) is None:
+            self._queue.forget(name)
             self._next.pop(name, None)
+        else:
+            self._queue.add(name)
 
-    def look(self, decisions: Decisions) -> None:
-        """Queues of which nothing changed are passed over."""
-        if not self._leads():
-            return
-        with self._lock:
-            due, self._due = self._due, set()
+    def rest(self) -> None:
+        super().rest()
+        self._judged = {}
+        self._next.clear()
+
+    # ---- what is due
+
+    def due(self, decisions: Decisions) -> Iterator[str]:
         before, self._judged = self._judged, decisions.queues
         if self._shared is not self._ledger.leaving:
             self._shared, before = self._ledger.leaving, {}
+            self._parked.clear()
         for name, decision in decisions.queues.items():
-            if name in due or before.get(name) is not decision:
-                self._report(name, decision, decisions.version)
+            if before.get(name) is not decision and not self._is_parked(name, _state(decision)):
+                yield name
 
-    def _report(self, name: str, decision: QueueDecision, version: int) -> None:
+    # ---- one queue
+
+    def reconcile(self, name: str) -> None:
         """What was decided before the copy was known may be what the copy has put right: it waits."""
-        copy = self._copies.get(name)
-        if copy is None or not self._differs(copy.queue, decision):
+        copy, decision = self._copies.get(name), self._decisions.queues.get(name)
+        if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
-        now = self._clock()
-        if version < copy.known_at or now < self._next.get(name, 0.0):
-            self._again(name)
-            return
-        self._next[name] = now + _PACE
-        self._writers.submit(("queue", name), partial(self._write, name), partial(self._ended, name))
-
-    def _ended(self, name: str, fault: ApiError | None) -> None:
-        """What was not written is due again."""
-        if fault is not None:
-            self._again(name)
-
-    def _again(self, name: str) -> None:
-        with self._lock:
-            self._due.add(name)
+        pause = self._next.get(name, 0.0) - self._clock()
+        if pause > 0.0 or self._decisions.version < copy.known_at:
+            self._queue.add(name, max(0.0, pause))
+        elif self._turns(copy.queue, decision) or self._budget.take(self._clock()):
+            self._next[name] = self._clock() + _PACE
+            self.write(name, partial(self._write, name))
+        else:
+            self._park(name, _state(decision), 0.0)
 
     def _write(self, name: str) -> None:
         """Write the newest decision on the newest copy, whatever they were when this was asked for."""
@@ -108,7 +103,7 @@ class QueueStatusController(TellingController):
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
         if decisions.version < copy.known_at:
-            self._again(name)
+            self._queue.add(name)
             return
         self._patch(copy.queue, decision)
 
@@ -144,5 +139,14 @@ class QueueStatusController(TellingController):
             return False
         return decision.mark is not Mark.KEEP or bool(self._news(queue, decision))
 
+    def _turns(self, queue: Queue, decision: QueueDecision) -> bool:
+        """Whether more than numbers is to be written."""
+        return decision.mark is not Mark.KEEP or bool(news(queue, decision, numbers=False))
+
     def _news(self, queue: Queue, decision: QueueDecision) -> Json:
         return news(queue, decision, numbers=not self._shared)
+
+
+def _state(decision: QueueDecision) -> tuple[object, ...]:
+    """All of a decision but its numbers."""
+    return (decision.uid, decision.state, decision.mark, decision.closed_above, decision.fault)

@@ -1,4 +1,4 @@
-"""Releasing planned pods to the scheduler: nominate the planned node, open the gate, or nudge.
+"""Removing scheduling gates from planned pods: nominate the planned node, open the gate, or nudge.
 
 The nomination makes the scheduler look at that node first, and at no other if it fits; it is written before
 the gate opens and never after. A pod without our gate that the scheduler has parked is nudged by one
@@ -6,36 +6,34 @@ annotation, once for every plan made for it.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from extender.controllers.controller import Controller
 from extender.domain.cache.claims import Claim
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.kube.errors import ApiError
 from extender.telemetry import metrics
 
 Act = tuple[str, str]  # what was done for a pod, and for which planned node
 
 
-class SchedulingGatesController(Controller):
+class SchedulingGatesController(Controller[GroupKey]):
+    name = "scheduling-gates"
+
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._due: set[GroupKey] = set()
         self._done: dict[GroupKey, dict[Uid, Act]] = {}
 
-    def look(self, decisions: Decisions) -> None:
-        """Act on every planned pod that the scheduler has not taken up, once. Groups of which nothing changed
-        are passed over."""
-        with self._lock:
-            self._due.update(self._turns.of(decisions))
-            if not self._leads():
-                return
-            due, self._due = self._due, set()
-        for key in due:
-            self._look_at(key)
+    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+        return self._changed_groups.of(decisions)
 
-    def _look_at(self, key: GroupKey) -> None:
+    def rest(self) -> None:
+        with self._lock:
+            self._done.clear()
+
+    def reconcile(self, key: GroupKey) -> None:
+        """Act on every planned pod that the scheduler has not taken up, once."""
         planned = self._ledger.to_release([key])
         with self._lock:
             before = self._done.pop(key, {})
@@ -48,29 +46,25 @@ class SchedulingGatesController(Controller):
     def _release(self, claim: Claim) -> None:
         pod = claim.pod
         if pod.gated:
-            self._once(pod, ("open", ""), lambda: self._open(pod, claim.node))
+            self._once(pod, ("open", ""), partial(self._remove_gate, pod, claim.node))
         elif pod.unschedulable:
-            self._once(pod, ("nudge", claim.node), lambda: self._nudge(pod, claim))
+            self._once(pod, ("nudge", claim.node), partial(self._nudge, pod, claim))
 
-    def _once(self, pod: PodRecord, act: Act, write: Callable[[], None]) -> None:
+    def _once(self, pod: PodRecord, act: Act, job: Callable[[], None]) -> None:
         with self._lock:
             done = self._done[pod.group]
             if done.get(pod.uid) == act:
                 return
             done[pod.uid] = act
-        self._writers.submit(("release", pod.uid), write, lambda fault: self._ended(pod, act, fault))
+        self.write(pod.group, job, of=pod.uid, undone=partial(self._undone, pod, act))
 
-    def _ended(self, pod: PodRecord, act: Act, fault: ApiError | None) -> None:
-        """What was not written is due again with the next look."""
-        if fault is None:
-            return
+    def _undone(self, pod: PodRecord, act: Act) -> None:
         with self._lock:
             done = self._done.get(pod.group, {})
             if done.get(pod.uid) == act:
                 del done[pod.uid]
-            self._due.add(pod.group)
 
-    def _open(self, pod: PodRecord, node: str) -> None:
+    def _remove_gate(self, pod: PodRecord, node: str) -> None:
         if not self._ledger.waits_for_nobody(pod.group) and pod.nominated != node:
             self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
         self._cluster.open_gate(pod.namespace, pod.name, pod.uid)

@@ -8,6 +8,8 @@ queues are left to Volcano all the same.
 
 import threading
 import time
+from collections.abc import Iterator
+from functools import partial
 
 from extender.api.objects import Pod
 from extender.controllers.controller import Controller, ControllerContext
@@ -23,10 +25,11 @@ log = logger(__name__)
 VOLCANO = "volcano"
 _PERIOD = 5.0
 _GATES_EVERY = 1.0
+_AGAIN = 30.0  # seconds after which a gate that is still there is taken off again
 _PATIENCE = 1.0  # seconds that the start waits for the first look
 
 
-class VolcanoCoexistence(Controller):
+class VolcanoCoexistence(Controller[Uid]):
     """Also the feed's second ear for pods: those of Volcano's scheduler are in `namespace`.
 
     `start` begins to look at the Lease; before the first look the pods are left alone. It waits a moment
@@ -36,6 +39,8 @@ class VolcanoCoexistence(Controller):
         self._rival = Rival(namespace, context.clock)
         super().__init__(context)
 
+    name = "volcano-coexistence"
+
     def prepare(self) -> None:
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
         self._stopping = threading.Event()
@@ -43,7 +48,6 @@ class VolcanoCoexistence(Controller):
         self._known = False  # whether a look has told anything
         self._yields = False
         self._gates_at = 0.0
-        self._asked: set[Uid] = set()
 
     def start(self) -> None:
         with self._lock:
@@ -104,31 +108,25 @@ class VolcanoCoexistence(Controller):
         if yields is self._yields:
             return
         self._yields = yields
-        self._asked.clear()
         self._ledger.leave(frozenset({VOLCANO} if yields else ()))
         if self._known:
             log.info("pods of Volcano are left to it" if yields else "pods of Volcano are ours")
 
     # ---- gates
 
-    def look(self, _: Decisions) -> None:
-        """Take our gate off pods that are left alone."""
-        if not self._yields or not self._leads() or self._clock() < self._gates_at:
+    def due(self, _: Decisions) -> Iterator[Uid]:
+        """Pods that are left alone and bear our gate, looked for now and then."""
+        if not self._yields or self._clock() < self._gates_at:
             return
         self._gates_at = self._clock() + _GATES_EVERY
-        for pod in self._ledger.left_gated():
-            if pod.uid not in self._asked:
-                self._open(pod)
+        yield from (pod.uid for pod in self._ledger.left_gated() if pod.uid not in self._queue)
 
-    def _open(self, pod: PodRecord) -> None:
-        self._asked.add(pod.uid)
+    def reconcile(self, uid: Uid) -> None:
+        pod = self._ledger.pod(uid)
+        if pod is not None and pod.gated and self._yields:
+            self._queue.add(uid, _AGAIN)
+            self.write(uid, partial(self._remove_gate, pod))
 
-        def open_gate() -> None:
-            self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
-            metrics.gates_opened.inc()
-
-        def ended(fault: ApiError | None) -> None:
-            if fault is not None:
-                self._asked.discard(pod.uid)
-
-        self._writers.submit(("release", pod.uid), open_gate, ended)
+    def _remove_gate(self, pod: PodRecord) -> None:
+        self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
+        metrics.gates_opened.inc()

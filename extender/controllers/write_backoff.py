@@ -1,17 +1,17 @@
-"""Saying the same again, ever more seldom.
+"""Writing the same again, ever more seldom.
 
-Who overwrites what we wrote is put right at once. Who does so again and again is at work on the same field,
-as Volcano's scheduler is on every PodGroup that it sees; then both would write it once a second, for ever.
+What somebody overwrites is put right at once. Whoever does so again and again is at work on the same field,
+as Volcano's scheduler is on every PodGroup that it sees; then both would write it once a second, endlessly.
 """
 
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-_LONGEST = 30.0  # seconds between two attempts
-_FORGOTTEN = 120.0  # seconds without an attempt after which the next one is a first
+_LONGEST = 30.0  # seconds between two writes
+_FORGOTTEN = 120.0  # seconds without a write after which the next one is a first
 
 
-class _Said(NamedTuple):
+class _Written(NamedTuple):
     what: Hashable
     times: int
     until: float
@@ -22,20 +22,24 @@ class WriteBackoff:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._said: dict[Hashable, _Said] = {}
+        self._written: dict[Hashable, _Written] = {}
 
-    def may_write(self, of: Hashable, what: Hashable) -> bool:
-        """Whether `what` may be said of something now. What was not said of it last may be said at once."""
+    def pause(self, of: Hashable, what: Hashable) -> float:
+        """The seconds until `what` may be written of something; 0: now, and it is taken for written. What is
+        not what was written of it last may be written at once."""
         now = self._clock()
-        said = self._said.get(of)
-        if said is None or said.what != what or now > said.until + _FORGOTTEN:
-            self._said[of] = _Said(what, 0, now)
-            return True
-        if now < said.until:
-            return False
-        pause = min(_LONGEST, 2.0**said.times)
-        self._said[of] = _Said(what, said.times + 1, now + pause)
-        return True
+        before = self._written.get(of)
+        if before is None or before.what != what or now > before.until + _FORGOTTEN:
+            self._written[of] = _Written(what, 0, now)
+            return 0.0
+        if now < before.until:
+            return before.until - now
+        pause = min(_LONGEST, 2.0**before.times)
+        self._written[of] = _Written(what, before.times + 1, now + pause)
+        return 0.0
 
     def forget(self, of: Hashable) -> None:
-        self._said.pop(of, None)
+        self._written.pop(of, None)
+
+    def clear(self) -> None:
+        self._written.clear()

@@ -11,6 +11,7 @@ from extender.controllers.default_queues import DefaultQueuesController
 from extender.controllers.event_recorder import EventRecorder
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
+from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.queue_status import QueueStatusController
@@ -40,19 +41,20 @@ class Controllers:
         urgent = ControllerContext(ledger, cluster, writers, leads)
         patient = urgent._replace(writers=patient_writers)
         recorder = EventRecorder(cluster, patient_writers, leads)
-        self.podgroup_status = PodGroupStatusController(patient)
-        self.queue_status = QueueStatusController(patient, recorder)
+        self.objects = objects()
+        podgroup_status = PodGroupStatusController(patient, self.objects.podgroups)
+        queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
         self.auto_podgroups = AutoPodGroupsController(patient)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.decision_log = DecisionLog()
         self.listeners: tuple[Listener, ...] = (
             SchedulingGatesController(urgent).look,
-            EvictionsController(urgent, recorder).look,
-            self.podgroup_status.look,
+            EvictionsController(patient, recorder).look,
+            podgroup_status.look,
             self.auto_podgroups.look,
             DefaultQueuesController(patient).look,
-            self.queue_status.look,
+            queue_status.look,
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,
             self.volcano.look,

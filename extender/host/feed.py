@@ -21,6 +21,7 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
+from extender.controllers.object_store import QueueCopy
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.host.controllers import Controllers
@@ -79,8 +80,7 @@ class Feed:
     ) -> None:
         self._ledger = ledger
         self._newcomers = newcomers
-        self._podgroup_status = controllers.podgroup_status
-        self._queue_status = controllers.queue_status
+        self._objects = controllers.objects
         self._volcano = controllers.volcano
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
         self._stopping = Event()
@@ -154,20 +154,21 @@ class Feed:
 
     def _set_queue(self, queue: Queue) -> None:
         self._ledger.set_queue(queue)
-        self._queue_status.see(queue)
+        self._objects.queues.put(queue.metadata.name, QueueCopy(queue, self._ledger.version))
 
     def _drop_queue(self, gone: Removed) -> None:
-        self._queue_status.forget(gone.name)
+        self._objects.queues.drop(gone.name)
         self._ledger.drop_queue(gone.name)
 
     def _set_group(self, group: PodGroup) -> None:
-        self._podgroup_status.see(group)
+        key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")
+        self._objects.podgroups.put(key, group)
         self._ledger.set_group(group)
         if self._auto_podgroups:
-            self._auto_podgroups.notice(GroupKey(f"{group.metadata.namespace}/{group.metadata.name}"))
+            self._auto_podgroups.notice(key)
 
     def _drop_group(self, gone: Removed) -> None:
-        self._podgroup_status.forget(_key(gone))
+        self._objects.podgroups.drop(_key(gone))
         self._ledger.drop_group(_key(gone))
         if self._auto_podgroups:
             self._auto_podgroups.notice(_key(gone), gone=True)

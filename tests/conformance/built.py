@@ -29,7 +29,11 @@ class _AtOnce(Writers):
         pass
 
     def submit(
-        self, key: Hashable, job: Callable[[], object], ended: Callable[[Any], object] = lambda fault: None
+        self,
+        key: Hashable,
+        job: Callable[[], object],
+        ended: Callable[[Any], object] = lambda fault: None,
+        attempts: int | None = None,
     ) -> None:
         job()
 

@@ -140,8 +140,8 @@ def test_a_step_that_failed_is_tried_again(desk: Desk) -> None:
     desk.order(command("c", "CloseQueue", "q"))
     desk.look()
     assert desk.state() == ""
-    assert desk.look() == []
-    desk.look(seconds=3)
+    assert desk.look(seconds=0.4) == []
+    desk.look(seconds=0.2)
     assert desk.state() == "Closed"
     desk.store.fail("delete_command", ServerFault(500), ServerFault(500))
     for _ in range(3):

@@ -12,7 +12,7 @@ from extender.controllers.evictions import EvictionsController
 from extender.domain.model.reasons import Reason
 from extender.kube.errors import NotFound, TooManyRequests
 from tests.controllers.api import Call
-from tests.controllers.bench import PAUSE, Bench
+from tests.controllers.bench import Bench
 from tests.domain.world import gang, nodes
 
 AGAIN = 3.0  # seconds between two evictions of the same pod
@@ -90,16 +90,28 @@ def test_a_refused_eviction_is_told_and_tried_again() -> None:
         told = [line for line in logs if line["event"] == "an eviction was refused"]
         assert [(line["pod"], line["group"]) for line in told] == [("team/g-0", "team/g")]
         assert "a disruption budget says no" in told[0]["error"]
-        assert bench.writers.outcomes["retried"] == 1
         events = [call[2] for call in calls if call[0] == "event"]
         assert [(event["involvedObject"]["name"], event["reason"]) for event in events] == [
             ("g-0", "EvictionRefused"),
             ("g", "EvictionRefused"),
         ]
         assert all("a disruption budget says no" in event["message"] for event in events)
-        bench.advance(PAUSE)
+        bench.advance(AGAIN)
         assert ("evict", "g-0") in bench.look()
     assert evictions("refused") - before == 1
+
+
+def test_an_eviction_that_a_budget_refuses_is_asked_for_ever_more_seldom() -> None:
+    """A budget may stand for hours: 1,000 refusals are 1,000 requests, events and log lines."""
+    with undoing() as (bench, _):
+        bench.api.fail("evict", *[TooManyRequests(429, "TooManyRequests", "a budget says no")] * 1000)
+        bench.fail_the_start()
+        asked = []
+        for second in range(300):
+            asked += [second for call in bench.look() if call == ("evict", "g-0")]
+            bench.advance(1.0)
+        assert asked[:5] == [0, 3, 9, 21, 45]
+        assert len(asked) <= 14
 
 
 def test_a_pod_that_turns_out_gone_is_no_refusal() -> None:

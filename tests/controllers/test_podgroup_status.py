@@ -11,74 +11,26 @@ from structlog.testing import capture_logs
 
 from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects import Condition, Meta, PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
+from extender.controllers import podgroup_status
+from extender.controllers.object_store import ObjectStore
+from extender.controllers.podgroup_patch import ReportedStatus, reported
 from extender.controllers.podgroup_status import PodGroupStatusController
-from extender.domain.model.reasons import Reason
-from extender.kube.errors import Conflict, Forbidden, ServerFault
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
+from extender.kube.errors import Forbidden, ServerFault
 from extender.kube.resources import PLUGINS_POD_GROUPS
-from tests.controllers.bench import PAUSE, Bench
+from tests.controllers.bench import PAUSE
+from tests.controllers.podgroup_desk import Desk, crowd, stir, versioned
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, queue, stranger
 from tests.domain.world import gang, key, names, nodes
 
 PACE = 5.0
+DETAIL_PACE = 15.0
+NUMBERS_A_SECOND = 3.0
+NUMBERS_AT_ONCE = 10
 SETTLING = 1.0
 LONG_AGO = "2020-01-01T00:00:00Z"
-
-
-class Desk(Bench):
-    """Keeps the API server's copy of each PodGroup, and shows it to the reporter when told to."""
-
-    def __init__(self, *objects: Any) -> None:
-        self.copies: dict[str, PodGroup] = {}
-        super().__init__(*objects)
-        self.reporter = PodGroupStatusController(self.means())
-        self.api.patched = self._take_in
-        for name in self.copies:
-            self.show(name)
-
-    def add(self, *objects: Any) -> "Desk":
-        super().add(*objects)
-        for each in objects:
-            for thing in each if isinstance(each, list) else [each]:
-                if isinstance(thing, PodGroup):
-                    self.copies[thing.metadata.name] = _versioned(thing, 1)
-        return self
-
-    def show(self, name: str) -> None:
-        """The watch brings the API server's copy."""
-        self.reporter.see(self.copies[name])
-        self.ledger.set_group(self.copies[name])
-
-    def look(self) -> list[dict[str, Any]]:
-        """The patches that one look sent. The watch shows what they changed."""
-        before, self.api.calls = dict(self.copies), []
-        self.reporter.look(self.decisions)
-        self.flush()
-        for name, copy in self.copies.items():
-            if copy is not before[name]:
-                self.show(name)
-        return [patch for _, patch in self.api.done("patch")]
-
-    def _take_in(self, name: str, patch: dict[str, Any]) -> PodGroup:
-        """As the API server does: only what was made for this version."""
-        copy = self.copies[name]
-        if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
-            raise Conflict(409, "Conflict")
-        version = int(copy.metadata.resource_version) + 1
-        noted = (copy.metadata.annotations or {}) | patch["metadata"].get("annotations", {})
-        self.copies[name] = _versioned(
-            replace(
-                copy,
-                metadata=replace(copy.metadata, annotations=noted),
-                status=msgspec.convert(patch["status"], PodGroupStatus),
-            ),
-            version,
-        )
-        return self.copies[name]
-
-
-def _versioned(group: PodGroup, version: int) -> PodGroup:
-    return replace(group, metadata=replace(group.metadata, resource_version=str(version)))
 
 
 @contextmanager
@@ -247,7 +199,7 @@ def test_a_group_that_says_so_already_is_not_written() -> None:
 def test_what_somebody_else_overwrote_is_written_again() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
         bench.look()
-        bench.copies["g"] = _versioned(replace(bench.copies["g"], status=PodGroupStatus("Running")), 7)
+        bench.copies["g"] = versioned(replace(bench.copies["g"], status=PodGroupStatus("Running")), 7)
         bench.show("g")
         (patch,) = bench.look()
         assert said(patch)[0] == "Pending"
@@ -267,7 +219,7 @@ def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom()
         for version in range(7, 107):
             bench.advance(1.0)
             status = PodGroupStatus("Running")
-            bench.copies["g"] = _versioned(replace(bench.copies["g"], status=status), version)
+            bench.copies["g"] = versioned(replace(bench.copies["g"], status=status), version)
             bench.show("g")
             written += len(bench.look())
         assert 3 <= written <= 9
@@ -297,12 +249,12 @@ def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
 
 def test_what_the_watch_has_shown_meanwhile_stays_the_newest_copy() -> None:
     with desk(*waiting_for_room()) as bench:
-        taking_in, newest = bench.api.patched, _versioned(bench.copies["g"], 9)
+        taking_in, newest = bench.api.patched, versioned(bench.copies["g"], 9)
 
         def overtaken(name: str, patch: dict[str, Any]) -> PodGroup:
             answer = taking_in(name, patch)
             bench.copies["g"] = newest
-            bench.reporter.see(newest)
+            bench.store.put(key("g"), newest)
             return answer
 
         bench.api.patched = overtaken
@@ -322,7 +274,7 @@ def test_a_detail_waits_its_turn() -> None:
             bench.add(stranger(f"t{n}", on="a", cpu="500m")).settle()
             texts += [patch["status"]["conditions"][0]["message"] for patch in bench.look()]
         assert len(texts) == len(set(texts)) == 2
-        bench.advance(PACE)
+        bench.advance(DETAIL_PACE)
         (last,) = bench.look()
         assert last["status"]["conditions"][0]["message"] == bench.detail("g") not in texts
 
@@ -366,7 +318,7 @@ def test_a_group_that_the_watch_has_not_shown_is_written_when_it_does() -> None:
 
 def test_a_group_that_is_gone_is_not_written() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
-        bench.reporter.forget(key("g"))
+        bench.store.drop(key("g"))
         assert bench.look() == []
 
 
@@ -382,7 +334,7 @@ def test_each_write_is_good_for_one_version() -> None:
 
 def test_after_a_conflict_the_newest_copy_is_written() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
-        newer = _versioned(replace(bench.copies["g"], status=PodGroupStatus("", [Condition("X", "True")])), 2)
+        newer = versioned(replace(bench.copies["g"], status=PodGroupStatus("", [Condition("X", "True")])), 2)
         bench.copies["g"] = newer
         (refused,) = bench.look()
         assert refused["metadata"]["resourceVersion"] == "1"
@@ -452,7 +404,7 @@ def test_what_the_api_has_by_then_is_not_written_again() -> None:
 def test_a_group_gone_before_its_write_is_not_written() -> None:
     bench = Desk(node("a"), gang("g", 5))
     bench.reporter.look(bench.decisions)
-    bench.reporter.forget(key("g"))
+    bench.store.drop(key("g"))
     with bench.writing():
         bench.flush()
     assert bench.api.calls == []
@@ -480,3 +432,98 @@ def test_a_group_whose_status_is_not_ours_bears_a_note_that_it_stood_whole() -> 
         bench.settle()
         bench.look()
         assert bench.api.calls == []
+
+
+# ---- many groups
+
+
+def test_numbers_of_all_groups_together_are_few_a_second() -> None:
+    with desk(*crowd(100)) as bench:
+        bench.look()
+        written = 0
+        for second in range(60):
+            stir(bench, second)
+            written += len(bench.look())
+        assert 0 < written <= NUMBERS_AT_ONCE + 60 * NUMBERS_A_SECOND
+
+
+def test_each_group_comes_to_tell_its_numbers() -> None:
+    with desk(*crowd(100)) as bench:
+        bench.look()
+        told = set()
+        for second in range(60):
+            stir(bench, second)
+            bench.look()
+            told |= {name for name, _ in bench.api.done("patch")}
+        assert len(told) == 100
+
+
+def test_a_course_never_waits_behind_numbers() -> None:
+    with desk(*crowd(100)) as bench:
+        bench.look()
+        for second in range(20):
+            stir(bench, second)
+            bench.look()
+        bench.add(node("b", cpu="4")).settle()
+        starting = [name for name, copy in bench.copies.items() if bench.verdict(name) is Verdict.STARTING]
+        assert starting
+        bench.look()
+        assert [bench.copies[name].status.phase for name in starting] == ["Inqueue"] * len(starting)
+        bench.start(*starting)
+        bench.look()
+        for name in starting:
+            said_of = {each.type for each in bench.copies[name].status.conditions or ()}
+            assert STOOD_WHOLE in said_of
+
+
+class Counted(ObjectStore[GroupKey, PodGroup]):
+    looked_at = 0
+
+    def get(self, key: GroupKey) -> PodGroup | None:
+        self.looked_at += 1
+        return super().get(key)
+
+
+def test_who_waits_its_turn_is_not_looked_at_again() -> None:
+    with desk(*crowd(100)) as bench:
+        counted = Counted()
+        bench.reporter, bench.store = PodGroupStatusController(bench.means(), counted), counted
+        for name in bench.copies:
+            bench.show(name)
+        bench.look()
+        for second in range(10):
+            stir(bench, second)
+            bench.look()
+        counted.looked_at = 0
+        for second in range(10, 20):
+            stir(bench, second)
+            bench.look()
+        assert counted.looked_at <= 10 * 4 * NUMBERS_A_SECOND  # due, written, shown, compared; not 1,000
+
+
+def test_a_follower_keeps_no_groups_in_mind() -> None:
+    with desk(node("a")) as bench:
+        bench.leading = False
+        for number in range(50):
+            bench.add(gang(f"g{number}", 5)).settle()
+            bench.show(f"g{number}")
+            bench.look()
+        assert bench.reporter.waiting == 0
+        bench.leading = True
+        assert len(bench.look()) == 50
+
+
+def test_a_group_that_makes_it_raise_costs_its_own_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def poisoned(group: PodGroup) -> ReportedStatus:
+        if group.metadata.name == "bad":
+            raise RuntimeError("ouch")
+        return reported(group)
+
+    monkeypatch.setattr(podgroup_status, "reported", poisoned)
+    with desk(node("a"), gang("bad", 5), gang("good", 5)) as bench:
+        assert len(bench.look()) == 1
+        assert bench.copies["good"].status.phase == "Pending"
+        monkeypatch.setattr(podgroup_status, "reported", reported)
+        bench.advance(1.0)
+        assert len(bench.look()) == 1
+        assert bench.copies["bad"].status.phase == "Pending"

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from extender.api import keys
 from extender.api.objects import Queue
+from extender.controllers.object_store import ObjectStore, QueueCopy
 from extender.controllers.queue_status import QueueStatusController
 from extender.kube.errors import Forbidden, Unreachable
 from tests.controllers.queue_desk import QueueDesk
@@ -18,10 +19,11 @@ from tests.domain.world import gang
 class Desk(QueueDesk):
     def __init__(self, *objects: Any) -> None:
         super().__init__(node("a", cpu="4"), *objects)
-        self.reporter = QueueStatusController(self.means(self.store), self.recorder)
+        self.copies: ObjectStore[str, QueueCopy] = ObjectStore()
+        self.reporter = QueueStatusController(self.means(self.store), self.recorder, self.copies)
 
     def hear(self, queue: Queue) -> None:
-        self.reporter.see(queue)
+        self.copies.put(queue.metadata.name, QueueCopy(queue, self.ledger.version))
 
     def look(self, seconds: float = 2.0) -> list[Any]:
         """The calls that one look made, after that much time. The watch shows what they changed."""
@@ -148,9 +150,9 @@ def test_a_queue_of_the_same_name_gets_nothing_that_was_meant_for_its_predecesso
     desk.look()
     old = desk.settle().decisions
     desk.ledger.drop_queue("q")
-    desk.reporter.forget("q")
+    desk.copies.drop("q")
     desk.store.put(queue("q", uid="new"))
-    desk.reporter.see(desk.copy("q"))
+    desk.hear(desk.copy("q"))
     desk.store.calls = []
     desk.now += 2
     desk.reporter.look(old)
@@ -244,3 +246,38 @@ def test_while_pods_are_left_to_volcano_numbers_are_its_to_write(desk: Desk) -> 
     desk.ledger.leave(frozenset())
     desk.rest()
     assert (desk.status().inqueue, desk.status().share) == (1, 1.0)
+
+
+# ---- many queues
+
+NUMBERS_A_SECOND = 2
+NUMBERS_AT_ONCE = 20
+
+
+def many(desk: Desk, count: int) -> None:
+    """So many queues with a group each, all of which have been told how they stand."""
+    desk.keep(*(queue(f"q{number}") for number in range(count)))
+    for number in range(count):
+        desk.add(gang(f"g{number}", 1, queue=f"q{number}"))
+    for _ in range(count):
+        if not desk.look(seconds=60.0):
+            return
+
+
+def test_numbers_of_all_queues_together_are_few_a_second(desk: Desk) -> None:
+    many(desk, 60)
+    before, written = desk.now, 0
+    for second in range(30):
+        desk.add(node("a", cpu=str(5 + second)))  # every queue deserves something else
+        written += len(desk.look(seconds=1.0))
+    assert 0 < written <= NUMBERS_AT_ONCE + NUMBERS_A_SECOND * (desk.now - before)
+
+
+def test_a_state_never_waits_behind_numbers(desk: Desk) -> None:
+    many(desk, 60)
+    for second in range(15):
+        desk.add(node("a", cpu=str(5 + second)))
+        desk.look(seconds=1.0)
+    desk.edit("q7", state="Closed")
+    desk.look(seconds=1.0)
+    assert desk.copy("q7").status.state in ("Closing", "Closed")

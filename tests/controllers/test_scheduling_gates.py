@@ -129,11 +129,16 @@ def test_a_plan_for_the_same_node_made_again_is_nudged_for_again() -> None:
 # ---- writes that fail
 
 
-def test_a_write_that_is_refused_is_due_again_with_the_next_look() -> None:
+def test_a_write_that_is_refused_is_made_again_after_ever_longer_pauses() -> None:
     with gates(node("a"), pod("p")) as bench:
-        bench.api.fail("open", Forbidden(403))
+        bench.api.fail("open", *[Forbidden(403)] * 3)
         assert bench.look() == [("open", "p")]
-        assert bench.look() == [("open", "p")]
+        for pause in (0.5, 1.0, 2.0):
+            bench.advance(pause - 0.1)
+            assert bench.look() == []
+            bench.advance(0.1)
+            assert bench.look() == [("open", "p")]
+        bench.advance(60.0)
         assert bench.look() == []
 
 
@@ -141,6 +146,7 @@ def test_the_gate_stays_shut_when_the_nomination_fails() -> None:
     with gates(node("a"), gang("g", 2)) as bench:
         bench.api.fail("nominate", Conflict(409))
         assert bench.look() == [("nominate", "g-0", "a"), ("nominate", "g-1", "a"), ("open", "g-1")]
+        bench.advance(0.5)
         assert bench.look() == [("nominate", "g-0", "a"), ("open", "g-0")]
 
 

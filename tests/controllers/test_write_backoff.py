@@ -15,7 +15,7 @@ def said_at(insistence: WriteBackoff, time: Time, seconds: range, what: str = "x
     found = []
     for second in seconds:
         time.now = float(second)
-        if insistence.may_write("a", what):
+        if insistence.pause("a", what) == 0:
             found.append(second)
     return found
 
@@ -29,8 +29,8 @@ def test_something_else_may_be_said_at_once() -> None:
     time = Time()
     insistence = WriteBackoff(time)
     said_at(insistence, time, range(20))
-    assert insistence.may_write("a", "y")
-    assert insistence.may_write("b", "x")
+    assert insistence.pause("a", "y") == 0
+    assert insistence.pause("b", "x") == 0
 
 
 def test_after_a_long_peace_it_is_a_first_time_again() -> None:
@@ -45,4 +45,4 @@ def test_what_is_forgotten_was_never_said() -> None:
     insistence = WriteBackoff(time)
     said_at(insistence, time, range(10))
     insistence.forget("a")
-    assert insistence.may_write("a", "x")
+    assert insistence.pause("a", "x") == 0

@@ -34,11 +34,7 @@ class Station:
             self.ledger, Cluster(connection), Writers(1, "test"), lambda: True, "volcano-system"
         )
         self.writers = controllers.all_writers
-        self.podgroup_status, self.queue_status, self.bus_commands = (
-            controllers.podgroup_status,
-            controllers.queue_status,
-            controllers.bus_commands,
-        )
+        self.objects, self.bus_commands = controllers.objects, controllers.bus_commands
         self.feed = Feed(connection, self.ledger, self.newcomers, controllers, auto_groups=True)
 
     def _notice(self) -> None:
