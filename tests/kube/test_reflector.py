@@ -318,6 +318,28 @@ def test_a_server_that_asks_for_patience_is_not_asked_for_a_list(server: Server,
     assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "7", "7"]
 
 
+FAULT = event("ERROR", {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"})
+
+
+@pytest.mark.parametrize("answer", [Lines([FAULT]), status(503)], ids=["as an event", "at once"])
+def test_a_watch_that_only_meets_faults_of_the_server_is_given_up_for_a_list(
+    server: Server, rounds: Rounds, answer: Lines | Reply
+) -> None:
+    server.script.extend([page(7), answer, answer, answer, page(9, pod("a", 8)), END])
+    assert rounds.run(4) == ["a@8"]
+    assert [request.query.get("watch") for request in server.requests] == [None, "1", "1", "1", None, "1"]
+
+
+def test_faults_of_the_server_with_news_between_them_are_watched_through(
+    server: Server, rounds: Rounds
+) -> None:
+    server.script.append(page(7))
+    for version in range(8, 13):
+        server.script.extend([Lines([FAULT]), Lines([FAULT]), Lines([bookmark(version)])])
+    rounds.run(15)
+    assert [request.query.get("watch") for request in server.requests] == [None, *["1"] * 15]
+
+
 def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(server: Server, rounds: Rounds) -> None:
     server.script.extend([status(404), status(404), page(7, pod("a", 1)), END])
     with capture_logs() as logs:
