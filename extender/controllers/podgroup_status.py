@@ -31,7 +31,7 @@ _SETTLING = 1.0  # seconds from a turn to the first of them: members come and st
 
 class PodGroupStatusController(PacedController[GroupKey]):
     name = "podgroup-status"
-    lanes, rate, burst = 3, 3.0, 10.0
+    lanes, rate, burst = 3, 3.0, 10
 
     def __init__(self, context: ControllerContext, copies: ObjectStore[GroupKey, PodGroup]) -> None:
         super().__init__(context)
@@ -101,7 +101,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if wanted.course != written.course:
             filling = due - now if self._is_filling(key, wanted) else 0.0
             self._write_course(key, wanted, filling)
-        elif now >= due and self._budget.take(now):
+        elif now >= due and self._budget.take():
             self._numbers_at[key] = now + _PACE[_lane(wanted, written)]
             self._write(key)
         else:

@@ -45,7 +45,6 @@ from extender.kube.resources import (
     REPLICA_SETS,
     STATEFUL_SETS,
 )
-from extender.verbs.newcomers import Newcomers
 
 T = TypeVar("T")
 _PATIENCE = 0.02
@@ -74,12 +73,10 @@ class Feed:
         self,
         connection: Connection,
         ledger: Ledger,
-        newcomers: Newcomers,
         controllers: Controllers,
         auto_groups: bool,
     ) -> None:
         self._ledger = ledger
-        self._newcomers = newcomers
         self._objects = controllers.objects
         self._volcano = controllers.volcano
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
@@ -186,7 +183,6 @@ class Feed:
     def _set_pod(self, pod: Pod) -> None:
         self._volcano.see_pod(pod)
         self._ledger.set_pod(pod)
-        self._newcomers.seen(Uid(pod.metadata.uid))
         if self._auto_podgroups:
             self._auto_podgroups.see_pod(pod)
 

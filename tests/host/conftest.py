@@ -14,7 +14,6 @@ from extender.host.feed import Feed
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.kube.writers import Writers
-from extender.verbs.newcomers import Newcomers
 from tests.domain.builders import SCHEDULER
 from tests.host.server import PATIENCE, ApiServer
 from tests.kube.conftest import write_kubeconfig
@@ -28,14 +27,13 @@ class Station:
         self.api = api
         self.changed = Condition()
         self.ledger = Ledger(Ownership(frozenset({SCHEDULER})), lock=RLock(), on_change=self._notice)
-        self.newcomers = Newcomers(self.ledger, lambda: self.now)
         self.connection = connection
         controllers = Controllers(
             self.ledger, Cluster(connection), Writers(1, "test"), lambda: True, "volcano-system"
         )
         self.writers = controllers.all_writers
         self.objects, self.bus_commands = controllers.objects, controllers.bus_commands
-        self.feed = Feed(connection, self.ledger, self.newcomers, controllers, auto_groups=True)
+        self.feed = Feed(connection, self.ledger, controllers, auto_groups=True)
 
     def _notice(self) -> None:
         with self.changed:

@@ -142,7 +142,8 @@ class Judge:
         held = Amounts()
         for uid in self._on_node[event.node]:
             held += self._pods[uid].requests
-        over = {name: value for name, value in held.items() if value > room[name]}
+        asked = event.requests  # what it does not ask for is not of its making: a device that vanished
+        over = {name: value for name, value in held.items() if asked[name] and value > room[name]}
         if over:
             told = ", ".join(
                 f"{name} {value / MILLI:g} of {room[name] / MILLI:g}" for name, value in over.items()
