@@ -75,12 +75,12 @@ class EventRecorder:
         self._lock = threading.Lock()
         self._told: TTLCache[tuple[str, str, str], _Told] = TTLCache(_REMEMBERED, _MEMORY, clock)
         self._objects: TTLCache[str, TokenBucket] = TTLCache(_REMEMBERED, _MEMORY, clock)
-        self._all = TokenBucket(_BURST, _RATE, clock)
+        self._all = TokenBucket(_RATE, _BURST, clock())
 
     def has_room(self, events: int = 1) -> bool:
         """Whether as many may be told now. Who can wait asks before, and tells later what has no room."""
         with self._lock:
-            return self._all.left() >= events
+            return self._all.left(self._clock()) >= events
 
     def tell(self, about: Reference, type_: str, reason: str, message: str) -> None:
         """Have an event written soon: `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
@@ -94,13 +94,10 @@ class EventRecorder:
         self._writers.submit(("event", told.name), lambda: self._write(told))
 
     def _admit(self, about: Reference) -> bool:
-        fresh = TokenBucket(_OBJECT_BURST, _OBJECT_RATE, self._clock)
+        now = self._clock()
+        fresh = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
         of_object = self._objects.setdefault(_identity(about), fresh)
-        if not (of_object.left() and self._all.left()):
-            return False
-        of_object.take()
-        self._all.take()
-        return True
+        return self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)
 
     def _take_in(self, about: Reference, type_: str, reason: str, message: str) -> _Told:
         key, at = (_identity(about), type_, reason), timestamp(self._now())

@@ -24,7 +24,7 @@ class PacedController(Controller[K]):
     burst: ClassVar[int]  # and at once
 
     def prepare(self) -> None:
-        self._budget = TokenBucket(self.burst, self.rate, self._clock)
+        self._budget = TokenBucket(self.rate, self.burst, self._clock())
         self._parked: dict[K, object] = {}  # keys that wait in a lane of numbers, and on what course
 
     def rest(self) -> None:
@@ -50,4 +50,4 @@ class PacedController(Controller[K]):
             self._attend(key)
 
     def _may_begin_numbers(self) -> bool:
-        return self._writers.depth < _BUSY and self._budget.left() > 0
+        return self._writers.depth < _BUSY and self._budget.left(self._clock()) >= 1

@@ -101,7 +101,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if wanted.course != written.course:
             filling = due - now if self._is_filling(key, wanted) else 0.0
             self._write_course(key, wanted, filling)
-        elif now >= due and self._budget.take():
+        elif now >= due and self._budget.take(now):
             self._numbers_at[key] = now + _PACE[_lane(wanted, written)]
             self._write(key)
         else:

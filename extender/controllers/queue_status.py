@@ -90,7 +90,7 @@ class QueueStatusController(PacedController[str]):
         pause = self._next.get(name, 0.0) - self._clock()
         if pause > 0.0 or self._decisions.version < copy.known_at:
             self._queue.add(name, max(0.0, pause))
-        elif self._turns(copy.queue, decision) or self._budget.take():
+        elif self._turns(copy.queue, decision) or self._budget.take(self._clock()):
             self._next[name] = self._clock() + _PACE
             self.write(name, partial(self._write, name))
         else:
