@@ -20,6 +20,7 @@ from cachetools import TTLCache
 
 from extender.api.objects import Reference
 from extender.controllers.conditions import timestamp
+from extender.domain.model.token_bucket import TokenBucket
 from extender.kube.calls import Cluster
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.writers import Writers
@@ -32,26 +33,8 @@ _LONGEST = 1024  # characters of a message
 _LONGEST_NAME = 230  # characters of the object's name in the event's
 _REMEMBERED = 4096  # events and objects
 _MEMORY = 1800.0  # seconds; the API server forgets an event after an hour
-_OBJECT_BURST, _OBJECT_PACE = 10, 30.0  # events of one object at once, and seconds for each one more
-_BURST, _PACE = 50, 0.2  # of all objects together
-
-
-class _Allowance:
-    """`burst` at once, and one more every `pace` seconds."""
-
-    def __init__(self, burst: int, pace: float, now: float) -> None:
-        self._burst = burst
-        self._pace = pace
-        self._left = float(burst)
-        self._at = now
-
-    def left(self, now: float) -> float:
-        self._left = min(self._burst, self._left + (now - self._at) / self._pace)
-        self._at = now
-        return self._left
-
-    def take(self) -> None:
-        self._left -= 1
+_OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # events of one object at once, and a second
+_BURST, _RATE = 50, 5.0  # of all objects together
 
 
 @dataclass(eq=False)
@@ -91,8 +74,8 @@ class EventRecorder:
         self._now = now
         self._lock = threading.Lock()
         self._told: TTLCache[tuple[str, str, str], _Told] = TTLCache(_REMEMBERED, _MEMORY, clock)
-        self._objects: TTLCache[str, _Allowance] = TTLCache(_REMEMBERED, _MEMORY, clock)
-        self._all = _Allowance(_BURST, _PACE, clock())
+        self._objects: TTLCache[str, TokenBucket] = TTLCache(_REMEMBERED, _MEMORY, clock)
+        self._all = TokenBucket(_RATE, _BURST, clock())
 
     def has_room(self, events: int = 1) -> bool:
         """Whether as many may be told now. Who can wait asks before, and tells later what has no room."""
@@ -112,12 +95,9 @@ class EventRecorder:
 
     def _admit(self, about: Reference) -> bool:
         now = self._clock()
-        of_object = self._objects.setdefault(_identity(about), _Allowance(_OBJECT_BURST, _OBJECT_PACE, now))
-        if min(of_object.left(now), self._all.left(now)) < 1:
-            return False
-        of_object.take()
-        self._all.take()
-        return True
+        fresh = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
+        of_object = self._objects.setdefault(_identity(about), fresh)
+        return self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)
 
     def _take_in(self, about: Reference, type_: str, reason: str, message: str) -> _Told:
         key, at = (_identity(about), type_, reason), timestamp(self._now())

@@ -5,7 +5,6 @@ Lease that is not renewed leads nobody: once it was not seen to change for the r
 stop, whatever the clocks say.
 """
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ import msgspec
 from extender.api.objects import LeaseSpec
 from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
+from extender.kube.polling import Poller
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -81,10 +81,10 @@ class LeaderElection:
         self._fault = ""
         self._until = clock()
         self._led = False
-        self._stopping = threading.Event()
+        self._poller = Poller("leader-election", _PERIOD, self.look)
 
     def leads(self) -> bool:
-        return self._clock() < self._until and not self._stopping.is_set()
+        return self._clock() < self._until and not self._poller.stopping
 
     def standing(self) -> LeaderStatus:
         return LeaderStatus(
@@ -96,15 +96,10 @@ class LeaderElection:
         )
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="leadership", daemon=True).start()
+        self._poller.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-
-    def _run(self) -> None:
-        self.look()
-        while not self._stopping.wait(_PERIOD):
-            self.look()
+        self._poller.stop()
 
     def look(self) -> None:
         """Read the Lease once and say so when the leadership changed."""
@@ -116,9 +111,8 @@ class LeaderElection:
         except ApiError as fault:
             self._fault = f"the Lease could not be read: {fault}"
             log.warning("the Lease could not be read", lease=self._name, error=str(fault))
-        except Exception:
-            log.exception("looking at the Lease stumbled", lease=self._name)
-        self._tell()
+        finally:
+            self._tell()
 
     def _judge(self, lease: LeaseSpec, asked: float) -> None:
         if not (lease.holder_identity or "").startswith(self._prefix):

@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 class PacedController(Controller[K]):
     lanes = 2
     rate: ClassVar[float]  # writes of numbers a second
-    burst: ClassVar[float]  # and at once
+    burst: ClassVar[int]  # and at once
 
     def prepare(self) -> None:
         self._budget = TokenBucket(self.rate, self.burst, self._clock())

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from extender.api.conditions import condition
 from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
@@ -51,10 +52,8 @@ def report_of(
 
 def reported(group: PodGroup) -> ReportedStatus:
     """What a PodGroup's status says now."""
-    conditions = {each.type: each for each in group.status.conditions or ()}
-    scheduled = conditions.get(SCHEDULED)
-    whole = conditions.get(STOOD_WHOLE)
     status = group.status
+    scheduled, whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
     return ReportedStatus(
         phase=status.phase,
         scheduled=scheduled is not None and scheduled.status == "True",

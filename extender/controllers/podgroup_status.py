@@ -31,7 +31,7 @@ _SETTLING = 1.0  # seconds from a turn to the first of them: members come and st
 
 class PodGroupStatusController(PacedController[GroupKey]):
     name = "podgroup-status"
-    lanes, rate, burst = 3, 3.0, 10.0
+    lanes, rate, burst = 3, 3.0, 10
 
     def __init__(self, context: ControllerContext, copies: ObjectStore[GroupKey, PodGroup]) -> None:
         super().__init__(context)

@@ -40,7 +40,7 @@ _HAPPENED = {
 
 class QueueStatusController(PacedController[str]):
     name = "queue-status"
-    rate, burst = 2.0, 20.0
+    rate, burst = 2.0, 20
 
     def __init__(
         self, context: ControllerContext, recorder: EventRecorder, copies: ObjectStore[str, QueueCopy]

@@ -17,6 +17,7 @@ from extender.domain.coexistence.volcano_scheduler import LEASE, Rival
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import PodRecord, Uid
 from extender.kube.errors import ApiError, Forbidden, NotFound
+from extender.kube.polling import Poller
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -43,7 +44,7 @@ class VolcanoCoexistence(Controller[Uid]):
 
     def prepare(self) -> None:
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
-        self._stopping = threading.Event()
+        self._poller = Poller("volcano", _PERIOD, self._poll)
         self._looked = threading.Event()
         self._known = False  # whether a look has told anything
         self._yields = False
@@ -52,11 +53,11 @@ class VolcanoCoexistence(Controller[Uid]):
     def start(self) -> None:
         with self._lock:
             self._leave(True)
-        threading.Thread(target=self._run, name="volcano", daemon=True).start()
+        self._poller.start()
         self._looked.wait(_PATIENCE)
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._poller.stop()
 
     def words(self) -> str:
         """For people, in one line."""
@@ -94,11 +95,9 @@ class VolcanoCoexistence(Controller[Uid]):
             self._known = True
             self._settle()
 
-    def _run(self) -> None:
+    def _poll(self) -> None:
         self.look_at_lease()
         self._looked.set()
-        while not self._stopping.wait(_PERIOD):
-            self.look_at_lease()
 
     def _settle(self) -> None:
         if self._known:

@@ -249,10 +249,23 @@ def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
     with capture_logs() as logs:
         assert rounds.run() == ["b@2"]
     assert rounds.reflector.sink_faults == 1
-    assert logs[0]["event"] == "an object could not be taken in"
+    assert "ValueError: indigestible" in logs[0]["error"]
+    assert "ValueError: indigestible" in rounds.reflector.bad["ns", "a"]
     rounds.sink.poison.clear()
     server.script.extend([page(9, pod("a", 1), pod("b", 2)), END])
     assert rounds.run() == ["a@1"]
+    assert rounds.reflector.bad == {}
+
+
+def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, connection: Connection) -> None:
+    """A pod of a tenant changes as often as the tenant likes."""
+    rounds = Rounds(connection, sink=Listener("a"))
+    changes = [event("MODIFIED", pod("a", version)) for version in range(8, 40)]
+    server.script.extend([page(7, pod("a", 1)), Lines(changes)])
+    with capture_logs() as logs:
+        rounds.run()
+    assert rounds.reflector.bad_objects == rounds.reflector.sink_faults == 33
+    assert len(logs) == 1
 
 
 def test_half_open_silence_ends_the_watch_and_distrusts_it(server: Server, connection: Connection) -> None:
