@@ -147,7 +147,9 @@ class Intake(Books):
         self._pods[record.uid] = record
         self._forget_old_shapes()
         if record.group:
-            self._claims.watch_terms(record)
+            self._claims.capacity.watch_terms(record)
+        elif before is not None and before.group:
+            self._claims.capacity.unwatch_terms(before)
         self._claim_for(record)
         if record.group:
             self._join_group(record, before)

@@ -43,10 +43,15 @@ class Term(NamedTuple):
     namespaces: frozenset[str] | None
     selector: bytes
 
+    @property
+    def label_selector(self) -> LabelSelector | None:
+        """None selects nobody."""
+        return _selector(self.selector)
+
     def matches(self, namespace: str, labels: Labels) -> bool:
         if self.namespaces is not None and namespace not in self.namespaces:
             return False
-        return selects(_selector(self.selector), labels)
+        return selects(self.label_selector, labels)
 
 
 class Constraints(NamedTuple):
