@@ -4,6 +4,7 @@ Per object only its UID and version are kept, not the object: 50,000 pods cost a
 """
 
 from collections.abc import Callable, Set
+from sys import intern
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -55,7 +56,7 @@ class Inventory(Generic[T]):
     def put(self, item: T | Bad) -> Key:
         """Pass on an object unless the sink has just this version of it."""
         meta = item.metadata
-        key = (meta.namespace, meta.name)
+        key = (intern(meta.namespace), meta.name)
         uid, version = self._told.get(key, ("", ""))
         if uid and uid != meta.uid:
             self.discard(key)

@@ -22,7 +22,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, Origin, PodRecord, Uid
 from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
-from extender.domain.model.wire_records import any_group_record, pod_record
+from extender.domain.model.wire_records import any_group_record, foreign_record, pod_record
 from extender.domain.queues.queue_records import queue_record
 from extender.domain.snapshot.group_view import Refusal
 from extender.domain.snapshot.nodes import NodeRecord
@@ -51,7 +51,7 @@ class Intake(Books):
     def set_pod(self, pod: Pod) -> None:
         """Raises BadQuantity."""
         with self._lock:
-            self._set(pod_record(pod, self._shapes, self.owns(pod), self._ownership.auto_groups))
+            self._set(self._record(pod))
 
     def adopt_pod(self, pod: Pod) -> None:
         """A pod shown by somebody before the watch does; what the watch showed stays. Raises BadQuantity."""
@@ -137,6 +137,13 @@ class Intake(Books):
             self._changed()
 
     # ---- inside
+
+    def _record(self, pod: Pod) -> PodRecord:
+        """Raises BadQuantity."""
+        ours = self.owns(pod)
+        if not ours and not self.leaves(pod.spec.scheduler_name):
+            return foreign_record(pod, self._shapes)
+        return pod_record(pod, self._shapes, ours, self._ownership.auto_groups)
 
     def _set(self, record: PodRecord) -> None:
         before = self._pods.get(record.uid)
