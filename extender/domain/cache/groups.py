@@ -32,6 +32,7 @@ class Group:
         "started",
         "stood_whole",
         "view",
+        "waited",
     )
 
     def __init__(self, key: GroupKey) -> None:
@@ -52,6 +53,7 @@ class Group:
         self.start = Start()
         self.entitled = False
         self.stood_whole = False
+        self.waited = False  # this process let it wait
 
     def forget(self, uid: Uid) -> None:
         self.pods.pop(uid, None)

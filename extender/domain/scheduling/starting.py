@@ -12,13 +12,12 @@ from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import missing
 from extender.domain.lifecycle.start_clock import start_begun
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
 from extender.domain.scheduling.keeping import Kept, keep_all
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
-
-_TOO_LATE = "the group did not stand whole within its deadline"
 
 
 def go_on(round_: Round, under_way: Iterable[GroupView], replacing: Iterable[GroupView]) -> None:
@@ -40,12 +39,12 @@ def _ends(round_: Round, group: GroupView) -> bool:
     """Settle a start that ends here."""
     now, start = round_.snapshot.now, group.start
     if start.admitted_at is None and now < start.retry_at:
-        round_.settle(_undo(round_, group))
+        round_.settle(back_off(round_, group))
         return True
     begun = start_begun(group, round_.snapshot)
     if begun is None or not round_.is_due(begun + _patience(round_, group)):
         return False
-    round_.settle(_fail(round_, group, _TOO_LATE))
+    round_.settle(fail(round_, group, TOO_LATE))
     return True
 
 
@@ -65,6 +64,9 @@ def _complete(round_: Round, kept: Kept) -> GroupDecision:
     """Plan what misses. What cannot be planned ends the start, unless members are bound already (those are
     worth waiting for until the deadline) or the start is young (room may come back at once)."""
     group, absent = kept.group, missing(kept.group).absent
+    if group.start.admitted_at is None and (above := _over_ceiling(round_, kept)):
+        kept.give_back(round_)
+        return fail(round_, group, f"queue {group.queue}: {above}")
     more = round_.space.place(kept.unplanned) if kept.unplanned else {}
     if (more is None or absent) and not group.placed:
         if not group.pinned:
@@ -73,17 +75,23 @@ def _complete(round_: Round, kept: Kept) -> GroupDecision:
                 round_.space.give_back(kept.unplanned, more)
             return _never_began(round_, kept, absent)
         if _stalled(round_, group):
-            return _fail(round_, group, absent or _why_no_plan(kept))
+            return fail(round_, group, absent or _why_no_plan(kept))
     plan = kept.take_part(round_, more or {})
     detail = absent or (_why_no_plan(kept) if more is None else "")
     return GroupDecision(group.key, group.queue, Verdict.STARTING, None, detail, plan=plan, moved=kept.moved)
+
+
+def _over_ceiling(round_: Round, kept: Kept) -> str:
+    """In words, how what was left of a start by a crash would break the queue's ceiling."""
+    members = [pod for pod in kept.group.waiting if pod.uid in kept.plan] + list(kept.unplanned)
+    return round_.over_ceiling(kept.group.queue, requests_of(Counter(pod.shape for pod in members)))
 
 
 def _never_began(round_: Round, kept: Kept, absent: str) -> GroupDecision:
     """Nothing is held yet: the group simply waits again, backing off only if the scheduler refused it."""
     group = kept.group
     if kept.moved:
-        return _fail(round_, group, _why_no_plan(kept), kept.moved)
+        return fail(round_, group, _why_no_plan(kept), kept.moved)
     if absent:
         return GroupDecision(group.key, group.queue, Verdict.WAITING, Reason.NOT_ENOUGH_MEMBERS, absent)
     taken = "the room planned for the group was taken by others"
@@ -126,37 +134,3 @@ def _as_many_as(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> l
             break
         admitted.append(pod)
     return admitted
-
-
-def _fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
-    """End a start that did not stand whole: its claims are free at once, bound members are undone."""
-    retry_at = round_.snapshot.now + round_.limits.retry_after(group.start.failures)
-    round_.wake_at.append(retry_at)
-    return GroupDecision(
-        group.key,
-        group.queue,
-        Verdict.WAITING,
-        Reason.BACKING_OFF,
-        why,
-        undo=_bound(group),
-        failed=why,
-        retry_at=retry_at,
-        moved=moved or {},
-    )
-
-
-def _undo(round_: Round, group: GroupView) -> GroupDecision:
-    round_.wake_at.append(group.start.retry_at)
-    return GroupDecision(
-        group.key,
-        group.queue,
-        Verdict.WAITING,
-        Reason.BACKING_OFF,
-        group.start.failure,
-        undo=_bound(group),
-        retry_at=group.start.retry_at,
-    )
-
-
-def _bound(group: GroupView) -> tuple[Uid, ...]:
-    return tuple(pod.uid for pod in group.placed if pod.node)
