@@ -19,7 +19,7 @@ from typing import Protocol
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -165,7 +165,7 @@ class Barrier:
         self._failing &= waiting
         for group in waiting:
             decision = decisions.groups.get(group)
-            if decision is None or decision.verdict is Verdict.WAITING:
+            if decision is None or not decision.lets_members_start:
                 reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
                 self._fail_group(group, reason)
             else:

@@ -60,10 +60,12 @@ class Calls(Books):
 
     def confirm(self, key: GroupKey) -> Confirmation:
         """Once a group is whole in bound and held members: check every held node once more and let those go
-        ahead that still have theirs, provided that the group is whole with them."""
+        ahead that still have theirs, provided that the group is whole with them.
+
+        Nobody goes ahead before it was decided that the group starts, as its PodGroup is now."""
         with self._lock:
             group = self._registry.groups.get(key)
-            if group is None or not group.is_quorate():
+            if group is None or not self._starts(group) or not group.is_quorate():
                 return Confirmation()
             held = [claim for uid in group.pods if (claim := self._claims.get(uid)) and _is_held(claim)]
             lost = tuple(claim for claim in held if self._loses_node(claim))
@@ -100,6 +102,16 @@ class Calls(Books):
 
     # ---- inside
 
+    def _starts(self, group: Group) -> bool:
+        """Whether the group starts or runs by decisions that know its PodGroup as it is now."""
+        decision = self._decisions.groups.get(group.key)
+        return (
+            decision is not None
+            and decision.lets_members_start
+            and group.exists
+            and self._decisions.version >= group.known_since
+        )
+
     def _pin(self, pod: PodRecord, node: str) -> list[str]:
         claim = self._claims.get(pod.uid)
         if claim is None or claim.node != node or not claim.stage.pinned:
@@ -113,7 +125,7 @@ class Calls(Books):
     ) -> list[str] | Reason:
         """The planned node is not on offer: any other that fits beside others' claims."""
         fits = self._claims.rows_that_fit(pod)
-        rows = ((node, self._claims.row(node)) for node in nodes)
+        rows = ((node, self._claims.capacity.row(node)) for node in nodes)
         for node, row in rows:
             if row is not None and fits[row] and self._claims.fits(pod, node):
                 return self._pin(pod, node)
@@ -128,11 +140,12 @@ class Calls(Books):
         if len(nodes) == 1:
             return [node for node in nodes if self._claims.fits(pod, node)]
         fits = self._claims.rows_that_fit(pod)
-        return [node for node in nodes if (row := self._claims.row(node)) is not None and fits[row]]
+        return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
     def _loses_node(self, claim: Claim) -> bool:
         """Whether somebody else took the room of a held claim, or its node went: then it is released."""
-        if not self._claims.overcommitted(claim.node) and self._claims.suits(claim.pod, claim.node):
+        capacity = self._claims.capacity
+        if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
             return False
         self._release(claim.pod)
         self._changed()

@@ -1,22 +1,18 @@
-"""Claims on room: who has taken what on which node, summed up incrementally.
+"""Claims on room: who has taken what on which node.
 
 A claim is keyed by pod UID and grows firmer in stages. From ANSWERED on it is pinned: filter has given the
-node to the scheduler, and no decision made on an older picture may move it. `room` is what pinned claims
-leave, `free` what planned ones leave too. An event costs one row.
+node to the scheduler, and no decision made on an older picture may move it. What claims take of nodes is
+counted in `capacity`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
 import msgspec
-import numpy as np
 
-from extender.domain.cache.affinity_terms import Terms
+from extender.domain.cache.node_capacity import NodeCapacity
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.shapes import HostPort, Shape, clashing
-from extender.domain.snapshot.nodes import Amounts, Dimensions, NodeRecord, NodeTable, widened
-from extender.domain.snapshot.snapshot import Occupancy
+from extender.domain.snapshot.nodes import Mask
 
 
 class Stage(IntEnum):
@@ -38,65 +34,18 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     since: float = 0.0
     version: int = 0  # of the ledger, from which on the claim is as it is
 
+    @property
+    def pinned(self) -> bool:
+        return self.stage.pinned
+
 
 class Claims:
-    """All claims on all nodes."""
+    """All claims on all nodes, by the pod's UID and by node. What is put or dropped here is counted."""
 
     def __init__(self) -> None:
-        self.dimensions = Dimensions()
-        self.room: Amounts = np.zeros((0, len(self.dimensions)), dtype=np.int64)
-        self.free: Amounts = self.room.copy()
-        self.allocatable: Amounts = self.room.copy()
-        self.epochs: dict[str, int] = {}  # by node: moves on when it changes or a bound pod leaves it
+        self.capacity = NodeCapacity()
         self._claims: dict[Uid, Claim] = {}
         self._on_node: dict[str, dict[Uid, Claim]] = {}
-        self._nodes: list[NodeRecord | None] = []
-        self._row: dict[str, int] = {}
-        self._vacant: list[int] = []
-        self._changed_rows: set[int] = set()
-        self._table = NodeTable()
-        self._vectors: dict[Shape, Amounts] = {}
-        self._ports: dict[str, Counter[HostPort]] = {}
-        self._terms = Terms()
-
-    # ---- nodes
-
-    def set_node(self, node: NodeRecord) -> bool:
-        """True when anything that matters changed."""
-        row = self._row.get(node.name)
-        if row is not None and self._nodes[row] == node:
-            return False
-        self._admit(node.allocatable.keys())
-        row = self._new_row(node.name) if row is None else row
-        self._nodes[row] = node
-        self._changed_rows.add(row)
-        self._recount(row)
-        self._touch(node.name)
-        return True
-
-    def drop_node(self, name: str) -> None:
-        row = self._row.pop(name, None)
-        if row is None:
-            return
-        self._nodes[row] = None
-        self._vacant.append(row)
-        self._changed_rows.add(row)
-        self._recount(row)
-        self._touch(name)
-
-    def table(self) -> NodeTable:
-        if self._changed_rows:
-            self._table = self._table.with_changes(self._nodes, self._changed_rows)
-            self._changed_rows = set()
-        return self._table
-
-    def knows(self, node: str) -> bool:
-        return node in self._row
-
-    def row(self, node: str) -> int | None:
-        return self._row.get(node)
-
-    # ---- claims
 
     def get(self, uid: Uid) -> Claim | None:
         return self._claims.get(uid)
@@ -110,156 +59,47 @@ class Claims:
     def put(self, pod: PodRecord, node: str, stage: Stage, since: float = 0.0, version: int = 0) -> None:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version)
-        counts_alike = before is not None and _count_alike(before, claim)
-        if before is not None and not counts_alike:
-            self._uncount(before)
+        if before is None or not _count_alike(before, claim):
+            if before is not None:
+                self._take_off(before)
+            self.capacity.count(claim, 1)
         self._claims[pod.uid] = claim
         self._on_node.setdefault(node, {})[pod.uid] = claim
-        if not counts_alike:
-            self._count(claim, 1)
 
     def drop(self, uid: Uid) -> Claim | None:
         claim = self._claims.pop(uid, None)
         if claim is not None:
-            self._uncount(claim)
+            self._take_off(claim)
             if claim.stage is Stage.BOUND:
-                self._touch(claim.node)
+                self.capacity.touch(claim.node)
         return claim
+
+    # ---- asking for a pod: what it holds itself is not in its way
 
     def fits(self, pod: PodRecord, node: str) -> bool:
         """Whether `pod` may stand on `node` beside all other claims, planned ones too."""
-        row = self._row.get(node)
-        if row is None:
-            return False
-        own = self._claims.get(pod.uid)
-        left = self.free[row] + self._vector(own.pod.shape) if own and own.node == node else self.free[row]
-        asked = self._vector(pod.shape)
-        return not np.any((asked > 0) & (asked > left)) and not self._port_taken(pod, node)
+        return self.capacity.fits(pod, node, self._claims.get(pod.uid))
 
-    def rows_that_fit(self, pod: PodRecord) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def rows_that_fit(self, pod: PodRecord) -> Mask:
         """For every row whether `pod` fits by amounts beside all other claims."""
-        asked = self._vector(pod.shape)
-        columns = np.flatnonzero(asked)
-        fits: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.all(
-            self.free[:, columns] >= asked[columns], axis=1
-        )
-        own = self._claims.get(pod.uid)
-        if own is not None and (row := self._row.get(own.node)) is not None:
-            fits[row] = self.fits(pod, own.node)
-        return fits
-
-    def idle(self, node: str) -> dict[str, int]:
-        """What all claims together leave on a node."""
-        return self.dimensions.mapping(self.free[self._row[node]])
+        return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:
         """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
-        row = self._row.get(node)
-        if row is None:
-            return 0.0
-        asked, there = self._vector(pod.shape), self.allocatable[row]
-        columns = np.flatnonzero((asked > 0) & (there > 0))
-        own = self._claims.get(pod.uid)
-        taken = asked if own is None or own.node != node else 0 * asked
-        left = (self.free[row] - taken)[columns] / there[columns]
-        return float(np.clip(1.0 - left, 0.0, 1.0).max(initial=0.0))
-
-    def overcommitted(self, node: str) -> bool:
-        row = self._row.get(node)
-        return row is None or bool(np.any(self.room[row] < 0))
-
-    def suits(self, pod: PodRecord, node: str) -> bool:
-        row = self._row.get(node)
-        return row is not None and bool(self.table().suitable(pod.shape)[row])
-
-    def occupancy(self) -> Occupancy:
-        """A copy: of the few nodes with host ports, and of the few terms in use."""
-        ports = {node: dict(taken) for node, taken in self._ports.items()}
-        return Occupancy(ports, *self._terms.copies())
+        return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
     def watch_terms(self, pod: PodRecord) -> None:
         """Count from now on the pods that the terms of `pod` select."""
-        if pod.shape.terms:
-            pinned = (claim for claim in self._claims.values() if claim.stage.pinned)
-            self._terms.watch(pod, ((claim.pod, claim.node) for claim in pinned))
-
-    def unwatch_terms(self, pod: PodRecord) -> None:
-        self._terms.unwatch(pod)
-
-    def keep_only(self, used: set[Shape]) -> None:
-        """Forget what was worked out for shapes that no pod has any more."""
-        self._vectors = {shape: vector for shape, vector in self._vectors.items() if shape in used}
+        self.capacity.watch_terms(pod, self._claims.values())
 
     # ---- inside
 
-    def _new_row(self, name: str) -> int:
-        if not self._vacant:
-            self._vacant = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
-            self._nodes += [None] * len(self._vacant)
-            self._widen()
-        self._row[name] = self._vacant.pop()
-        return self._row[name]
-
-    def _admit(self, names: Iterable[str]) -> None:
-        if self.dimensions.admit(names):
-            self._vectors.clear()
-            self._widen()
-
-    def _widen(self) -> None:
-        size = (len(self._nodes), len(self.dimensions))
-        self.room, self.free = widened(self.room, *size), widened(self.free, *size)
-        self.allocatable = widened(self.allocatable, *size)
-
-    def _recount(self, row: int) -> None:
-        """Work out a row anew: its node came, went or changed what it offers."""
-        node = self._nodes[row]
-        self.allocatable[row] = self.dimensions.vector(node.allocatable) if node else 0
-        self.room[row] = self.allocatable[row]
-        self.free[row] = self.allocatable[row]
-        for claim in self.on_node(node.name) if node else ():
-            self._count_room(claim, 1)
-
-    def _count(self, claim: Claim, times: int) -> None:
-        self._count_room(claim, times)
-        if claim.stage.pinned:
-            for port in claim.pod.shape.constraints.ports:
-                self._ports.setdefault(claim.node, Counter())[port] += times
-            self._terms.count(claim.pod, claim.node, times)
-
-    def _count_room(self, claim: Claim, times: int) -> None:
-        vector = self._vector(claim.pod.shape) * times
-        row = self._row.get(claim.node)
-        if row is not None:
-            self.free[row] -= vector
-            if claim.stage.pinned:
-                self.room[row] -= vector
-
-    def _uncount(self, claim: Claim) -> None:
-        self._count(claim, -1)
+    def _take_off(self, claim: Claim) -> None:
         on_node = self._on_node[claim.node]
         del on_node[claim.pod.uid]
         if not on_node:
             del self._on_node[claim.node]
-        ports = self._ports.get(claim.node)
-        if ports is not None and not +ports:
-            del self._ports[claim.node]
-
-    def _touch(self, node: str) -> None:
-        self.epochs[node] = self.epochs.get(node, 0) + 1
-
-    def _vector(self, shape: Shape) -> Amounts:
-        vector = self._vectors.get(shape)
-        if vector is None:
-            self._admit(shape.requests.keys())
-            vector = self._vectors[shape] = self.dimensions.vector(shape.requests)
-        return vector
-
-    def _port_taken(self, pod: PodRecord, node: str) -> bool:
-        ports = pod.shape.constraints.ports
-        others = (
-            claim.pod.shape.constraints.ports for claim in self.on_node(node) if claim.pod.uid != pod.uid
-        )
-        return bool(ports) and any(clashing(ports, Counter(taken)) for taken in others)
+        self.capacity.count(claim, -1)
 
 
 def _count_alike(before: Claim, claim: Claim) -> bool:

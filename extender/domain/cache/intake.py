@@ -20,7 +20,7 @@ from extender.domain.cache.groups import Group
 from extender.domain.model.pod_owners import owner_record
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, Origin, PodRecord, Uid
-from extender.domain.model.resources import offered
+from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record, pod_record
 from extender.domain.queues.queue_records import queue_record
@@ -37,15 +37,15 @@ class Intake(Books):
             name=node.metadata.name,
             labels=node.metadata.labels or {},
             taints=node_taints(node.spec.taints, node.spec.unschedulable),
-            allocatable=offered(node.status.allocatable),
+            allocatable=offered_by_node(node.status.allocatable),
         )
         with self._lock:
-            if self._claims.set_node(record):
+            if self._claims.capacity.set_node(record):
                 self._changed()
 
     def drop_node(self, name: str) -> None:
         with self._lock:
-            self._claims.drop_node(name)
+            self._claims.capacity.drop_node(name)
             self._changed()
 
     def set_pod(self, pod: Pod) -> None:
@@ -66,7 +66,7 @@ class Intake(Books):
                 return
             self._claims.drop(uid)
             if record.group:
-                self._claims.unwatch_terms(record)
+                self._claims.capacity.unwatch_terms(record)
                 self._leave_group(record)
             if record.group or record.node:
                 self._changed()
@@ -84,12 +84,12 @@ class Intake(Books):
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         with self._lock:
-            if self._registry.set_group(any_group_record(group)):
+            if self._registry.set_group(any_group_record(group), self._version + 1):
                 self._changed()
 
     def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
         with self._lock:
-            self._registry.drop_group(key, origin)
+            self._registry.drop_group(key, origin, self._version + 1)
             self._changed()
 
     def set_owner(self, workload: Workload) -> bool:
@@ -128,13 +128,13 @@ class Intake(Books):
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
-            self._registry.set_priority(priority.metadata.name, priority.value, priority.global_default)
-            self._changed()
+            if self._registry.set_priority_class(priority):
+                self._changed()
 
     def drop_priority_class(self, name: str) -> None:
         with self._lock:
-            self._registry.set_priority(name, None)
-            self._changed()
+            if self._registry.drop_priority_class(name):
+                self._changed()
 
     # ---- inside
 
@@ -173,7 +173,7 @@ class Intake(Books):
         if len(self._shapes) > self._most_shapes:
             used = {pod.shape for pod in self._pods.values()}
             self._shapes.keep_only(used)
-            self._claims.keep_only(used)
+            self._claims.capacity.keep_only(used)
             self._most_shapes = 2 * len(used) + FEW_SHAPES
 
     @staticmethod
@@ -201,6 +201,7 @@ class Intake(Books):
         group.forget(pod.uid)
         if group.record is None and not group.pods:
             group.forget_history()
+            group.last_record = None
         self._registry.touch(pod.group)
 
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:

@@ -111,7 +111,7 @@ class Ledger(Intake, Calls, Publishing):
         return (group.stood_whole if group else False, view.accepted_by if view else "")
 
     def knows_node(self, name: str) -> bool:
-        return self._claims.knows(name)
+        return self._claims.capacity.knows(name)
 
     def queue_names(self) -> set[str]:
         """The queues that the API has."""
@@ -155,9 +155,9 @@ class Ledger(Intake, Calls, Publishing):
                 (
                     node.name,
                     node.allocatable,
-                    self._claims.idle(node.name),
+                    self._claims.capacity.idle(node.name),
                     list(self._claims.on_node(node.name)),
                 )
-                for node in self._claims.table().nodes
+                for node in self._claims.capacity.table().nodes
                 if node
             ]

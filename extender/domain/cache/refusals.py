@@ -13,14 +13,14 @@ class Refusals:
         self._known: dict[tuple[Shape, str], tuple[int, float]] = {}
 
     def learn(self, shape: Shape, node: str, expires: float) -> None:
-        self._known[shape, node] = (self._claims.epochs.get(node, 0), expires)
+        self._known[shape, node] = (self._claims.capacity.epochs.get(node, 0), expires)
 
     def rows(self, now: float) -> dict[Shape, frozenset[int]]:
         """The rows of nodes that still refuse a shape; what no longer counts is forgotten."""
         self._forget(now)
         rows: dict[Shape, set[int]] = {}
         for shape, node in self._known:
-            row = self._claims.row(node)
+            row = self._claims.capacity.row(node)
             if row is not None:
                 rows.setdefault(shape, set()).add(row)
         return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
@@ -33,5 +33,5 @@ class Refusals:
         self._known = {
             (shape, node): (epoch, expires)
             for (shape, node), (epoch, expires) in self._known.items()
-            if expires > now and self._claims.epochs.get(node, 0) == epoch
+            if expires > now and self._claims.capacity.epochs.get(node, 0) == epoch
         }

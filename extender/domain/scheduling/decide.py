@@ -23,7 +23,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling import elastic, starting, waiting
-from extender.domain.scheduling.obstacles import obstacle, waits
+from extender.domain.scheduling.obstacles import obstacle, runs_without_its_group, waits
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
@@ -41,6 +41,8 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
             round_.settle(rest)
         elif not _may_go_on(group) and (fault := obstacle(round_, group)) is not None:
             round_.settle(fault)
+        elif not group.exists and state_of(group) in (State.STANDING, State.REPLACING):
+            round_.settle(runs_without_its_group(group))
         else:
             by_state[state_of(group)].append(group)
     for group in by_state[State.EMPTY]:

@@ -102,7 +102,7 @@ def _until_another(round_: Round, batch: _Batch, turns: Sequence[Turn]) -> int:
     queue = batch.growth.group.queue
     if not turns or turns[0][0] != -round_.snapshot.queues[queue].record.priority:
         return len(batch.pods)
-    deserved = round_.shares[queue].deserved
+    deserved = round_.deserved(queue)
     level = {name: due * turns[0][1] for name, due in deserved.items()}
     return _headroom(round_, batch.growth.group, batch.shape, level) + 1
 
@@ -126,11 +126,11 @@ def _grow(round_: Round, batch: _Batch, most: int, lending: bool) -> bool:
 def _allowance(round_: Round, group: GroupView, shape: Shape, lending: bool) -> tuple[int, Reason]:
     """How many more pods of a shape may start, and what stops the next one."""
     allowances = [
-        (_headroom(round_, group, shape, round_.ceilings[group.queue]), Reason.QUEUE_CEILING),
+        (_headroom(round_, group, shape, round_.ceiling(group.queue)), Reason.QUEUE_CEILING),
         (max(round_.window_left, 0), Reason.WINDOW_FULL),
     ]
     if not lending:
-        deserved = round_.shares[group.queue].deserved
+        deserved = round_.deserved(group.queue)
         allowances.append((_headroom(round_, group, shape, deserved), Reason.QUEUE_SHARE))
     return min(allowances, key=lambda allowance: allowance[0])
 

@@ -11,7 +11,7 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
     """The decision on a group that cannot be judged; None where it can."""
     queue = round_.snapshot.queues.get(group.queue)
     if not group.exists:
-        return waits(group, Reason.GROUP_NOT_FOUND, f"PodGroup {group.key} does not exist")
+        return waits(group, Reason.GROUP_NOT_FOUND, no_group(group))
     if group.fault:
         return waits(group, Reason.INVALID_SPEC, group.fault)
     if queue is None or not queue.exists:
@@ -31,3 +31,12 @@ def _closed(queue: QueueView) -> str:
 
 def waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) -> GroupDecision:
     return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail, retry_at=retry_at)
+
+
+def runs_without_its_group(group: GroupView) -> GroupDecision:
+    """Members on nodes whose PodGroup is gone run on, and nobody joins them."""
+    return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
+
+
+def no_group(group: GroupView) -> str:
+    return f"PodGroup {group.key} does not exist"

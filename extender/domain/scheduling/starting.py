@@ -16,6 +16,7 @@ from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
 from extender.domain.scheduling.keeping import Kept, keep_all
+from extender.domain.scheduling.obstacles import no_group
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
@@ -36,16 +37,18 @@ def _oldest_start_first(group: GroupView) -> tuple[float, tuple[int, str, str]]:
 
 
 def _ends(round_: Round, group: GroupView) -> bool:
-    """Settle a start that ends here."""
+    """Settle a start that ends here, or that nobody can join any more."""
     now, start = round_.snapshot.now, group.start
     if start.admitted_at is None and now < start.retry_at:
         round_.settle(back_off(round_, group))
         return True
     begun = start_begun(group, round_.snapshot)
-    if begun is None or not round_.is_due(begun + _patience(round_, group)):
-        return False
-    round_.settle(fail(round_, group, TOO_LATE))
-    return True
+    if begun is not None and round_.is_due(begun + _patience(round_, group)):
+        round_.settle(fail(round_, group, TOO_LATE))
+        return True
+    if not group.exists:
+        round_.settle(_without_its_group(group))
+    return not group.exists
 
 
 def _patience(round_: Round, group: GroupView) -> float:
@@ -58,6 +61,12 @@ def _all_answered(group: GroupView) -> bool:
     deadline."""
     wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
     return not wanted.absent and all(pod.uid in pinned for pod in wanted.members)
+
+
+def _without_its_group(group: GroupView) -> GroupDecision:
+    """The PodGroup went during the start: nobody joins, and at the deadline the start is undone."""
+    reason, detail = Reason.GROUP_NOT_FOUND, no_group(group)
+    return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail)
 
 
 def _complete(round_: Round, kept: Kept) -> GroupDecision:
