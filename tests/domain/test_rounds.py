@@ -20,7 +20,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import add
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.round import total_of
-from extender.domain.shares.deserved import EPSILON
+from extender.domain.shares.comparisons import EPSILON
 from extender.domain.snapshot.limits import Limits
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import apart, group, node, pod, queue

@@ -99,6 +99,35 @@ def test_the_deadline_grows_with_the_gang_up_to_the_limit() -> None:
     assert [limits.deadline(members) for members in (1, 50, 500)] == [11.0, 60.0, 100.0]
 
 
+def test_members_whose_volumes_take_long_have_until_the_bind_deadline() -> None:
+    world = World(nodes("a", cpu="3"), gang("g", 3)).settle().scheduler_takes("g-0", "g-1").ungate("g-2")
+    assert isinstance(world.answer("g-2"), list)
+    world.pass_time(LIMITS.start_deadline - 1.0)
+    assert world.verdict("g") is STARTS
+    world.pass_time(2.0)
+    assert world.reason("g") is Reason.BACKING_OFF
+
+
+def test_a_gang_whose_members_run_is_not_undone_for_one_that_still_pulls_its_image() -> None:
+    world = World(node("n"), gang("g", 3)).settle().scheduler_takes("g-0", "g-1", "g-2").run("g-0", "g-1")
+    world.settle()
+    assert not world.stood_whole("g")
+    world.pass_time(LIMITS.whole_grace + 1.0)
+    assert world.stood_whole("g")
+    world.delete("g-2")
+    world.pass_time(1_000.0)
+    assert (world.verdict("g"), world.decision("g").undo) == (RUNS, ())
+
+
+def test_a_member_that_its_kubelet_refuses_within_the_grace_is_a_failure() -> None:
+    world = World(node("n"), gang("g", 2)).settle().scheduler_takes("g-0", "g-1").run("g-0").settle()
+    world.pass_time(5.0)
+    world.finish("g-1", phase="Failed")
+    world.pass_time(1_000.0)
+    assert world.decision("g").undo == ("uid-g-0",)
+    assert not world.stood_whole("g")
+
+
 # ---- backing off
 
 
@@ -265,3 +294,14 @@ def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
     if bound:
         world.bind("g-0", "n")
     assert world.add(queue("q", spec_state="Closed")).settle().verdict("g") is STARTS
+
+
+# ---- a PodGroup that goes while its members are left
+
+
+def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
+    """In a queue that has no other group: nothing is shared out there."""
+    world = World(node("n"), queue("q"), group("g", 1, "q"), pod("g-0", "g", queue="q", on="n")).settle()
+    world.add(pod("g-1", "g", queue="q")).finish("g-0")
+    world.ledger.drop_group(key("g"))
+    assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND

@@ -160,16 +160,16 @@ class Events(RuleBasedStateMachine):
     @invariant()
     def sums_equal_a_recount(self) -> None:
         claims = self.world.ledger._claims
-        capacity = claims.capacity
-        room, free = capacity.allocatable.copy(), capacity.allocatable.copy()
+        columns = claims.capacity.columns
+        room, free = columns.allocatable.copy(), columns.allocatable.copy()
         for claim in claims:
-            row = capacity.row(claim.node)
-            if row is not None:
-                asked = capacity.dimensions.vector(claim.pod.shape.requests)
-                free[row] -= asked
-                room[row] -= asked * claim.stage.pinned
-        assert np.array_equal(room, capacity.room)
-        assert np.array_equal(free, capacity.free)
+            row = claims.capacity.row(claim.node)
+            for column, name in enumerate(columns.names) if row is not None else ():
+                asked = claim.pod.shape.requests.get(name, 0)
+                free[row, column] -= asked
+                room[row, column] -= asked * claim.stage.pinned
+        assert np.array_equal(room, columns.room)
+        assert np.array_equal(free, columns.free)
 
     @invariant()
     def ports_and_terms_equal_a_recount(self) -> None:

@@ -34,7 +34,7 @@ def fill(station: Station) -> None:
         "queues": [queue("q", weight=3)],
         "nodes": [node("a")],
         "podgroups": [group("g", 2, priority_class="urgent")],
-        "pods": [pod("g-0", "g")],
+        "pods": [pod("g-0", "g", priority=7)],
     }
 
 

@@ -44,7 +44,7 @@ class Claims:
     """All claims on all nodes, by the pod's UID and by node. What is put or dropped here is counted."""
 
     def __init__(self) -> None:
-        self.capacity = NodeCapacity(self.on_node)
+        self.capacity = NodeCapacity()
         self._claims: dict[Uid, Claim] = {}
         self._on_node: dict[str, dict[Uid, Claim]] = {}
         self._at: dict[Stage, dict[Uid, Claim]] = {stage: {} for stage in Stage}
@@ -73,15 +73,14 @@ class Claims:
     ) -> None:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token)
-        counts_alike = before is not None and _count_alike(before, claim)
+        if before is None or not _count_alike(before, claim):
+            if before is not None:
+                self._take_off(before)
+            self.capacity.count(claim, 1)
         if before is not None:
             del self._at[before.stage][pod.uid]
-            if not counts_alike:
-                self._take_off(before)
         self._claims[pod.uid] = self._at[stage][pod.uid] = claim
         self._on_node.setdefault(node, {})[pod.uid] = claim
-        if not counts_alike:
-            self.capacity.count(claim, 1)
 
     def drop(self, uid: Uid) -> Claim | None:
         claim = self._claims.pop(uid, None)

@@ -20,6 +20,7 @@ class Group:
     members on a node, posted or held, by role; `started` those that run or have run."""
 
     __slots__ = (
+        "bound_since",
         "entitled",
         "expected_since",
         "key",
@@ -47,6 +48,7 @@ class Group:
         self.pods: dict[Uid, PodRecord] = {}
         self.standing: dict[Uid, str] = {}
         self.started: dict[Uid, str] = {}
+        self.bound_since: dict[Uid, float] = {}
         self.expected_since: dict[Uid, float] = {}
         self.refusals: dict[Uid, Refusal] = {}
         self.view: GroupView | None = None
@@ -68,6 +70,7 @@ class Group:
         self.pods.pop(uid, None)
         self.standing.pop(uid, None)
         self.started.pop(uid, None)
+        self.bound_since.pop(uid, None)
         self.expected_since.pop(uid, None)
         self.refusals.pop(uid, None)
 
@@ -108,6 +111,13 @@ class Group:
         self.started[pod.uid] = pod.role
         if not self.stood_whole and self.record is not None and len(self.started) >= self.needs[0]:
             self.stood_whole = whole(*self.needs, Counter(self.started.values()), len(self.started))
+
+    def note_bound(self, pod: PodRecord, now: float) -> None:
+        """Since when a member is on its node, as far as we saw."""
+        if pod.placed and pod.node:
+            self.bound_since.setdefault(pod.uid, now)
+        else:
+            self.bound_since.pop(pod.uid, None)
 
     def could_lose(self, lost: Mapping[str, int]) -> bool:
         """Whether the group stands, and still would with so many members of each role less. A group of one is

@@ -20,7 +20,7 @@ from extender.domain.cache.groups import Group
 from extender.domain.model.pod_owners import owner_record
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, Origin, PodRecord, Uid
-from extender.domain.model.resources import offered
+from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record, pod_record
 from extender.domain.queues.queue_records import queue_record
@@ -37,7 +37,7 @@ class Intake(Books):
             name=node.metadata.name,
             labels=node.metadata.labels or {},
             taints=node_taints(node.spec.taints, node.spec.unschedulable),
-            allocatable=offered(node.status.allocatable),
+            allocatable=offered_by_node(node.status.allocatable),
         )
         with self._lock:
             if self._claims.capacity.set_node(record):
@@ -122,13 +122,13 @@ class Intake(Books):
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
-            self._registry.set_priority(priority.metadata.name, priority.value, priority.global_default)
-            self._changed()
+            if self._registry.set_priority_class(priority):
+                self._changed()
 
     def drop_priority_class(self, name: str) -> None:
         with self._lock:
-            self._registry.set_priority(name, None)
-            self._changed()
+            if self._registry.drop_priority_class(name):
+                self._changed()
 
     # ---- inside
 
@@ -180,6 +180,7 @@ class Intake(Books):
         group = self._registry.group(pod.group)
         group.pods[pod.uid] = pod
         group.note_started(pod)
+        group.note_bound(pod, self._clock())
         self._note_refusal(group, pod, before)
         if pod.node or not pod.waiting:
             group.refusals.pop(pod.uid, None)

@@ -1,19 +1,24 @@
-"""What nodes offer and what is left of it: one row a node, one column a resource, summed up incrementally.
+"""What nodes offer and what is left of it: one row a node, one column a resource that any node offers.
 
-`room` is what pinned claims leave, `free` what planned ones leave too. An event costs one row.
+An event costs one row. What is asked for but offered nowhere has no column: no pod can make the arrays wider.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
 
 from extender.domain.cache.affinity_terms import Terms
+from extender.domain.cache.host_ports import HostPorts
+from extender.domain.cache.node_sums import NodeSums
+from extender.domain.cache.resource_columns import ResourceColumns
 from extender.domain.model.records import PodRecord
-from extender.domain.model.shapes import HostPort, Shape, clashing
-from extender.domain.snapshot.nodes import Amounts, Dimensions, Mask, NodeRecord, NodeTable, widened
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import HostPort, Shape
+from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
+
+_NOTHING = NodeSums()
 
 
 class Taker(Protocol):
@@ -28,22 +33,19 @@ class Taker(Protocol):
 
 
 class NodeCapacity:
-    """`on_node`: the claims on a node, for when its row has to be summed up anew."""
+    """Nodes that are unknown so far have sums as well: claims on them count as soon as the node comes."""
 
-    def __init__(self, on_node: Callable[[str], Iterable[Taker]]) -> None:
-        self.dimensions = Dimensions()
-        self.room: Amounts = np.zeros((0, len(self.dimensions)), dtype=np.int64)
-        self.free: Amounts = self.room.copy()
-        self.allocatable: Amounts = self.room.copy()
+    def __init__(self) -> None:
+        self.columns = ResourceColumns()
         self.epochs: dict[str, int] = {}  # by node: moves on when it changes or a bound pod leaves it
-        self._on_node = on_node
-        self._nodes: list[NodeRecord | None] = []
+        self._sums: dict[str, NodeSums] = {}
+        self._nodes: list[NodeRecord | None] = []  # by row; None where the row is vacant
         self._row: dict[str, int] = {}
         self._vacant: list[int] = []
         self._changed_rows: set[int] = set()
         self._table = NodeTable()
-        self._vectors: dict[Shape, Amounts] = {}
-        self._ports: dict[str, Counter[HostPort]] = {}
+        self._asked: dict[Shape, tuple[Rows, AmountRows] | None] = {}
+        self._ports = HostPorts()
         self._terms = Terms()
 
     # ---- nodes
@@ -51,25 +53,25 @@ class NodeCapacity:
     def set_node(self, node: NodeRecord) -> bool:
         """True when anything that matters changed."""
         row = self._row.get(node.name)
-        if row is not None and self._nodes[row] == node:
+        before = self._nodes[row] if row is not None else None
+        if before == node:
             return False
-        self._admit(node.allocatable.keys())
         row = self._new_row(node.name) if row is None else row
         self._nodes[row] = node
-        self._changed_rows.add(row)
-        self._recount(row)
-        self.touch(node.name)
+        self._offer(before, node)
+        self._write(row, self.columns.names)
+        self._changed(row, node.name)
         return True
 
     def drop_node(self, name: str) -> None:
         row = self._row.pop(name, None)
         if row is None:
             return
-        self._nodes[row] = None
+        before, self._nodes[row] = self._nodes[row], None
         self._vacant.append(row)
-        self._changed_rows.add(row)
-        self._recount(row)
-        self.touch(name)
+        self.columns.clear(row)
+        self._offer(before, None)
+        self._changed(row, name)
 
     def table(self) -> NodeTable:
         if self._changed_rows:
@@ -86,11 +88,17 @@ class NodeCapacity:
     # ---- counting
 
     def count(self, claim: Taker, times: int) -> None:
-        """A claim comes to its node, or leaves it with -1 times."""
-        self._count_room(claim, times)
+        """A claim comes to its node, or leaves it with -1 times. Never raises, whatever the pod asks for."""
+        shape, node = claim.pod.shape, claim.node
+        sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
+        sums.add(shape.requests, claim.pinned, times)
+        if not sums:
+            del self._sums[node]
+        if (row := self._row.get(node)) is not None:
+            self._write(row, shape.requests)
+        self._ports.count(node, shape.constraints.ports, claim.pinned, times)
         if claim.pinned:
-            self._count_ports(claim, times)
-            self._terms.count(claim.pod, claim.node, times)
+            self._terms.count(claim.pod, node, times)
 
     def touch(self, node: str) -> None:
         """What the scheduler refused on a node may fit there now."""
@@ -100,42 +108,47 @@ class NodeCapacity:
 
     def fits(self, pod: PodRecord, node: str, own: Taker | None = None) -> bool:
         """Whether `pod`, whose claim is `own`, may stand on `node` beside all others, planned ones too."""
-        row = self._row.get(node)
-        if row is None:
+        if node not in self._row:
             return False
-        left = self.free[row] + self._vector(own.pod.shape) if own and own.node == node else self.free[row]
-        asked = self._vector(pod.shape)
-        return not np.any((asked > 0) & (asked > left)) and not self._port_taken(pod, node)
+        idle, own_shape = self._idle(node), own.pod.shape if own is not None and own.node == node else None
+        back = own_shape.requests if own_shape else {}
+        if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
+            return False
+        return not self._ports.clash(node, pod.shape.constraints.ports, _ports_of(own_shape))
 
     def rows_that_fit(self, pod: PodRecord, own: Taker | None = None) -> Mask:
         """For every row whether `pod` fits by amounts beside all other claims."""
-        asked = self._vector(pod.shape)
-        columns = np.flatnonzero(asked)
-        fits: Mask = np.all(self.free[:, columns] >= asked[columns], axis=1)
+        asked = self._columns_asked(pod.shape)
+        if asked is None:
+            return np.zeros(len(self._nodes), dtype=np.bool_)
+        columns, amounts = asked
+        fits: Mask = np.all(self.columns.free[:, columns] >= amounts, axis=1)
         if own is not None and (row := self._row.get(own.node)) is not None:
             fits[row] = self.fits(pod, own.node, own)
         return fits
 
     def idle(self, node: str) -> dict[str, int]:
-        """What all claims together leave on a node."""
-        return self.dimensions.mapping(self.free[self._row[node]])
+        """What all claims together leave of what a node offers; negative where they take more."""
+        return self._idle(node)
 
     def fullness(self, pod: PodRecord, node: str, own: Taker | None = None) -> float:
         """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
-        row = self._row.get(node)
-        if row is None:
-            return 0.0
-        asked, there = self._vector(pod.shape), self.allocatable[row]
-        columns = np.flatnonzero((asked > 0) & (there > 0))
-        taken = asked if own is None or own.node != node else 0 * asked
-        left = (self.free[row] - taken)[columns] / there[columns]
-        return float(np.clip(1.0 - left, 0.0, 1.0).max(initial=0.0))
+        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        comes = 0 if own is not None and own.node == node else 1
+        parts = (
+            (sums.taken(name) + comes * amount) / offers[name]
+            for name, amount in pod.shape.requests.items()
+            if offers.get(name)
+        )
+        return min(max(parts, default=0.0), 1.0)
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:
         """Whether pinned claims take more of a node than it has, in anything that `pod` asks for. What else a
         node lacks (a device that vanished under running pods) is not of the pod's making, nor in its way."""
-        row = self._row.get(node)
-        return row is None or bool(np.any(self.room[row, self._vector(pod.shape) > 0] < 0))
+        if node not in self._row:
+            return True
+        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        return any(sums.pinned.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
 
     def suits(self, pod: PodRecord, node: str) -> bool:
         row = self._row.get(node)
@@ -143,8 +156,7 @@ class NodeCapacity:
 
     def occupancy(self) -> Occupancy:
         """A copy: of the few nodes with host ports, and of the few terms in use."""
-        ports = {node: dict(taken) for node, taken in self._ports.items()}
-        return Occupancy(ports, *self._terms.copies())
+        return Occupancy(self._ports.pinned(), *self._terms.copies())
 
     def watch_terms(self, pod: PodRecord, claims: Iterable[Taker]) -> None:
         """Count from now on those of `claims` that the terms of `pod` select."""
@@ -156,7 +168,7 @@ class NodeCapacity:
 
     def keep_only(self, used: set[Shape]) -> None:
         """Forget what was worked out for shapes that no pod has any more."""
-        self._vectors = {shape: vector for shape, vector in self._vectors.items() if shape in used}
+        self._asked = {shape: asked for shape, asked in self._asked.items() if shape in used}
 
     # ---- inside
 
@@ -164,54 +176,47 @@ class NodeCapacity:
         if not self._vacant:
             self._vacant = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
             self._nodes += [None] * len(self._vacant)
-            self._widen()
+            self.columns.lengthen(len(self._nodes))
         self._row[name] = self._vacant.pop()
         return self._row[name]
 
-    def _admit(self, names: Iterable[str]) -> None:
-        if self.dimensions.admit(names):
-            self._vectors.clear()
-            self._widen()
+    def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
+        """A node offers something else, so there may be other columns: new ones are filled for all nodes."""
+        new = self.columns.offer(before.allocatable if before else (), now.allocatable if now else ())
+        if new is None:
+            return
+        self._asked.clear()
+        for row in self._row.values() if new else ():
+            self._write(row, new)
 
-    def _widen(self) -> None:
-        size = (len(self._nodes), len(self.dimensions))
-        self.room, self.free = widened(self.room, *size), widened(self.free, *size)
-        self.allocatable = widened(self.allocatable, *size)
-
-    def _recount(self, row: int) -> None:
-        """Work out a row anew: its node came, went or changed what it offers."""
+    def _write(self, row: int, names: Iterable[str]) -> None:
+        """Bring a row in step with its node and its sums, in the columns of `names`."""
         node = self._nodes[row]
-        self.allocatable[row] = self.dimensions.vector(node.allocatable) if node else 0
-        self.room[row] = self.allocatable[row]
-        self.free[row] = self.allocatable[row]
-        for claim in self._on_node(node.name) if node else ():
-            self._count_room(claim, 1)
+        assert node is not None
+        sums = self._sums.get(node.name, _NOTHING)
+        for name in names:
+            offers, pinned = node.allocatable.get(name, 0), sums.pinned.get(name, 0)
+            self.columns.write(row, name, offers, pinned, sums.planned.get(name, 0))
 
-    def _count_room(self, claim: Taker, times: int) -> None:
-        vector = self._vector(claim.pod.shape) * times
-        row = self._row.get(claim.node)
-        if row is not None:
-            self.free[row] -= vector
-            if claim.pinned:
-                self.room[row] -= vector
+    def _changed(self, row: int, name: str) -> None:
+        self._changed_rows.add(row)
+        self.touch(name)
 
-    def _count_ports(self, claim: Taker, times: int) -> None:
-        for port in claim.pod.shape.constraints.ports:
-            self._ports.setdefault(claim.node, Counter())[port] += times
-        ports = self._ports.get(claim.node)
-        if ports is not None and not +ports:
-            del self._ports[claim.node]
+    def _offers(self, node: str) -> Resources:
+        row = self._row.get(node)
+        record = self._nodes[row] if row is not None else None
+        return record.allocatable if record is not None else {}
 
-    def _vector(self, shape: Shape) -> Amounts:
-        vector = self._vectors.get(shape)
-        if vector is None:
-            self._admit(shape.requests.keys())
-            vector = self._vectors[shape] = self.dimensions.vector(shape.requests)
-        return vector
+    def _idle(self, node: str) -> dict[str, int]:
+        sums = self._sums.get(node, _NOTHING)
+        return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}
 
-    def _port_taken(self, pod: PodRecord, node: str) -> bool:
-        ports = pod.shape.constraints.ports
-        others = (
-            claim.pod.shape.constraints.ports for claim in self._on_node(node) if claim.pod.uid != pod.uid
-        )
-        return bool(ports) and any(clashing(ports, Counter(taken)) for taken in others)
+    def _columns_asked(self, shape: Shape) -> tuple[Rows, AmountRows] | None:
+        """The columns of a shape's requests and the amounts; None where no node offers one of them."""
+        if shape not in self._asked:
+            self._asked[shape] = self.columns.of(shape.requests)
+        return self._asked[shape]
+
+
+def _ports_of(shape: Shape | None) -> tuple[HostPort, ...]:
+    return shape.constraints.ports if shape is not None else ()

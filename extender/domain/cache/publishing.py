@@ -39,10 +39,10 @@ class Publishing(Books):
                 version=self._version,
                 now=self._clock(),
                 limits=self.limits,
-                dimensions=tuple(self._claims.capacity.dimensions.names),
+                dimensions=self._claims.capacity.columns.names,
                 nodes=self._claims.capacity.table(),
-                room=self._claims.capacity.room.copy(),
-                allocatable=self._claims.capacity.allocatable.copy(),
+                room=self._claims.capacity.columns.room.copy(),
+                allocatable=self._claims.capacity.columns.allocatable.copy(),
                 occupancy=self._claims.capacity.occupancy(),
                 refused=refused,
                 queues=queues,
@@ -92,6 +92,10 @@ class Publishing(Books):
         if group is None:
             return
         self._learn(group, decision)
+        if decision.stood_whole and not group.stood_whole:
+            group.stood_whole = True
+            self._registry.touch(group.key)
+            self._changed()
         start = self._started(group, decision)
         if start != group.start:
             group.start = start

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from extender.api import keys
+from extender.api.objects import PriorityClass
 from extender.domain.cache.claims import Claims
 from extender.domain.cache.groups import Group, Members
 from extender.domain.cache.owners import Owners
@@ -117,14 +118,17 @@ class Registry:
         self._touch_all(group for group in self.groups.values() if group.namespace == namespace)
         return True
 
-    def set_priority(self, name: str, value: int | None, is_default: bool = False) -> None:
-        """A priority class; `value` None: it is gone."""
-        self._priorities.put(name, value, is_default)
-        self._touch_all(self.groups.values())
+    def set_priority_class(self, priority: PriorityClass) -> bool:
+        """True when anything that matters changed."""
+        return self._priorities.put(priority) and self._touch_all(self.groups.values())
 
-    def _touch_all(self, groups: Iterable[Group]) -> None:
+    def drop_priority_class(self, name: str) -> bool:
+        return self._priorities.drop(name) and self._touch_all(self.groups.values())
+
+    def _touch_all(self, groups: Iterable[Group]) -> bool:
         for group in groups:
             self.touch(group.key)
+        return True
 
     # ---- reading
 
@@ -193,6 +197,7 @@ class Registry:
             waiting=tuple(members.waiting),
             planned=members.planned,
             expected_since=dict(group.expected_since),
+            bound_since=dict(group.bound_since),
             refusals=dict(group.refusals),
             held_back=members.held_back,
             leaving=members.leaving,
@@ -236,9 +241,7 @@ class Registry:
 
     def _priority(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
-        if not name and group.pods:
-            return max(pod.priority for pod in group.pods.values())
-        return self._priorities.value(name)
+        return self._priorities.of_group(name, (pod.priority for pod in group.pods.values()))
 
     def is_open(self, queue: str) -> bool:
         return self._queues.is_open(queue)

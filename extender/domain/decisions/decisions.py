@@ -31,6 +31,7 @@ class GroupDecision(msgspec.Struct, frozen=True):
     retry_at: float = 0.0
     moved: Mapping[Uid, str] = {}
     life: Life = Life()
+    stood_whole: bool = False
 
     @property
     def lets_members_start(self) -> bool:

@@ -6,22 +6,22 @@ the overhead comes on top; and every pod takes one of the node's `pods`.
 """
 
 from extender.api.objects import Container, PodSpec
-from extender.domain.model.resources import CPU, MEMORY, PODS, add, asked, largest
+from extender.domain.model.resources import CPU, MEMORY, PODS, add, asked, capped, largest
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Raises BadQuantity."""
+    """Each amount is from 1 to MOST. Raises BadQuantity."""
     sums = _containers_and_sidecars(spec)
     sums = largest(sums, _initialisation(spec.init_containers or []))
     sums |= _pod_level(spec)
     add(sums, asked(spec.overhead))
     sums[PODS] = 1
-    return sums
+    return capped(sums)
 
 
 def _containers_and_sidecars(spec: PodSpec) -> dict[str, int]:
     sums: dict[str, int] = {}
-    for container in spec.containers + [c for c in spec.init_containers or [] if _is_sidecar(c)]:
+    for container in spec.containers + [c for c in spec.init_containers or [] if c.is_sidecar]:
         add(sums, asked(container.resources.requests))
     return sums
 
@@ -34,13 +34,9 @@ def _initialisation(containers: list[Container]) -> dict[str, int]:
         moment = dict(sidecars)
         add(moment, asked(container.resources.requests))
         peak = largest(peak, moment)
-        if _is_sidecar(container):
+        if container.is_sidecar:
             sidecars = moment
     return peak
-
-
-def _is_sidecar(container: Container) -> bool:
-    return container.restart_policy == "Always"
 
 
 def _pod_level(spec: PodSpec) -> dict[str, int]:

@@ -11,19 +11,34 @@ from extender.api.quantities import Quantity, at_least, at_most
 Resources = Mapping[str, int]
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
+# Amounts of one pod or one node are capped here, far above anything real (256 TiB of memory), so that the
+# sums over all nodes that numpy works with stay inside 64 bits. Sums of queues and groups are plain integers,
+# which have no limit.
+MOST = 2**48
 _NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 _MILLI = 1000
 
 
 def asked(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """What a request comes to, rounded up; zeros are left out. Raises BadQuantity."""
+    """What a request comes to, rounded up; zeros and less are left out. Raises BadQuantity."""
     amounts = {name: at_least(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
-    return {name: amount for name, amount in amounts.items() if amount}
+    return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
 def offered(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     """What a capacity comes to, rounded down. Raises BadQuantity."""
     return {name: at_most(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
+
+
+def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
+    """The same for a node: never negative, and always less than the MOST that a pod may ask for, so that a
+    pod whose request was capped fits nowhere. Raises BadQuantity."""
+    return {name: min(max(amount, 0), MOST - 1) for name, amount in offered(quantities).items()}
+
+
+def capped(amounts: Resources) -> dict[str, int]:
+    """What one pod asks for, with each amount at most MOST."""
+    return {name: min(amount, MOST) for name, amount in amounts.items()}
 
 
 def counts(name: str) -> bool:

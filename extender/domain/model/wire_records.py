@@ -18,6 +18,7 @@ from extender.domain.model.ownership import group_of, own_queue, queue_named_by
 from extender.domain.model.pod_owners import controller_of
 from extender.domain.model.queue_notes import noted_queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid
+from extender.domain.model.resizes import counted_spec
 from extender.domain.model.resources import asked
 from extender.domain.model.shapes import Shapes
 
@@ -32,7 +33,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         uid=Uid(meta.uid),
         namespace=meta.namespace,
         name=meta.name,
-        shape=shapes.of(spec, meta.namespace),
+        shape=shapes.of(counted_spec(pod), meta.namespace),
         labels=meta.labels or {},
         node=spec.node_name,
         scheduler=spec.scheduler_name,

@@ -1,4 +1,4 @@
-"""Amounts left on the rows of nodes, and how many pods of a shape they hold, whoever stands there.
+"""AmountRows left on the rows of nodes, and how many pods of a shape they hold, whoever stands there.
 
 What is counted is kept until somebody takes something, and is worked out for all rows at once with numpy.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.nodes import Amounts, Mask, NodeTable, Rows
+from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
 
@@ -22,7 +22,7 @@ class Room:
         self,
         dimensions: tuple[str, ...],
         nodes: NodeTable,
-        left: Amounts,
+        left: AmountRows,
         refused: Mapping[Shape, Iterable[int]],
         totals: dict[Shape, int] | None = None,
     ) -> None:
@@ -31,7 +31,7 @@ class Room:
         self._columns = {name: column for column, name in enumerate(dimensions)}
         self._scale = 1.0 / np.maximum(left.sum(axis=0, dtype=np.float64), 1.0)
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
-        self._requests: dict[Shape, tuple[Rows, Amounts]] = {}
+        self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
         self._totals = {} if totals is None else totals  # good until somebody takes something
         self._sums: dict[frozenset[object], dict[str, int]] = {}
@@ -156,7 +156,7 @@ class Room:
         columns, _ = self._request(shape)
         return bool((self.left[rows[:, None], columns] >= 0).all())
 
-    def _request(self, shape: Shape) -> tuple[Rows, Amounts]:
+    def _request(self, shape: Shape) -> tuple[Rows, AmountRows]:
         if shape not in self._requests:
             pairs = [(self._columns[name], n) for name, n in shape.requests.items() if n > 0]
             columns, asked = zip(*pairs, strict=True)

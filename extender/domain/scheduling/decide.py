@@ -37,7 +37,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     for group in snapshot.groups.values():
         if (rest := at_rest(group)) is not None:
             round_.settle(rest)
-        elif not group.placed and (fault := obstacle(round_, group)) is not None:
+        elif not group.is_on_nodes and (fault := obstacle(round_, group)) is not None:
             round_.settle(fault)
         elif group.is_empty:
             round_.settle(_waits(group, Reason.NOT_ENOUGH_MEMBERS, NOBODY_THERE))
@@ -66,7 +66,7 @@ def at_rest(group: GroupView) -> GroupDecision | None:
 
 def _at_rest(group: GroupView) -> GroupDecision | None:
     outcome = ended(group)
-    if outcome is None and not group.ends and (group.is_empty or not group.rests):
+    if outcome is None and not group.ends and (group.is_empty or not group.rests or not group.stood_whole):
         return None
     verdict = Verdict.RUNNING if outcome is None else Verdict.ENDED
     life = life_of(group, Verdict.RUNNING)

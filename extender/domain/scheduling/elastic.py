@@ -11,6 +11,7 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.stood_whole import whole_at
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape
@@ -55,7 +56,7 @@ def grow(round_: Round, growths: list[Growth]) -> None:
             round_.keep_room_of_claimants()
         _take_turns(round_, hungry, lending)
     for growth in growths:
-        round_.settle(_decision(growth))
+        round_.settle(_decision(round_, growth))
 
 
 def _take_turns(round_: Round, hungry: Iterable[Growth], lending: bool) -> None:
@@ -91,7 +92,7 @@ def _until_another(round_: Round, batch: _Batch, turns: Sequence[Turn]) -> int:
     queue = batch.growth.group.queue
     if not turns or turns[0][0] != -round_.snapshot.queues[queue].record.priority:
         return len(batch.pods)
-    deserved = round_.shares[queue].deserved
+    deserved = round_.deserved(queue)
     level = {name: due * turns[0][1] for name, due in deserved.items()}
     return _headroom(round_, batch.growth.group, batch.shape, level) + 1
 
@@ -115,11 +116,11 @@ def _grow(round_: Round, batch: _Batch, most: int, lending: bool) -> bool:
 def _allowance(round_: Round, group: GroupView, shape: Shape, lending: bool) -> tuple[int, Reason]:
     """How many more pods of a shape may start, and what stops the next one."""
     allowances = [
-        (_headroom(round_, group, shape, round_.ceilings[group.queue]), Reason.QUEUE_CEILING),
+        (_headroom(round_, group, shape, round_.ceiling(group.queue)), Reason.QUEUE_CEILING),
         (max(round_.window_left, 0), Reason.WINDOW_FULL),
     ]
     if not lending:
-        deserved = round_.shares[group.queue].deserved
+        deserved = round_.deserved(group.queue)
         allowances.append((_headroom(round_, group, shape, deserved), Reason.QUEUE_SHARE))
     return min(allowances, key=lambda allowance: allowance[0])
 
@@ -128,11 +129,27 @@ def _headroom(round_: Round, group: GroupView, shape: Shape, limit: Mapping[str,
     return round_.headroom(group.queue, shape.requests, limit)
 
 
-def _decision(growth: Growth) -> GroupDecision:
+def _decision(round_: Round, growth: Growth) -> GroupDecision:
     group = growth.group
     reason = growth.reason if growth.left() else None
-    verdict = _verdict(growth)
-    return GroupDecision(group.key, group.queue, verdict, reason, plan=growth.plan, moved=growth.kept.moved)
+    return GroupDecision(
+        group.key,
+        group.queue,
+        _verdict(growth),
+        reason,
+        plan=growth.plan,
+        moved=growth.kept.moved,
+        stood_whole=_has_stood_whole(round_, group),
+    )
+
+
+def _has_stood_whole(round_: Round, group: GroupView) -> bool:
+    moment = None if group.stood_whole else whole_at(group, round_.limits.whole_grace)
+    if moment is None:
+        return group.stood_whole
+    if moment > round_.snapshot.now:
+        round_.wake_at.append(moment)
+    return moment <= round_.snapshot.now
 
 
 def _verdict(growth: Growth) -> Verdict:

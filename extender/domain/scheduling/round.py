@@ -4,7 +4,7 @@ Groups take room, a place in the window and a part of their queue's share; what 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from math import inf
 
@@ -15,7 +15,9 @@ from extender.domain.model.resources import PODS, Resources, add, show
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Space
 from extender.domain.queues.queue_view import QueueView
-from extender.domain.shares.deserved import EPSILON, Claimant, divide, exceeded, share
+from extender.domain.shares.comparisons import EPSILON, Portions, exceeded, share
+from extender.domain.shares.demand import QueueDemand
+from extender.domain.shares.deserved import divide
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -29,13 +31,14 @@ class Round:
         self.limits = snapshot.limits
         self.space = Space.of(snapshot)
         self._cluster = total_of(snapshot)
-        self.shares = divide(self._cluster, [_claimant(queue) for queue in snapshot.queues.values()])
+        self.shares = divide(self._cluster, [_demand(queue) for queue in snapshot.queues.values()])
         self.window_left = snapshot.limits.window
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.claimants: list[GroupView] = []  # groups within their share that only lack room
         self._room_is_kept = False
         self.taken = 0  # how often somebody took something; while it stands still, so does all else
         self.wake_at = [] if snapshot.expires_at is None else [snapshot.expires_at]
+        self._ceilings: dict[str, Portions] = {}
         self._allocated = {name: dict(queue.allocated) for name, queue in snapshot.queues.items()}
 
     def settle(self, decision: GroupDecision) -> None:
@@ -74,39 +77,47 @@ class Round:
         """The room if nothing ran at all."""
         return Space.empty(self.snapshot)
 
-    @cached_property
-    def ceilings(self) -> Mapping[str, Mapping[str, float]]:
-        """What limits each queue besides the room. A ceiling as high as the whole cluster is none: whoever
-        reaches that lacks room."""
-        return {
-            queue: {
-                name: inf if most >= self._cluster.get(name, 0) else most
-                for name, most in given.ceiling.items()
-            }
-            for queue, given in self.shares.items()
-        }
+    def deserved(self, queue: str) -> Portions:
+        """What a queue deserves: nothing where there is no such queue."""
+        return self.shares[queue].deserved if queue in self.shares else {}
 
-    def headroom(self, queue: str, requests: Resources, limit: Mapping[str, float]) -> int:
+    def ceiling(self, queue: str) -> Portions:
+        """What limits a queue besides the room. A ceiling as high as the whole cluster is none: whoever
+        reaches that lacks room. Nor has a queue one that is gone."""
+        if queue not in self._ceilings:
+            given = self.shares[queue].ceiling if queue in self.shares else {}
+            self._ceilings[queue] = {
+                name: most if (most := given.get(name, inf)) < there else inf
+                for name, there in self._cluster.items()
+            }
+        return self._ceilings[queue]
+
+    def headroom(self, queue: str, requests: Resources, limit: Portions) -> int:
         """How many more of `requests` keep the queue within `limit`."""
         held = self._allocated.get(queue, {})
         most = min(
-            (limit.get(name, 0.0) - held.get(name, 0) + EPSILON) / amount for name, amount in requests.items()
+            (limit.get(name, 0.0) - held.get(name, 0) + EPSILON) / amount
+            for name, amount in self._there(requests).items()
         )
         return int(min(max(most, 0.0), _NO_LIMIT))
 
     def never_below_ceiling(self, queue: str, asked: Resources) -> bool:
         """Whether `asked` is above the ceiling even if the queue held nothing."""
-        return bool(exceeded(asked, {}, self.ceilings[queue]))
+        return bool(exceeded(self._there(asked), {}, self.ceiling(queue)))
 
     def over_ceiling(self, queue: str, asked: Resources) -> str:
         """In words, how `asked` would break the queue's ceiling; empty when it would not."""
-        return self._exceeds(queue, asked, self.ceilings[queue])
+        return self._exceeds(queue, self._there(asked), self.ceiling(queue))
 
     def over_share(self, queue: str, asked: Resources) -> bool:
-        held, deserved = self._allocated.get(queue, {}), self.shares[queue].deserved
-        return bool(exceeded(asked, held, deserved, _NOT_SHARED))
+        held = self._allocated.get(queue, {})
+        return bool(exceeded(self._there(asked), held, self.deserved(queue), _NOT_SHARED))
 
-    def _exceeds(self, queue: str, asked: Resources, limit: Mapping[str, float]) -> str:
+    def _there(self, asked: Resources) -> Resources:
+        """Without what no node offers: that is no question of shares, the pods never fit."""
+        return {name: amount for name, amount in asked.items() if name in self._cluster}
+
+    def _exceeds(self, queue: str, asked: Resources, limit: Portions) -> str:
         held = self._allocated.get(queue, {})
         return ", ".join(
             f"{name}: {show(name, held.get(name, 0))} held + {show(name, asked[name])} asked"
@@ -121,13 +132,14 @@ def total_of(snapshot: Snapshot) -> Resources:
     return {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
 
 
-def _claimant(queue: QueueView) -> Claimant:
+def _demand(queue: QueueView) -> QueueDemand:
+    """A queue that does not exist takes no part, however many groups name it."""
     record = queue.record
-    return Claimant(
+    return QueueDemand(
         record.name,
         record.weight,
         queue.requested,
         record.capability,
         record.guarantee,
-        groups=queue.groups > 0,
+        groups=queue.exists and queue.groups > 0,
     )

@@ -54,7 +54,15 @@ def _ends(round_: Round, group: GroupView) -> bool:
 def _deadline(round_: Round, group: GroupView) -> float:
     """A start that nobody remembers, left by a crash, begins now."""
     begun = round_.snapshot.now if group.start.admitted_at is None else group.start.admitted_at
-    return begun + round_.limits.deadline(group.min_member)
+    limits = round_.limits
+    return begun + (limits.start_deadline if _all_answered(group) else limits.deadline(group.min_member))
+
+
+def _all_answered(group: GroupView) -> bool:
+    """Whether the scheduler is at work on all members that still miss: their volumes may take until the bind
+    deadline."""
+    wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
+    return not wanted.absent and all(pod.uid in pinned for pod in wanted.members)
 
 
 def _without_its_group(group: GroupView) -> GroupDecision:

@@ -14,6 +14,7 @@ class Limits(msgspec.Struct, frozen=True):
     arrival_grace: float = 15.0
     arrival_grace_per_pod: float = 0.05
     stall_grace: float = 10.0
+    whole_grace: float = 30.0
     refusal_memory: float = 60.0
     backoff: float = 5.0
     backoff_max: float = 300.0

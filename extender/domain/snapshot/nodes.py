@@ -1,27 +1,25 @@
-"""The nodes as arrays: one row a node, one column a resource.
+"""The nodes by row, and which of them suit a shape.
 
 A NodeTable is immutable. Where labels or taints change, `with_changes` makes a new one that keeps what the
 old one has worked out and patches the changed rows only: a node event costs one row of each mask in use.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from extender.api.objects import Taint
-from extender.domain.model.resources import CPU, MEMORY, PODS, Resources
+from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import NodeTest, Shape
 
-Amounts = npt.NDArray[np.int64]
+AmountRows = npt.NDArray[np.int64]  # of amounts: one row a node, one column a resource
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 _MOST_MASKS = 512  # more come from shapes that are long gone; those in use are soon worked out again
 _MOST_SHAPES = 4096
-FIRST_DIMENSIONS = (CPU, MEMORY, PODS)
 
 
 class NodeRecord(msgspec.Struct, frozen=True, gc=False):
@@ -83,39 +81,3 @@ class NodeTable:
     def _suits(self, test: NodeTest, row: int) -> bool:
         node = self.nodes[row]
         return node is not None and test(node.name, node.labels, node.taints)
-
-
-class Dimensions:
-    """The columns of all matrices: resource names in the order in which they were first seen."""
-
-    def __init__(self, names: Iterable[str] = FIRST_DIMENSIONS) -> None:
-        self.names = list(names)
-        self._column = {name: column for column, name in enumerate(self.names)}
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def admit(self, names: Iterable[str]) -> bool:
-        """Learn `names`; true when there was a new one and matrices must grow."""
-        new = [name for name in names if name not in self._column]
-        for name in new:
-            self._column[name] = len(self.names)
-            self.names.append(name)
-        return bool(new)
-
-    def vector(self, resources: Resources) -> Amounts:
-        """`resources` as a row. Every name must have been admitted."""
-        row = np.zeros(len(self.names), dtype=np.int64)
-        for name, amount in resources.items():
-            row[self._column[name]] = amount
-        return row
-
-    def mapping(self, row: npt.NDArray[Any]) -> dict[str, Any]:
-        return {name: row[column].item() for name, column in self._column.items()}
-
-
-def widened(matrix: Amounts, rows: int, columns: int) -> Amounts:
-    """`matrix` with at least that many rows and columns, zeros where it grew."""
-    grown = np.zeros((max(rows, matrix.shape[0]), max(columns, matrix.shape[1])), dtype=np.int64)
-    grown[: matrix.shape[0], : matrix.shape[1]] = matrix
-    return grown

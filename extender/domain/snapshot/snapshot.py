@@ -13,7 +13,7 @@ from extender.domain.queues.orphans import Orphan
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.limits import Limits
-from extender.domain.snapshot.nodes import Amounts, NodeTable
+from extender.domain.snapshot.nodes import AmountRows, NodeTable
 
 
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
@@ -36,8 +36,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     limits: Limits
     dimensions: tuple[str, ...]
     nodes: NodeTable
-    room: Amounts
-    allocatable: Amounts
+    room: AmountRows
+    allocatable: AmountRows
     occupancy: Occupancy
     refused: Mapping[Shape, frozenset[int]]
     queues: Mapping[str, QueueView]
