@@ -108,7 +108,7 @@ class Host:
             *self._actors.listeners,
             self._gauges.look,
         )
-        self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced)
+        self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
 
     def start(

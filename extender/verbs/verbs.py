@@ -56,6 +56,7 @@ class SchedulerVerbs:
         self._cluster = cluster
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
+        self._ledger.note_asked()
         if self._ledger.leaves(args.pod.spec.scheduler_name):
             return _refused_to_all(args)
         if not self._ledger.owns(args.pod):
@@ -77,6 +78,7 @@ class SchedulerVerbs:
         return [HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
     def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+        self._ledger.note_asked()
         error = self._bind(args, caller)
         if error:
             metrics.refused()

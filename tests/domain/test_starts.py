@@ -1,5 +1,7 @@
 """Starts under way: completed, moved, undone, tried again."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -270,6 +272,69 @@ def test_a_refusal_holds_for_pods_of_the_same_shape_only() -> None:
     assert world.verdict("other") is STARTS
 
 
+# ---- time in which nobody could act
+
+
+def test_a_start_whose_gates_stay_closed_has_not_failed() -> None:
+    world = World(node("a"), gang("g", 2)).settle()
+    world.pass_time(10_000.0)
+    assert world.verdict("g") is STARTS
+    world.ungate("g-0", "g-1")
+    world.pass_time(1.0)
+    assert world.verdict("g") is STARTS, "the clock starts with the first gate that is open"
+
+
+def outage() -> World:
+    """All gates of a gang are open, and there is no scheduler."""
+    world = World(nodes("a", "b"), gang("g", 2)).settle().advance(1.0)
+    world.scheduler_asks = False
+    return world.ungate("g-0", "g-1").settle()
+
+
+def test_half_an_hour_without_a_scheduler_is_no_failed_start() -> None:
+    world = outage()
+    first = world.plan("g")
+    world.pass_time(1_800.0)
+    view = world.ledger.snapshot()
+    assert (world.verdict("g"), world.plan("g"), view.refused) == (STARTS, first, {})
+    assert view.groups[key("g")].start.failures == 0
+
+
+def test_silence_counts_once_the_scheduler_asks_for_others_again() -> None:
+    world = outage()
+    first = world.plan("g")
+    world.pass_time(1_800.0)
+    world.scheduler_asks = True
+    world.pass_time(14.0)
+    assert world.plan("g") == first
+    world.pass_time(2.0)
+    assert world.plan("g") != first
+
+
+def test_half_an_hour_without_a_leader_is_no_failed_start() -> None:
+    world = World(nodes("a", "b"), gang("g", 2)).settle().ungate("g-0", "g-1").scheduler_takes("g-0")
+    first = world.settle().plan("g")
+    world.ledger.set_leading(False)
+    world.pass_time(1_800.0)
+    assert (world.verdict("g"), world.plan("g")) == (STARTS, first)
+    world.ledger.set_leading(True)
+    world.pass_time(14.0)
+    assert world.plan("g") == first
+    world.pass_time(2.0)
+    assert world.plan("g") != first
+
+
+def test_a_refused_pod_that_stays_silent_moves_on_in_an_idle_cluster() -> None:
+    """The scheduler patches no condition that did not change: its second refusal cannot be seen."""
+    world = World(nodes("a", "b", cpu="1"), gang("g", 1)).settle().ungate("g-0")
+    world.refuse("g-0")
+    world.pass_time(3.0)
+    second = world.plan("g")
+    world.scheduler_asks = False
+    world.advance(11.0).pass_time(61.0)
+    assert world.plan("g") != second
+
+
 # ---- room that others take
 
 
@@ -294,6 +359,68 @@ def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
     if bound:
         world.bind("g-0", "n")
     assert world.add(queue("q", spec_state="Closed")).settle().verdict("g") is STARTS
+
+
+# ---- pods that name their node from the beginning
+
+
+def seeded(**world: Any) -> World:
+    """Nobody was admitted: the group came with one member on a node."""
+    world_ = World(node("n", cpu="32"), queue("q", **world))
+    return world_.add(group("g", 8, "q"), [pod(f"g-{n}", "g", queue="q") for n in range(1, 8)])
+
+
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_a_seed_brings_nobody_past_the_ceiling(waits_first: bool) -> None:
+    world = seeded(capability={"cpu": "4"})
+    if waits_first:
+        world.settle()
+    world.add(pod("g-0", "g", queue="q", on="n")).settle()
+    assert (world.verdict("g"), world.decision("g").plan) == (WAITS, {})
+    assert world.reason("g") in (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
+
+
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_a_seed_brings_nobody_into_a_closed_queue(waits_first: bool) -> None:
+    world = seeded(spec_state="Closed")
+    if waits_first:
+        world.settle()
+    world.add(pod("g-0", "g", queue="q", on="n")).settle()
+    assert world.reason("g") is Reason.QUEUE_NOT_OPEN
+
+
+def test_a_seed_does_not_overtake() -> None:
+    world = World(node("n", cpu="8"), queue("q"), gang("first", 6, queue="q", created="2026-01-01"))
+    world.add(group("g", 4, "q", created="2026-01-02", phase="Inqueue"))
+    world.add([pod(f"g-{n}", "g", queue="q") for n in range(1, 3)]).settle()
+    world.ledger.drop_node("n")
+    world.settle().add(node("n", cpu="8"), pod("g-0", "g", queue="q", on="n"), pod("g-3", "g", queue="q"))
+    assert world.settle().verdicts("first", "g") == [STARTS, WAITS]
+
+
+def test_members_beyond_the_minimum_do_not_follow_a_seed_into_a_closed_queue() -> None:
+    world = World(node("n"), queue("q", spec_state="Closed"), group("g", 1, "q"))
+    world.add(pod("g-0", "g", queue="q", on="n"), pod("g-1", "g", queue="q")).settle()
+    assert (world.verdict("g"), world.reason("g")) == (RUNS, Reason.QUEUE_NOT_OPEN)
+    assert not world.plan("g")
+
+
+def test_a_start_left_by_a_crash_is_not_completed_beyond_the_ceiling() -> None:
+    world = World(node("n"), queue("q", capability={"cpu": "1"}), group("g", 2, "q", phase="Inqueue"))
+    world.add(pod("g-0", "g", queue="q", on="n", phase="Pending"), pod("g-1", "g", queue="q")).settle()
+    assert (world.verdict("g"), world.decision("g").undo) == (WAITS, ("uid-g-0",))
+    assert "cpu" in world.detail("g")
+
+
+def test_members_that_nobody_admitted_do_not_stand_in_pieces_for_long() -> None:
+    """As after a crash before the phase was written."""
+    world = World(node("n", cpu="2"), gang("g", 3)).settle()
+    world.add(pod("g-0", "g", on="n")).settle()
+    assert (world.reason("g"), world.decision("g").undo) == (Reason.NO_ROOM, ())
+    world.pass_time(LIMITS.deadline(3) + 1.0)
+    assert (world.reason("g"), world.decision("g").undo) == (Reason.BACKING_OFF, ("uid-g-0",))
+    world.pass_time(60.0)
+    assert world.decision("g").undo == ("uid-g-0",), "until the eviction succeeds"
 
 
 # ---- a PodGroup that goes while its members are left

@@ -55,6 +55,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.changes = 0
         self._calls = count(1)  # each bind call has a token
+        self.scheduler_asks = True  # for pods of others, all the time
         self.ledger = Ledger(
             Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
@@ -178,8 +179,15 @@ class World:
         until = self.now + seconds
         self.settle()
         while (wake_at := self.decisions.wake_at) is not None and wake_at <= until:
-            self.now = max(wake_at, self.now + 0.001)
+            self._move_on(max(wake_at, self.now + 0.001))
             self.settle()
+        self._move_on(until)
+
+    def _move_on(self, until: float) -> None:
+        """To a moment, with a scheduler that asks for somebody every few seconds."""
+        while self.scheduler_asks and self.now < until:
+            self.now = min(self.now + 5.0, until)
+            self.ledger.note_asked()
         self.now = until
 
     # ---- deciding
@@ -189,6 +197,8 @@ class World:
 
     def settle(self) -> "World":
         """Decide and publish until nothing changes."""
+        if self.scheduler_asks:
+            self.ledger.note_asked()
         for _ in range(_PATIENCE):
             decisions, before = self.decide(), self.ledger.version
             self.ledger.publish(decisions)
@@ -249,6 +259,7 @@ class World:
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
         """A filter call. All nodes are offered unless told otherwise."""
         uid = Uid(self.pods[name].metadata.uid)
+        self.ledger.note_asked()
         return self.ledger.answer(uid, list(self.nodes) if offered is None else offered)
 
     def hold(self, name: str, node: str) -> Reason | None:
@@ -312,11 +323,13 @@ def gang(
     roles: Mapping[str, int] | None = None,
     priority_class: str = "",
     created: str = "",
+    told_phase: str = "",
     **pods: Any,
 ) -> list[Any]:
-    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed."""
+    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed. `told_phase`
+    "Inqueue": its start was admitted before Muster came."""
     needed = members if min_member is None else min_member
-    record = builders.group(name, needed, queue, roles, priority_class, created)
+    record = builders.group(name, needed, queue, roles, priority_class, created, told_phase)
     return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 
 

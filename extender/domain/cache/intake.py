@@ -204,6 +204,7 @@ class Intake(Books):
         words, claim = pod.unschedulable, self._claims.get(pod.uid)
         if not words or before is None or words == before.unschedulable or REFUSAL_PREFIX in words:
             return
+        self.note_asked()
         group.refusals[pod.uid] = Refusal(words, self._clock())
         if claim is not None and claim.stage is Stage.ANSWERED:
             self._claims.put(pod, claim.node, Stage.PLANNED, self._clock())

@@ -50,6 +50,7 @@ class Publishing(Books):
                 expires_at=min(self._expiries(), default=None),
                 orphans=self._registry.orphans(),
                 touched=frozenset(self._unpublished),
+                attention=self._attention,
             )
 
     def publish(self, decisions: Decisions) -> None:
@@ -92,6 +93,7 @@ class Publishing(Books):
         if group is None:
             return
         self._learn(group, decision)
+        group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
         if decision.stood_whole and not group.stood_whole:
             group.stood_whole = True
             self._registry.touch(group.key)
@@ -105,16 +107,19 @@ class Publishing(Books):
     def _started(self, group: Group, decision: GroupDecision) -> Start:
         start = group.start
         if decision.failed:
-            return Start(None, start.failures + 1, decision.retry_at, decision.failed)
+            admitted = start.admitted and bool(decision.undo)
+            return Start(None, start.failures + 1, decision.retry_at, decision.failed, admitted)
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
-                return msgspec.structs.replace(start, admitted_at=self._clock())
+                return msgspec.structs.replace(start, admitted_at=self._clock(), admitted=True)
             case Verdict.RUNNING if group.stood_whole:
                 return Start()
             case Verdict.ENDED:
                 return Start()
-            case Verdict.RUNNING | Verdict.WAITING:
+            case Verdict.RUNNING:
                 return msgspec.structs.replace(start, admitted_at=None)
+            case Verdict.WAITING if not decision.undo:
+                return msgspec.structs.replace(start, admitted_at=None, admitted=False)
         return start
 
     def _replan(self, decision: GroupDecision, version: int) -> None:

@@ -16,12 +16,14 @@ from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import Decisions, GroupDecision, QueueDecision
 from extender.domain.decisions.queue_counts import columns_of, recount
-from extender.domain.lifecycle.phases import ended, ending, life_of
+from extender.domain.lifecycle.phases import ending, life_of
+from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling import elastic, starting, waiting
+from extender.domain.scheduling.obstacles import obstacle, runs_without_its_group, waits
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
@@ -33,27 +35,21 @@ T = TypeVar("T")
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     round_ = Round(snapshot)
-    under_way, replacing, candidates, standing = [], [], [], []
+    by_state: dict[State, list[GroupView]] = {state: [] for state in State}
     for group in snapshot.groups.values():
         if (rest := at_rest(group)) is not None:
             round_.settle(rest)
-        elif not group.is_on_nodes and (fault := obstacle(round_, group)) is not None:
+        elif not _may_go_on(group) and (fault := obstacle(round_, group)) is not None:
             round_.settle(fault)
-        elif group.is_empty:
-            round_.settle(_waits(group, Reason.NOT_ENOUGH_MEMBERS, NOBODY_THERE))
-        elif not group.exists and (group.stands or group.stood_whole):
-            round_.settle(_without_its_group(group))
-        elif group.stands:
-            standing.append(group)
-        elif group.stood_whole:
-            replacing.append(group)
-        elif group.start.admitted_at is not None or group.placed or group.pinned:
-            under_way.append(group)
+        elif not group.exists and state_of(group) in (State.STANDING, State.REPLACING):
+            round_.settle(runs_without_its_group(group))
         else:
-            candidates.append(group)
-    growths = elastic.keep_planned(round_, standing)
-    starting.go_on(round_, under_way, replacing)
-    waiting.admit(round_, candidates)
+            by_state[state_of(group)].append(group)
+    for group in by_state[State.EMPTY]:
+        round_.settle(waits(group, Reason.NOT_ENOUGH_MEMBERS, NOBODY_THERE))
+    growths = elastic.keep_planned(round_, by_state[State.STANDING])
+    starting.go_on(round_, by_state[State.STARTING], by_state[State.REPLACING])
+    waiting.admit(round_, by_state[State.WAITING])
     elastic.grow(round_, growths)
     return _decisions(round_, previous)
 
@@ -65,44 +61,17 @@ def at_rest(group: GroupView) -> GroupDecision | None:
 
 
 def _at_rest(group: GroupView) -> GroupDecision | None:
-    outcome = ended(group)
-    if outcome is None and not group.ends and (group.is_empty or not group.rests or not group.stood_whole):
+    state = state_of(group)
+    if state not in (State.ENDED, State.ENDING, State.RESTING):
         return None
-    verdict = Verdict.RUNNING if outcome is None else Verdict.ENDED
+    verdict = Verdict.ENDED if state is State.ENDED else Verdict.RUNNING
     life = life_of(group, Verdict.RUNNING)
     return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
 
 
-def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
-    """What keeps a group that holds no node from being judged at all."""
-    queue = round_.snapshot.queues.get(group.queue)
-    if not group.exists:
-        return _waits(group, Reason.GROUP_NOT_FOUND, starting.no_group(group))
-    if group.fault:
-        return _waits(group, Reason.INVALID_SPEC, group.fault)
-    if queue is None or not queue.exists:
-        return _waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
-    if queue.record.fault:
-        return _waits(group, Reason.INVALID_SPEC, queue.record.fault)
-    if not group.entitled:
-        return _waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
-    return None
-
-
-def _without_its_group(group: GroupView) -> GroupDecision:
-    """Members on nodes whose PodGroup is gone run on, and nobody joins them."""
-    reason, detail = Reason.GROUP_NOT_FOUND, starting.no_group(group)
-    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, detail)
-
-
-def _closed(queue: QueueView) -> str:
-    name = queue.record.name
-    words = f"queue {name} is {queue.state}"
-    return words if queue.to_open == name else f"{words}, because queue {queue.to_open} above it is closed"
-
-
-def _waits(group: GroupView, reason: Reason, detail: str) -> GroupDecision:
-    return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail)
+def _may_go_on(group: GroupView) -> bool:
+    """Whether what runs already is left alone, whatever became of its PodGroup and queue."""
+    return group.is_on_nodes and state_of(group) is not State.WAITING
 
 
 def _decisions(round_: Round, previous: Decisions | None) -> Decisions:

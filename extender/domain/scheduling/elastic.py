@@ -16,6 +16,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape
 from extender.domain.scheduling.keeping import Kept, keep_all
+from extender.domain.scheduling.obstacles import obstacle
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
@@ -28,6 +29,7 @@ class Growth(msgspec.Struct):
     kept: Kept
     plan: dict[Uid, str]
     reason: Reason | None = None
+    detail: str = ""
 
     @property
     def group(self) -> GroupView:
@@ -41,6 +43,14 @@ def keep_planned(round_: Round, groups: Iterable[GroupView]) -> list[Growth]:
     return [Growth(kept, dict(kept.take_part(round_, {}))) for kept in keep_all(round_, groups)]
 
 
+def _may_grow(round_: Round, growth: Growth) -> bool:
+    """Whether anybody misses who may join; who is kept out by the group's or the queue's state hears so."""
+    fault = obstacle(round_, growth.group) if growth.kept.unplanned else None
+    if fault is not None:
+        growth.reason, growth.detail = fault.reason, fault.detail
+    return bool(growth.kept.unplanned) and fault is None
+
+
 class _Batch(msgspec.Struct):
     """Members of one group that are alike and still miss."""
 
@@ -50,7 +60,7 @@ class _Batch(msgspec.Struct):
 
 
 def grow(round_: Round, growths: list[Growth]) -> None:
-    hungry = [growth for growth in growths if growth.kept.unplanned]
+    hungry = [growth for growth in growths if _may_grow(round_, growth)]
     for lending in (False, True):
         if lending and hungry:
             round_.keep_room_of_claimants()
@@ -137,6 +147,7 @@ def _decision(round_: Round, growth: Growth) -> GroupDecision:
         group.queue,
         _verdict(growth),
         reason,
+        growth.detail if reason else "",
         plan=growth.plan,
         moved=growth.kept.moved,
         stood_whole=_has_stood_whole(round_, group),

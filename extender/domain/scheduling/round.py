@@ -44,6 +44,13 @@ class Round:
     def settle(self, decision: GroupDecision) -> None:
         self.decided[decision.key] = decision
 
+    def is_due(self, moment: float) -> bool:
+        """Whether a moment has come; if not, it is looked at again when it does."""
+        if self.snapshot.now >= moment:
+            return True
+        self.wake_at.append(moment)
+        return False
+
     def charge(self, group: GroupView, pods: Iterable[PodRecord]) -> None:
         """Count newly planned `pods` to the group's queue."""
         self.charge_for(group, requests_of(Counter(pod.shape for pod in pods)))

@@ -10,14 +10,15 @@ from collections.abc import Iterable, Sequence
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import missing
+from extender.domain.lifecycle.start_clock import start_begun
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
 from extender.domain.scheduling.keeping import Kept, keep_all
+from extender.domain.scheduling.obstacles import no_group
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
-
-_TOO_LATE = "the group did not stand whole within its deadline"
 
 
 def go_on(round_: Round, under_way: Iterable[GroupView], replacing: Iterable[GroupView]) -> None:
@@ -39,23 +40,20 @@ def _ends(round_: Round, group: GroupView) -> bool:
     """Settle a start that ends here, or that nobody can join any more."""
     now, start = round_.snapshot.now, group.start
     if start.admitted_at is None and now < start.retry_at:
-        round_.settle(_undo(round_, group))
+        round_.settle(back_off(round_, group))
         return True
-    deadline = _deadline(round_, group)
-    if now >= deadline:
-        round_.settle(_fail(round_, group, _TOO_LATE))
+    begun = start_begun(group, round_.snapshot)
+    if begun is not None and round_.is_due(begun + _patience(round_, group)):
+        round_.settle(fail(round_, group, TOO_LATE))
         return True
-    round_.wake_at.append(deadline)
     if not group.exists:
         round_.settle(_without_its_group(group))
     return not group.exists
 
 
-def _deadline(round_: Round, group: GroupView) -> float:
-    """A start that nobody remembers, left by a crash, begins now."""
-    begun = round_.snapshot.now if group.start.admitted_at is None else group.start.admitted_at
+def _patience(round_: Round, group: GroupView) -> float:
     limits = round_.limits
-    return begun + (limits.start_deadline if _all_answered(group) else limits.deadline(group.min_member))
+    return limits.start_deadline if _all_answered(group) else limits.deadline(group.min_member)
 
 
 def _all_answered(group: GroupView) -> bool:
@@ -71,14 +69,13 @@ def _without_its_group(group: GroupView) -> GroupDecision:
     return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail)
 
 
-def no_group(group: GroupView) -> str:
-    return f"PodGroup {group.key} does not exist"
-
-
 def _complete(round_: Round, kept: Kept) -> GroupDecision:
     """Plan what misses. What cannot be planned ends the start, unless members are bound already (those are
     worth waiting for until the deadline) or the start is young (room may come back at once)."""
     group, absent = kept.group, missing(kept.group).absent
+    if group.start.admitted_at is None and (above := _over_ceiling(round_, kept)):
+        kept.give_back(round_)
+        return fail(round_, group, f"queue {group.queue}: {above}")
     more = round_.space.place(kept.unplanned) if kept.unplanned else {}
     if (more is None or absent) and not group.placed:
         if not group.pinned:
@@ -87,17 +84,23 @@ def _complete(round_: Round, kept: Kept) -> GroupDecision:
                 round_.space.give_back(kept.unplanned, more)
             return _never_began(round_, kept, absent)
         if _stalled(round_, group):
-            return _fail(round_, group, absent or _why_no_plan(kept))
+            return fail(round_, group, absent or _why_no_plan(kept))
     plan = kept.take_part(round_, more or {})
     detail = absent or (_why_no_plan(kept) if more is None else "")
     return GroupDecision(group.key, group.queue, Verdict.STARTING, None, detail, plan=plan, moved=kept.moved)
+
+
+def _over_ceiling(round_: Round, kept: Kept) -> str:
+    """In words, how what was left of a start by a crash would break the queue's ceiling."""
+    members = [pod for pod in kept.group.waiting if pod.uid in kept.plan] + list(kept.unplanned)
+    return round_.over_ceiling(kept.group.queue, requests_of(Counter(pod.shape for pod in members)))
 
 
 def _never_began(round_: Round, kept: Kept, absent: str) -> GroupDecision:
     """Nothing is held yet: the group simply waits again, backing off only if the scheduler refused it."""
     group = kept.group
     if kept.moved:
-        return _fail(round_, group, _why_no_plan(kept), kept.moved)
+        return fail(round_, group, _why_no_plan(kept), kept.moved)
     if absent:
         return GroupDecision(group.key, group.queue, Verdict.WAITING, Reason.NOT_ENOUGH_MEMBERS, absent)
     taken = "the room planned for the group was taken by others"
@@ -105,11 +108,8 @@ def _never_began(round_: Round, kept: Kept, absent: str) -> GroupDecision:
 
 
 def _stalled(round_: Round, group: GroupView) -> bool:
-    due = (group.start.admitted_at or round_.snapshot.now) + round_.limits.stall_grace
-    if round_.snapshot.now >= due:
-        return True
-    round_.wake_at.append(due)
-    return False
+    begun = start_begun(group, round_.snapshot)
+    return begun is not None and round_.is_due(begun + round_.limits.stall_grace)
 
 
 def _why_no_plan(kept: Kept) -> str:
@@ -143,37 +143,3 @@ def _as_many_as(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> l
             break
         admitted.append(pod)
     return admitted
-
-
-def _fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
-    """End a start that did not stand whole: its claims are free at once, bound members are undone."""
-    retry_at = round_.snapshot.now + round_.limits.retry_after(group.start.failures)
-    round_.wake_at.append(retry_at)
-    return GroupDecision(
-        group.key,
-        group.queue,
-        Verdict.WAITING,
-        Reason.BACKING_OFF,
-        why,
-        undo=_bound(group),
-        failed=why,
-        retry_at=retry_at,
-        moved=moved or {},
-    )
-
-
-def _undo(round_: Round, group: GroupView) -> GroupDecision:
-    round_.wake_at.append(group.start.retry_at)
-    return GroupDecision(
-        group.key,
-        group.queue,
-        Verdict.WAITING,
-        Reason.BACKING_OFF,
-        group.start.failure,
-        undo=_bound(group),
-        retry_at=group.start.retry_at,
-    )
-
-
-def _bound(group: GroupView) -> tuple[Uid, ...]:
-    return tuple(pod.uid for pod in group.placed if pod.node)

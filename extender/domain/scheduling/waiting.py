@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import Missing, Signature, missing, missing_of
+from extender.domain.lifecycle.start_clock import in_pieces_since
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Space
+from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
 from extender.domain.scheduling.keeping import take_part
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.unschedulable import explain
@@ -40,14 +42,21 @@ def admit(round_: Round, groups: Iterable[GroupView]) -> None:
 def _not_ready(round_: Round, group: GroupView) -> bool:
     """Settle groups that no room would help."""
     wanted = missing(group)
-    if wanted.absent:
+    if round_.snapshot.now < group.start.retry_at and (group.is_on_nodes or not wanted.absent):
+        round_.settle(back_off(round_, group))
+    elif _stands_in_pieces(round_, group):
+        round_.settle(fail(round_, group, TOO_LATE))
+    elif wanted.absent:
         round_.settle(_waits(group, Reason.NOT_ENOUGH_MEMBERS, wanted.absent))
-    elif round_.snapshot.now < group.start.retry_at:
-        round_.wake_at.append(group.start.retry_at)
-        round_.settle(_waits(group, Reason.BACKING_OFF, group.start.failure, group.start.retry_at))
     else:
         return False
     return True
+
+
+def _stands_in_pieces(round_: Round, group: GroupView) -> bool:
+    """Whether members have been on nodes for longer than a start may take, though Muster admitted none."""
+    since = in_pieces_since(group, round_.snapshot)
+    return since is not None and round_.is_due(since + round_.limits.deadline(group.min_member))
 
 
 class _Admission:

@@ -15,6 +15,7 @@ class Limits(msgspec.Struct, frozen=True):
     arrival_grace_per_pod: float = 0.05
     stall_grace: float = 10.0
     whole_grace: float = 30.0
+    asking_pause: float = 10.0
     refusal_memory: float = 60.0
     backoff: float = 5.0
     backoff_max: float = 300.0

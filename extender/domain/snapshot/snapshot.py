@@ -11,6 +11,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import HostPort, Shape, Term
 from extender.domain.queues.orphans import Orphan
 from extender.domain.queues.queue_view import QueueView
+from extender.domain.snapshot.attention import Attention
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.limits import Limits
 from extender.domain.snapshot.nodes import AmountRows, NodeTable
@@ -45,3 +46,4 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     expires_at: float | None = None
     orphans: tuple[Orphan, ...] = ()
     touched: Set[GroupKey] = frozenset()
+    attention: Attention = Attention()
