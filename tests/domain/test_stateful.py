@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from extender.domain.cache.claims import Stage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import Uid
 from tests.domain.builders import apart, group, node, pod, stranger
@@ -114,13 +114,13 @@ class Events(RuleBasedStateMachine):
         if self.there(name) and self.world.hold(name, where) is None:
             claim = self.world.claim(name)
             assert claim is not None
-            assert (claim.node, claim.stage) == (where, Stage.HELD)
+            assert (claim.node, claim.stage) == (where, ClaimStage.HELD)
 
     @rule(name=some_group)
     def barrier_looks(self, name: str) -> None:
         confirmation = self.world.confirm(name)
         for claim in confirmation.posting:
-            assert self.world.stage(claim.pod.name) is Stage.POSTED
+            assert self.world.stage(claim.pod.name) is ClaimStage.POSTED
         for claim in confirmation.lost:
             assert self.world.stage(claim.pod.name) is None
 
@@ -203,9 +203,9 @@ class Events(RuleBasedStateMachine):
             claim, where = self.world.claim(name), each.spec.node_name
             if where and each.status.phase not in ("Succeeded", "Failed"):
                 assert claim is not None
-                assert (claim.node, claim.stage) == (where, Stage.BOUND)
+                assert (claim.node, claim.stage) == (where, ClaimStage.BOUND)
             else:
-                assert claim is None or (claim.stage < Stage.BOUND and not where)
+                assert claim is None or (claim.stage < ClaimStage.BOUND and not where)
 
     @invariant()
     def no_claim_outlives_its_pod(self) -> None:
@@ -219,7 +219,11 @@ class Events(RuleBasedStateMachine):
                 uid
                 for uid, record in each.pods.items()
                 if record.placed
-                or (record.waiting and (claim := self.world.ledger.claim(uid)) and claim.stage >= Stage.HELD)
+                or (
+                    record.waiting
+                    and (claim := self.world.ledger.claim(uid))
+                    and claim.stage >= ClaimStage.HELD
+                )
             }
             assert standing == each.standing.keys()
 
