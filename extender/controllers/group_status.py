@@ -12,6 +12,7 @@ from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
 from extender.domain.decisions import GroupDecision
+from extender.domain.marks import says_whole, whole_condition
 from extender.domain.phases import Phase
 from extender.domain.queue_notes import note, noted_queue
 from extender.domain.reasons import Outcome
@@ -58,7 +59,7 @@ def reported(group: PodGroup) -> Report:
         scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        stood_whole=whole is not None and whole.status == "True",
+        stood_whole=whole is not None and says_whole(whole, group.metadata.uid),
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=noted_queue(group.metadata),
     )
@@ -68,7 +69,7 @@ def patch(group: PodGroup, report: Report) -> dict[str, Any]:
     """The merge patch that makes `group` say `report`, good for this version of it only."""
     ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
     if report.stood_whole:
-        ours.append(Condition(STOOD_WHOLE, "True", "AllMembersStarted"))
+        ours.append(whole_condition(group.metadata.uid))
     before = {each.type: each for each in group.status.conditions or ()}
     ours = [dated(each, before.get(each.type)) for each in ours]
     others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]

@@ -136,6 +136,12 @@ class Intake(Books):
             if self._registry.drop_priority_class(name):
                 self._changed()
 
+    def trust_marks(self, kept: bool) -> None:
+        """Whether what is noted on PodGroups counts: only where the API server keeps it to Muster."""
+        with self._lock:
+            if self._registry.trust_marks(kept):
+                self._changed()
+
     # ---- inside
 
     def _set(self, record: PodRecord) -> None:

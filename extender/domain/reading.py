@@ -16,6 +16,7 @@ from extender.api.objects import (
 from extender.api.quantities import BadQuantity
 from extender.domain.auto_groups import controller_of
 from extender.domain.belonging import group_of, own_queue, queue_named_by
+from extender.domain.marks import notes_whole, says_whole
 from extender.domain.queue_notes import noted_queue
 from extender.domain.records import GroupKey, GroupRecord, Origin, PodRecord, Uid
 from extender.domain.resources import asked
@@ -97,7 +98,7 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
 def plugins_record(group: PluginsPodGroup) -> GroupRecord:
     """It says the same under other names; its queue is that of the group's annotation."""
     record = group_record(PodGroup(group.metadata, replace(group.spec, queue=queue_named_by(group.metadata))))
-    return replace(record, origin=Origin.PLUGINS, stood_whole=_is_noted(group.metadata))
+    return replace(record, origin=Origin.PLUGINS, stood_whole=notes_whole(group.metadata), queue_uid="")
 
 
 def native_record(group: NativePodGroup) -> GroupRecord:
@@ -108,7 +109,7 @@ def native_record(group: NativePodGroup) -> GroupRecord:
         priority_class_name=group.spec.priority_class_name,
     )
     record = group_record(PodGroup(group.metadata, spec))
-    return replace(record, origin=Origin.NATIVE, stood_whole=_is_noted(group.metadata))
+    return replace(record, origin=Origin.NATIVE, stood_whole=notes_whole(group.metadata), queue_uid="")
 
 
 def group_record(group: PodGroup) -> GroupRecord:
@@ -125,16 +126,12 @@ def group_record(group: PodGroup) -> GroupRecord:
         priority_class=spec.priority_class_name,
         created=meta.creation_timestamp or "",
         phase=group.status.phase,
-        stood_whole=_condition(group, keys.STOOD_WHOLE).status == "True",
+        stood_whole=says_whole(_condition(group, keys.STOOD_WHOLE), meta.uid),
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
         owner=_owner(meta),
         queue_uid=noted_queue(meta),
     )
-
-
-def _is_noted(meta: Meta) -> bool:
-    return (meta.annotations or {}).get(keys.STOOD_WHOLE_NOTE) == "true"
 
 
 def _owner(meta: Meta) -> str:

@@ -14,6 +14,7 @@ from extender.controllers.queue_reporting import QueueReporter
 from extender.controllers.recording import Recorder
 from extender.controllers.releasing import Releaser
 from extender.controllers.reporting import Reporter
+from extender.controllers.trusting import MarkTrust
 from extender.controllers.undoing import Undoer
 from extender.controllers.yielding import Yielder
 from extender.domain.ledger import Ledger
@@ -45,6 +46,7 @@ class Actors:
         self.commander = Commander(patient, recorder)
         self.grouper = Grouper(patient)
         self.yielder = Yielder(urgent, volcano_namespace)
+        self.trust = MarkTrust(urgent)
         self.chronicle = Chronicle()
         self.listeners: tuple[Listener, ...] = (
             Releaser(urgent).look,
@@ -64,8 +66,10 @@ class Actors:
         for each in self.all_writers:
             each.start()
         self.yielder.start()
+        self.trust.start()
 
     def stop(self) -> None:
         self.yielder.stop()
+        self.trust.stop()
         for each in self.all_writers:
             each.stop()

@@ -142,6 +142,7 @@ class Host:
         return {
             "leadership": lambda: self._leadership.standing().words(),
             "volcano": self._actors.yielder.words,
+            "marks": self._actors.trust.words,
         }
 
     def _show_leadership(self) -> dict[str, object]:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api import keys
 from extender.api.objects import (
     GangPolicy,
     Meta,
@@ -17,6 +16,7 @@ from extender.api.objects import (
 )
 from extender.domain.auto_groups import AutoGroup, OwnerRecord, Step, build, next_step, owner_record
 from extender.domain.claims import Stage
+from extender.domain.marks import whole_note
 from extender.domain.phases import Phase
 from extender.domain.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
@@ -282,6 +282,6 @@ def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
 
 
 def test_that_it_stood_whole_is_read_from_its_note() -> None:
-    noted = PluginsPodGroup(meta("g", **{keys.STOOD_WHOLE_NOTE: "true"}), PodGroupSpec(2))
+    noted = PluginsPodGroup(meta("g", **whole_note("other-g")), PodGroupSpec(2))
     there = world(node("n"), noted, pod("g-0", "g", on="n"))
     assert there.stood_whole("g")
