@@ -29,7 +29,14 @@ KUBERNETES = os.environ.get("MUSTER_E2E_KUBERNETES", build.DEFAULT)
 LONGEST_TEST = 300
 PASSED = pytest.StashKey[bool]()
 NUMBERS = itertools.count()
-INSTALLED = ("crds/*.yaml", "namespace.yaml", "rbac.yaml", "sidecar/rbac-*.yaml", "webhooks/rbac.yaml")
+INSTALLED = (
+    "crds/*.yaml",
+    "namespace.yaml",
+    "marks.yaml",
+    "rbac.yaml",
+    "sidecar/rbac-*.yaml",
+    "webhooks/rbac.yaml",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
