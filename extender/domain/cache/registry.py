@@ -39,6 +39,7 @@ class Registry:
         self._owners = Owners()
         self._priorities = Priorities()
         self._usage = Usage()
+        self._marks_count = False  # whether what is noted on PodGroups is Muster's word
         self._dirty: dict[GroupKey, None] = {}  # in the order of what happened
         self._views: dict[GroupKey, GroupView] = {}
 
@@ -125,6 +126,11 @@ class Registry:
 
     def drop_priority_class(self, name: str) -> bool:
         return self._priorities.drop(name) and self._touch_all(self.groups.values())
+
+    def trust_marks(self, kept: bool) -> bool:
+        """`kept`: the API server keeps marks to Muster. True when that changes anything."""
+        changed, self._marks_count = self._marks_count is not kept, kept
+        return changed and self._touch_all(self.groups.values())
 
     def _touch_all(self, groups: Iterable[Group]) -> bool:
         for group in groups:
@@ -217,7 +223,8 @@ class Registry:
         )
         group.entitled = group.entitled or came_before or self._queues.is_open(queue)
         roles = Counter(pod.role for pod in members.placed if pod.started)
-        stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
+        noted = self._marks_count and record is not None and record.stood_whole
+        stood = noted or whole(*group.needs, roles, roles.total())
         group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
 
     @staticmethod
@@ -241,9 +248,12 @@ class Registry:
         return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 
     def _lost_its_queue(self, group: Group) -> bool:
-        """Whether the queue that took a group in is gone for good. `default` never is: it is made again."""
+        """Whether the queue that took a group in is gone for good. `default` never is: it is made again. A
+        note that anybody may have written counts only for a queue that was seen here while it was there."""
         noted = group.record.queue_uid if group.record else ""
-        return bool(noted) and noted not in self._queues.uids and self.queue_of(group) != keys.DEFAULT_QUEUE
+        if not noted or noted in self._queues.uids or self.queue_of(group) == keys.DEFAULT_QUEUE:
+            return False
+        return self._marks_count or noted in self._queues.gone
 
     def _priority(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
@@ -269,6 +279,7 @@ class Registry:
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that queues had taken in which are no more."""
         left = self._wards.left_by(self._queues.uids)
+        self._queues.gone &= {record.queue_uid for record in left}
         return tuple(orphan(record) for record in left if self._lost_its_queue(self.groups[record.key]))
 
     def queue_view(self, name: str) -> QueueView:
