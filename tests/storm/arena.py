@@ -14,6 +14,7 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.objects import namespace, node
 from tests.e2e.harness.observer import Observer
+from tests.e2e.harness.process import Process
 from tests.e2e.harness.resources import NAMESPACES, NODES
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.tcp_proxy import TcpProxy
@@ -53,6 +54,17 @@ class Arena:
             user=user,
             server=self.scheduler_wire.server,
         )
+
+    def processes(self) -> dict[str, Process]:
+        """Those that are killed, by the names that they have in `down`."""
+        return {
+            "muster": self.muster.process,
+            "scheduler": self.scheduler.process,
+            "apiserver": self.cluster.apiserver,
+        }
+
+    def ready(self) -> bool:
+        return self.muster.ready() and not self.down
 
 
 def the_node(number: int) -> dict[str, Any]:
