@@ -20,7 +20,7 @@ from extender import __version__
 from extender.api import keys
 from extender.api.configuration import SETTINGS, Configuration
 from extender.cli import main
-from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
 from extender.telemetry import metrics
 from extender.web.debug import ENDPOINTS
 
@@ -142,7 +142,8 @@ def test_settings_that_are_named_exist(page: Path) -> None:
 
 @each_page
 def test_names_of_ours_are_those_of_the_code(page: Path) -> None:
-    known = {keys.GATE, keys.NUDGE, keys.QUEUE_UID, keys.LAST_COMMAND, keys.STOOD_WHOLE_NOTE, *keys.MARKS}
+    ours = {text for text in vars(keys).values() if isinstance(text, str)}
+    known = {*ours, *keys.MARKS}
     for name in re.findall(r"(?<![\w.-])kube-muster\.io/[\w-]+", page.read_text()):
         assert name in known, f"{name}: the code knows {sorted(known)}"
 
@@ -216,14 +217,14 @@ def test_layers_are_in_the_layout() -> None:
 
 
 def test_what_the_layout_names_is_there() -> None:
-    folder = ""
+    parents = [""]  # of the line, by how far it is indented
     for line in blocks(ROOT / "CONTRIBUTING.md")[0].text.splitlines():
-        name = line.split()[0]
+        name, depth = line.split()[0], (len(line) - len(line.lstrip())) // 2
         if name.endswith("/"):
-            folder = f"extender/{name}" if line.startswith("  ") else name
-            assert (ROOT / folder).is_dir(), folder
+            parents[depth + 1 :] = [parents[depth] + name]
+            assert (ROOT / parents[-1]).is_dir(), parents[-1]
         for module in re.findall(r"\b\w+\.py\b", line):
-            assert (ROOT / folder / module).is_file(), f"{folder}{module}"
+            assert (ROOT / parents[-1] / module).is_file(), f"{parents[-1]}{module}"
 
 
 # ---- YAML and JSON

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
-from extender.domain.reasons import Reason
+from extender.domain.model.reasons import Reason
 from extender.telemetry import metrics
 
 ROOT = Path(__file__).parents[1]

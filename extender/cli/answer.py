@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from extender.api.objects import Pod, Quantities, Wire
 from extender.api.quantities import BadQuantity
 from extender.cli.seen import QueueSeen
-from extender.domain.requests import pod_requests
-from extender.domain.resources import PODS, quantities, total
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import PODS, quantities, total
 
 ENDED = ("Succeeded", "Failed")
 

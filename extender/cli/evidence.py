@@ -11,7 +11,7 @@ from typing import TypeVar
 from extender.api.keys import DEFAULT_QUEUE, QUEUE
 from extender.api.objects import Namespace, Pod
 from extender.cli.seen import GroupSeen, QueueSeen
-from extender.domain.belonging import group_name, own_queue
+from extender.domain.model.ownership import group_name, own_queue
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.reader import Reader
 from extender.kube.resources import NAMESPACES, POD_GROUPS, PODS, QUEUES

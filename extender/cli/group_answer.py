@@ -20,7 +20,7 @@ from extender.cli.evidence import Evidence
 from extender.cli.holders import holders
 from extender.cli.remedies import remedy, sentence
 from extender.cli.seen import GroupSeen
-from extender.domain.reasons import NOT_WAITING
+from extender.domain.model.reasons import NOT_WAITING
 
 NOT_LOOKED_AT = (
     "Wait a moment. If it stays so, Muster does not run, or does not lead: ask the administrator to look at"

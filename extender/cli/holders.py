@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from extender.cli.answer import Other, held_by
 from extender.cli.evidence import Evidence
 from extender.cli.seen import GroupSeen, QueueSeen, amount, number, percent
-from extender.domain.reasons import Reason
+from extender.domain.model.reasons import Reason
 
 _HOLDING = ("Running", "Inqueue")
 _ENOUGH = 0.9995  # shares are written with three digits

@@ -22,9 +22,9 @@ from extender.cli.group_answer import NOT_LOOKED_AT, answer_for_group, in_queue,
 from extender.cli.pod_signs import SCHEDULERS, foreign_gates, ours, said, scheduled
 from extender.cli.remedies import remedy, sentence
 from extender.cli.seen import GroupSeen
-from extender.domain.auto_groups import auto_name
-from extender.domain.belonging import group_name
-from extender.domain.reasons import Reason
+from extender.domain.model.ownership import group_name
+from extender.domain.model.pod_owners import auto_name
+from extender.domain.model.reasons import Reason
 
 _NAME_A_GROUP = (
     "The administrator sees the reason in the debug pages. To see it here, create a PodGroup with"

@@ -10,7 +10,7 @@ from extender.api.configuration import Configuration
 from extender.api.keys import GATE, MARKS
 from extender.api.objects import Condition, Pod
 from extender.cli.answer import has_gate
-from extender.domain.reasons import REFUSAL_PREFIX, Reason
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 
 SCHEDULERS = Configuration().scheduler_names
 _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")

@@ -5,7 +5,7 @@ Backticks mark what is typed or written in YAML; they are shown in the page and 
 
 from collections.abc import Mapping
 
-from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
 
 REMEDIES: Mapping[Reason, str] = {
     Reason.GROUP_NOT_FOUND: (

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from extender.api.keys import SCHEDULED
 from extender.api.objects import Condition, PodGroup, Queue
 from extender.api.quantities import BadQuantity, Quantity
-from extender.domain.reasons import Reason
-from extender.domain.resources import PODS, offered, show
+from extender.domain.model.reasons import Reason
+from extender.domain.model.resources import PODS, offered, show
 
 NOTHING = "-"
 

@@ -19,7 +19,7 @@ from extender.cli.answer import (
 )
 from extender.cli.output import folded, table
 from extender.cli.seen import NOTHING, age, amount, amounts, number, percent
-from extender.domain.resources import PODS
+from extender.domain.model.resources import PODS
 
 _MOST = 6  # others that are named; of more, only how many
 _INDENT = "  "

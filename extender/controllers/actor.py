@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from extender.controllers.recording import Recorder
 from extender.controllers.turns import Turns
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
 from extender.kube.calls import Cluster
 from extender.kube.writers import Writers
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from extender.controllers.recording import NORMAL, WARNING, Recorder
 from extender.controllers.references import of_group, of_pod
 from extender.controllers.turns import Turns
-from extender.domain import news
-from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.ledger import Ledger
-from extender.domain.news import News
-from extender.domain.records import GroupKey
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions import transitions
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.decisions.transitions import News
+from extender.domain.model.records import GroupKey
 
 _LASTING = 5.0  # seconds
 _MEMBERS = 3  # that hear of a wait
@@ -53,10 +53,10 @@ class Announcer:
         if now is None:
             self._since.pop(key, None)
             return
-        happened = news.of_turn(was, now)
+        happened = transitions.of_turn(was, now)
         if happened is not None:
             self._tell(key, happened)
-        if was is None or news.course(was) != news.course(now):
+        if was is None or transitions.course(was) != transitions.course(now):
             self._since.pop(key, None)
             if happened is None:
                 self._since[key] = self._clock()
@@ -76,7 +76,7 @@ class Announcer:
                 return
             del self._since[key]
             decision = decisions.groups.get(key)
-            lasting = news.of_state(decision) if decision else None
+            lasting = transitions.of_state(decision) if decision else None
             if lasting is not None:
                 self._tell(key, lasting)
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from extender.controllers.turns import Turns
-from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.news import course
-from extender.domain.reasons import Verdict
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.decisions.transitions import course
+from extender.domain.model.reasons import Verdict
 from extender.telemetry.logs import logger
 
 log = logger(__name__)

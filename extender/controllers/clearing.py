@@ -9,8 +9,8 @@ from collections.abc import Set
 from functools import partial
 
 from extender.controllers.actor import Actor
-from extender.domain.decisions import Decisions
-from extender.domain.orphans import Orphan
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.queues.orphans import Orphan
 from extender.kube.errors import NotFound
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger

@@ -10,7 +10,9 @@ from extender.api.objects import Command
 from extender.controllers.actor import Teller
 from extender.controllers.recording import WARNING
 from extender.controllers.references import of_queue
-from extender.domain.commands import (
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.reasons import Happening
+from extender.domain.queues.bus_commands import (
     CommandRecord,
     Fate,
     command_record,
@@ -18,8 +20,6 @@ from extender.domain.commands import (
     judge,
     lost_target,
 )
-from extender.domain.decisions import Decisions
-from extender.domain.reasons import Happening
 from extender.kube.errors import NotFound
 from extender.kube.inventory import Removed
 from extender.telemetry import metrics

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from extender.domain.decide import decide
-from extender.domain.decisions import Decisions
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.scheduling.decide import decide
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -25,7 +25,8 @@ _HEARTBEAT = 0.5  # listeners look at least this often, for what changes without
 
 
 class Cycle:
-    """`poke` says that something changed. `ready`: until it is true nothing is decided."""
+    """`poke` says that something changed. `ready`: until it is true nothing is decided. `leads`: whether
+    anybody acts on what is decided."""
 
     def __init__(
         self,
@@ -33,7 +34,9 @@ class Cycle:
         listeners: Sequence[Listener],
         ready: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._leads = leads
         self._ledger = ledger
         self._listeners = listeners
         self._ready = ready
@@ -80,6 +83,7 @@ class Cycle:
         return False
 
     def _decide_if_due(self) -> None:
+        self._ledger.set_leading(self._leads())
         if self._ready() and self._is_due():
             self._decide()
 

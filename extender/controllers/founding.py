@@ -7,7 +7,7 @@ from typing import Any
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.controllers.actor import Actor
-from extender.domain.decisions import Decisions
+from extender.domain.decisions.decisions import Decisions
 from extender.kube.errors import Conflict
 from extender.telemetry.logs import logger
 

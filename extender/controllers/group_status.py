@@ -11,10 +11,10 @@ import msgspec
 from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
-from extender.domain.decisions import GroupDecision
-from extender.domain.phases import Phase
-from extender.domain.queue_notes import note, noted_queue
-from extender.domain.reasons import Outcome
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.phases import Phase
+from extender.domain.model.queue_notes import note, noted_queue
+from extender.domain.model.reasons import Outcome
 
 
 class Report(msgspec.Struct, frozen=True):

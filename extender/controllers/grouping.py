@@ -12,10 +12,10 @@ from functools import partial
 
 from extender.api.objects import Pod
 from extender.controllers.actor import Actor
-from extender.domain.auto_groups import Step, build, min_resources, next_step
-from extender.domain.belonging import group_name
-from extender.domain.decisions import Decisions
-from extender.domain.records import GroupKey, PodRecord, Uid
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.lifecycle.auto_podgroups import Step, build, min_resources, next_step
+from extender.domain.model.ownership import group_name
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.kube.errors import ApiError, Conflict, NotFound
 from extender.telemetry.logs import logger
 

@@ -20,10 +20,10 @@ from extender.controllers.actor import Teller
 from extender.controllers.queue_status import Json, news
 from extender.controllers.recording import NORMAL, WARNING
 from extender.controllers.references import of_queue
-from extender.domain.decisions import Decisions, QueueDecision
-from extender.domain.queue_conditions import conditions_of
-from extender.domain.queue_states import Mark, QueueState
-from extender.domain.reasons import Happening
+from extender.domain.decisions.decisions import Decisions, QueueDecision
+from extender.domain.decisions.queue_conditions import conditions_of
+from extender.domain.model.reasons import Happening
+from extender.domain.queues.queue_states import Mark, QueueState
 from extender.kube.errors import ApiError
 from extender.telemetry.logs import logger
 

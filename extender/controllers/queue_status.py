@@ -6,9 +6,9 @@ import msgspec
 
 from extender.api.objects import Condition, Queue, QueueStatus
 from extender.controllers.conditions import dated
-from extender.domain.decisions import QueueDecision
-from extender.domain.queue_conditions import Said, conditions_of
-from extender.domain.resources import quantities
+from extender.domain.decisions.decisions import QueueDecision
+from extender.domain.decisions.queue_conditions import Said, conditions_of
+from extender.domain.model.resources import quantities
 
 Json = dict[str, Any]
 _OF_STATE = ("state", "conditions")

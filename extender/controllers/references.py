@@ -1,7 +1,7 @@
 """The objects that events are about, as events name them."""
 
 from extender.api.objects import Reference
-from extender.domain.records import GroupRecord, PodRecord
+from extender.domain.model.records import GroupRecord, PodRecord
 
 _VOLCANO = "scheduling.volcano.sh/v1beta1"
 

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 
 from extender.controllers.actor import Actor
-from extender.domain.claims import Claim
-from extender.domain.decisions import Decisions
-from extender.domain.records import GroupKey, PodRecord, Uid
+from extender.domain.cache.claims import Claim
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.kube.errors import ApiError
 from extender.telemetry import metrics
 

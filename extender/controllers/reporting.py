@@ -13,9 +13,9 @@ from extender.api.objects import PodGroup
 from extender.controllers.actor import Actor
 from extender.controllers.group_status import Report, patch, report_of, reported
 from extender.controllers.insistence import Insistence
-from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.reasons import Reason
-from extender.domain.records import GroupKey, Origin
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import GroupKey, Origin
 from extender.kube.errors import ApiError
 from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
 

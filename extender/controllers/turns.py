@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.records import GroupKey
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.records import GroupKey
 
 Turn = tuple[GroupKey, GroupDecision | None, GroupDecision | None]
 

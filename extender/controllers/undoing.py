@@ -8,9 +8,9 @@ from functools import partial
 from extender.controllers.actor import Teller
 from extender.controllers.recording import WARNING
 from extender.controllers.references import of_group, of_pod
-from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.reasons import Happening
-from extender.domain.records import GroupKey, PodRecord, Uid
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.reasons import Happening
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger

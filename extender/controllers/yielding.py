@@ -11,9 +11,9 @@ import time
 
 from extender.api.objects import Pod
 from extender.controllers.actor import Actor, Means
-from extender.domain.decisions import Decisions
-from extender.domain.records import PodRecord, Uid
-from extender.domain.rival import LEASE, Rival
+from extender.domain.coexistence.volcano_scheduler import LEASE, Rival
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import PodRecord, Uid
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger

@@ -16,7 +16,7 @@ from extender.controllers.releasing import Releaser
 from extender.controllers.reporting import Reporter
 from extender.controllers.undoing import Undoer
 from extender.controllers.yielding import Yielder
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
 from extender.kube.calls import Cluster
 from extender.kube.writers import Writers
 

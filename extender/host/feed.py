@@ -21,8 +21,8 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
-from extender.domain.ledger import Ledger
-from extender.domain.records import GroupKey, Origin, Uid, group_of_owner
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.host.actors import Actors
 from extender.host.optional import OptionalWatches
 from extender.kube.calls import Cluster
@@ -44,7 +44,6 @@ from extender.kube.resources import (
     REPLICA_SETS,
     STATEFUL_SETS,
 )
-from extender.verbs.newcomers import Newcomers
 
 T = TypeVar("T")
 _PATIENCE = 0.02
@@ -73,12 +72,10 @@ class Feed:
         self,
         connection: Connection,
         ledger: Ledger,
-        newcomers: Newcomers,
         actors: Actors,
         auto_groups: bool,
     ) -> None:
         self._ledger = ledger
-        self._newcomers = newcomers
         self._reporter = actors.reporter
         self._queue_reporter = actors.queue_reporter
         self._yielder = actors.yielder
@@ -185,7 +182,6 @@ class Feed:
     def _set_pod(self, pod: Pod) -> None:
         self._yielder.see_pod(pod)
         self._ledger.set_pod(pod)
-        self._newcomers.seen(Uid(pod.metadata.uid))
         if self._grouper:
             self._grouper.see_pod(pod)
 

@@ -5,9 +5,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from extender.domain.decisions import Decisions
-from extender.domain.ledger import Ledger
-from extender.domain.queue_states import QueueState
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.queues.queue_states import QueueState
 from extender.host.feed import Feed
 from extender.kube.writers import Writers
 from extender.telemetry import metrics

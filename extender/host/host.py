@@ -16,10 +16,9 @@ import msgspec
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.cycle import Cycle
 from extender.controllers.leadership import Alone, Leadership
-from extender.domain.belonging import Ownership
-from extender.domain.decisions import Decisions
-from extender.domain.ledger import Ledger
-from extender.domain.snapshot import Limits
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.ownership import Ownership
+from extender.domain.snapshot.limits import Limits
 from extender.host.actors import PATIENT_WRITERS, Actors
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
@@ -29,9 +28,9 @@ from extender.kube.connection import Connection
 from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
 from extender.telemetry.logs import logger, set_up
-from extender.verbs.barrier import Barrier
-from extender.verbs.newcomers import Newcomers
+from extender.verbs.barrier import LAST_ANSWER, Barrier
 from extender.verbs.posting import Binder
+from extender.verbs.unconfirmed import Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import create_app
 from extender.web.debug import create_debug_app
@@ -95,16 +94,21 @@ class Host:
         )
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
-        self._newcomers = Newcomers(self.ledger, time.monotonic)
-        self.verbs = SchedulerVerbs(self.ledger, self._barrier, self._newcomers, cluster)
+        self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_ANSWER)
+        self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
         writers = Writers(configuration.writers, "write", fence=self._leadership.leads)
         self._actors = Actors(
             self.ledger, cluster, writers, self._leadership.leads, configuration.volcano_namespace
         )
-        self._feed = Feed(connection, self.ledger, self._newcomers, self._actors, auto_groups)
+        self._feed = Feed(connection, self.ledger, self._actors, auto_groups)
         self._gauges = Gauges(self._feed, self._actors.all_writers, self.ledger)
-        listeners = (self._barrier.obey, *self._actors.listeners, self._keep_house)
-        self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced)
+        listeners = (
+            self._barrier.obey,
+            self._unconfirmed.look,
+            *self._actors.listeners,
+            self._gauges.look,
+        )
+        self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
 
     def start(
@@ -114,6 +118,7 @@ class Host:
         self._leadership.start()
         self._actors.start()
         self._binder.start()
+        self._unconfirmed.start()
         self._feed.start()
         self._cycle.start()
         ready = self._feed.checks()
@@ -147,10 +152,6 @@ class Host:
     def _show_leadership(self) -> dict[str, object]:
         standing = msgspec.to_builtins(self._leadership.standing())
         return {**standing, "volcano": self._actors.yielder.words()}
-
-    def _keep_house(self, decisions: Decisions) -> None:
-        self._newcomers.forget_ghosts()
-        self._gauges.look(decisions)
 
     def _live(self) -> dict[str, Check]:
         return {"ping": lambda: None, "deciding": self._is_deciding}

@@ -8,11 +8,11 @@ import msgspec
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.chronicle import Chronicle
-from extender.domain.claims import Claim
-from extender.domain.decisions import GroupDecision
-from extender.domain.ledger import Ledger
-from extender.domain.records import GroupKey, PodRecord
-from extender.domain.snapshot import GroupView
+from extender.domain.cache.claims import Claim
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.snapshot.group_view import GroupView
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
 

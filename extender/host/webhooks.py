@@ -7,7 +7,7 @@ from pathlib import Path
 
 from extender.api.configuration import Configuration
 from extender.api.keys import DEFAULT_SCHEDULER
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
 from extender.kube.admission import AdmissionApi
 from extender.kube.connection import Connection
 from extender.web.health import Check

@@ -77,6 +77,11 @@ leader_turns = Counter("muster_leader_transitions_total", "Times that this repli
 lease_age = Gauge("muster_lease_age_seconds", "Time since the scheduler's Lease was last seen to be renewed.")
 review_seconds = Histogram("muster_review_seconds", "Time to answer an admission review.", ["path"])
 reviews = Counter("muster_reviews_total", "Admission reviews, by outcome.", ["path", "outcome"])
+connections_dropped = Counter(
+    "muster_connections_dropped_total",
+    "Connections that were closed because there were too many, or because a request did not arrive in time.",
+    ["port", "reason"],
+)
 
 
 # ---- how they are fed

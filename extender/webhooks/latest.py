@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects import Queue
-from extender.domain.admission.picture import Picture
-from extender.domain.ledger import Ledger
-from extender.domain.queue_records import QueueRecord, queue_record
-from extender.domain.queues import Queues
-from extender.domain.snapshot import QueueView
+from extender.domain.cache.ledger import Ledger
+from extender.domain.queues.queue_records import QueueRecord, queue_record
+from extender.domain.queues.queue_tree import Picture
+from extender.domain.queues.queue_view import QueueView
+from extender.domain.queues.queues import Queues
 from extender.webhooks.reviews import NotKnown
 
 LookUp = Callable[[str, float], Queue | None]  # by name, within seconds; raises NotKnown

@@ -7,7 +7,7 @@ from extender.api.admission import CREATE, DELETE, UPDATE, ReviewRequest
 from extender.api.objects import Queue
 from extender.domain.admission.defaults import queue_defaults
 from extender.domain.admission.queues import judge_deletion, judge_queue
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import Outcome, Path, read, read_if_there
 from extender.webhooks.work import WorkRules

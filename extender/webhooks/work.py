@@ -27,7 +27,7 @@ from extender.domain.admission.submission import (
     judge_entry,
     judge_job_entry,
 )
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import NotKnown, Outcome, read
 

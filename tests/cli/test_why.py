@@ -14,7 +14,7 @@ import yaml
 from extender.api.keys import GATE, QUEUE
 from extender.cli.output import Json
 from extender.cli.remedies import REMEDIES
-from extender.domain.reasons import Reason
+from extender.domain.model.reasons import Reason
 from tests.cli.desk import Desk, ago, unschedulable
 from tests.pages.town import NUMBERS, settle
 

@@ -8,8 +8,10 @@ ledger's sum. Where no function of Muster has an operator's meaning, there is no
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from extender.domain.deserved import Claimant, divide, exceeded, within
-from extender.domain.resources import add
+from extender.domain.model.resources import add
+from extender.domain.shares.comparisons import exceeded, within
+from extender.domain.shares.demand import QueueDemand
+from extender.domain.shares.deserved import divide
 from tests.conformance.amounts import amounts, differing, unequal, whole
 from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart
@@ -52,9 +54,9 @@ def _minimum(case: Case, missing: str) -> Iterator[str]:
     left, right = whole(case.input["left"]), _finite(case.input["right"])
     if missing == "zero":
         unlimited = {name: left.get(name, 0) for name in _unlimited(case.input["right"])}
-        claimant = Claimant("q", 1, right | unlimited)
+        claimant = QueueDemand("q", 1, right | unlimited)
     else:
-        claimant = Claimant("q", 1, left, right)
+        claimant = QueueDemand("q", 1, left, right)
     got = divide(left, [claimant])["q"].deserved
     yield from differing("result", amounts(case.expect["result"]), got)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from extender.domain.resources import CPU, MEMORY
+from extender.domain.model.resources import CPU, MEMORY
 
 TOLERANCE = 1.0  # of a millicore, a byte, a device
 _NAMES = {"cpuMilli": CPU, "memoryBytes": MEMORY}

@@ -6,10 +6,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api.objects import Node, Pod
-from extender.domain.decisions import GroupDecision
-from extender.domain.reasons import Verdict
-from extender.domain.records import GroupKey
-from extender.domain.resources import CPU, offered, total
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import CPU, offered, total
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.objects import group, node, pod
@@ -64,7 +64,7 @@ def _is_told_nothing(decision: GroupDecision) -> bool:
 
 def check_overcommit(case: Case) -> Iterator[str]:
     """The plugin compares sums, so all nodes are one here. What is reserved runs there."""
-    wanted = case.input["minResources"] or {}
+    wanted = case.input["minResources"]
     reserved = [_running(n, vector) for n, vector in enumerate(case.input["alreadyReserved"])]
     asking = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": wanted})
     gang = group({"namespace": "ns", "name": "g", "minMember": 1, "queue": "default"})

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api.objects import PodGroup
-from extender.domain.queue_records import QueueRecord, queue_record
-from extender.domain.queue_states import QueueAction, read_state, state_of, wish
+from extender.domain.queues.queue_records import QueueRecord, queue_record
+from extender.domain.queues.queue_states import QueueAction, read_state, state_of, wish
 from tests.conformance import objects
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects import Condition, Pod, PodGroup
-from extender.domain.records import GroupKey
-from extender.domain.resources import CPU
+from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import CPU
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.objects import Given, group, node, pod

@@ -1,6 +1,6 @@
 """What cases of the smaller kinds need that no gate of Muster has."""
 
-from extender.domain.resources import asked, offered, total
+from extender.domain.model.resources import asked, offered, total
 from tests.conformance.cases import Case
 
 _DEFAULT_FACTOR = 1.2  # of Volcano's overcommit plugin, also in place of a factor below 1

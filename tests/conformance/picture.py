@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from extender.domain.deserved import within
-from extender.domain.records import PodRecord
-from extender.domain.requests import pod_requests
-from extender.domain.resources import PODS, Resources, add, offered, total
+from extender.domain.model.records import PodRecord
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import PODS, Resources, add, offered, total
+from extender.domain.shares.comparisons import within
 from tests.conformance.cases import Case
 from tests.conformance.objects import key, objects, pod
 from tests.domain.world import World

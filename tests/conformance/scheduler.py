@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from extender.api.objects import Pod
-from extender.domain.claims import Claim
-from extender.domain.records import Uid
+from extender.domain.cache.claims import Claim
+from extender.domain.model.records import Uid
 from tests.domain.world import World
 
 Binds = dict[Uid, str]
@@ -39,7 +39,7 @@ def _take(world: World, pod: Pod, planned: Claim) -> Sequence[Claim]:
     if not isinstance(answer, list):
         return ()
     node = planned.node if planned.node in answer else answer[0]
-    refused = world.ledger.hold(uid, node)
+    refused = world.ledger.hold(uid, node, token=1)
     return () if refused else world.ledger.confirm(planned.pod.group).posting
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from extender.domain.deserved import Claimant, Share, divide, exceeded, share
-from extender.domain.queue_records import queue_record
-from extender.domain.resources import asked, offered
+from extender.domain.model.resources import asked, offered
+from extender.domain.queues.queue_records import queue_record
+from extender.domain.shares.comparisons import exceeded, share
+from extender.domain.shares.demand import QueueDemand
+from extender.domain.shares.deserved import Share, divide
 from tests.conformance.amounts import amounts, apart, differing, unequal
 from tests.conformance.cases import Case
 from tests.conformance.objects import queue
@@ -20,9 +22,9 @@ def check_deserved(case: Case) -> Iterator[str]:
             yield from _differences(each, shares[each["name"]], case.expect)
 
 
-def _claimant(given: Mapping[str, Any]) -> Claimant:
+def _claimant(given: Mapping[str, Any]) -> QueueDemand:
     record = queue_record(queue(given))
-    return Claimant(
+    return QueueDemand(
         record.name,
         record.weight,
         asked(given.get("request")),

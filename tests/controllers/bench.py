@@ -8,7 +8,7 @@ from typing import Any
 
 from extender.controllers.actor import Means
 from extender.controllers.recording import Recorder
-from extender.domain.snapshot import Limits
+from extender.domain.snapshot.limits import Limits
 from extender.kube.backoff import Backoff
 from extender.kube.calls import Cluster
 from extender.kube.writers import Writers

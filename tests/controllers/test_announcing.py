@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from extender.controllers.announcing import Announcer
-from extender.domain.reasons import Happening, Reason, Verdict
+from extender.domain.model.reasons import Happening, Reason, Verdict
 from tests.controllers.bench import Bench
 from tests.domain.builders import group, pod
 from tests.domain.world import gang, nodes

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from extender.controllers import chronicle as module
 from extender.controllers.chronicle import Chronicle
-from extender.domain.reasons import Reason, Verdict
+from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import node, stranger
 from tests.domain.world import World, gang, key, names
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from extender.api import keys
 from extender.api.objects import Command
 from extender.controllers.commanding import Commander
-from extender.domain.commands import command_record, first_of_each_queue
+from extender.domain.queues.bus_commands import command_record, first_of_each_queue
 from extender.kube.errors import Forbidden, ServerFault
 from tests.controllers.queue_desk import QueueDesk, command, gone
 from tests.domain.builders import queue

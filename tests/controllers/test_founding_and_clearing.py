@@ -7,7 +7,7 @@ import pytest
 
 from extender.controllers.clearing import Clearer
 from extender.controllers.founding import Founder
-from extender.domain.decisions import Decisions
+from extender.domain.decisions.decisions import Decisions
 from extender.kube.errors import ServerFault
 from tests.controllers.queue_desk import QueueDesk
 from tests.domain.builders import group, queue

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from extender.api import keys
 from extender.api.objects import Meta, Namespace, Pod, PodGroup, Workload
 from extender.controllers.grouping import Grouper
-from extender.domain.records import GroupKey, Uid
+from extender.domain.model.records import GroupKey, Uid
 from extender.kube.errors import Conflict, Forbidden
 from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects import Condition, Meta, PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
 from extender.controllers.reporting import Reporter
-from extender.domain.reasons import Reason
+from extender.domain.model.reasons import Reason
 from extender.kube.errors import Conflict, Forbidden, ServerFault
 from extender.kube.resources import PLUGINS_POD_GROUPS
 from tests.controllers.bench import PAUSE, Bench

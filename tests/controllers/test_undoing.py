@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from extender.controllers.undoing import Undoer
-from extender.domain.reasons import Reason
+from extender.domain.model.reasons import Reason
 from extender.kube.errors import NotFound, TooManyRequests
 from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench

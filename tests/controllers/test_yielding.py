@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from extender.api.objects import LeaseSpec, Pod
 from extender.controllers.yielding import VOLCANO, Yielder
-from extender.domain.belonging import Ownership
-from extender.domain.records import Uid
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.records import Uid
 from extender.kube.errors import Forbidden, NotFound, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import Bench

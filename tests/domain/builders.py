@@ -38,7 +38,7 @@ from extender.api.objects import (
     Workload,
     WorkloadSpec,
 )
-from extender.domain.queue_notes import note
+from extender.domain.model.queue_notes import note
 
 NAMESPACE = "team"
 SCHEDULER = "muster"

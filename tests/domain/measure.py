@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.api.objects import Pod
-from extender.domain.decide import decide
+from extender.domain.scheduling.decide import decide
 from tests.domain.builders import apart, node, pod
 from tests.domain.world import World, gang
 

@@ -8,10 +8,10 @@ import pytest
 
 from extender.api.objects import Queue
 from extender.domain.admission.faults import Code, in_words
-from extender.domain.admission.picture import Picture
 from extender.domain.admission.queues import judge_deletion, judge_queue
-from extender.domain.belonging import Ownership
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.ownership import Ownership
+from extender.domain.queues.queue_tree import Picture
 from tests.domain.builders import SCHEDULER, group, pod
 
 Spec = Mapping[str, Any]

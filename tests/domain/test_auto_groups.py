@@ -15,10 +15,11 @@ from extender.api.objects import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from extender.domain.auto_groups import AutoGroup, OwnerRecord, Step, build, next_step, owner_record
-from extender.domain.claims import Stage
-from extender.domain.phases import Phase
-from extender.domain.reasons import Outcome, Reason, Verdict
+from extender.domain.cache.claims import Stage
+from extender.domain.lifecycle.auto_podgroups import AutoGroup, Step, build, next_step
+from extender.domain.lifecycle.phases import Phase
+from extender.domain.model.pod_owners import OwnerRecord, owner_record
+from extender.domain.model.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
 from tests.domain.world import World, key
 

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.deserved import EPSILON, Claimant, Share, divide, exceeded, share, within
-from extender.domain.resources import asked, offered
+from extender.domain.model.resources import asked, offered
+from extender.domain.shares.comparisons import EPSILON, exceeded, share, within
+from extender.domain.shares.demand import QueueDemand
+from extender.domain.shares.deserved import Share, divide
 
 DATA = json.loads((Path(__file__).parent / "data" / "deserved.json").read_text())
 NAMES = {"cpuMilli": "cpu", "memoryBytes": "memory"}
 
 
-def claimant(case: Mapping[str, Any]) -> Claimant:
+def claimant(case: Mapping[str, Any]) -> QueueDemand:
     capability = case.get("capability")
-    return Claimant(
+    return QueueDemand(
         case["name"],
         case["weight"],
         asked(case.get("request")),
@@ -38,7 +40,7 @@ def test_cases_of_the_field(case: dict[str, Any]) -> None:
     assert shares.keys() == case["expect"]["deserved"].keys()
     for name, given_ in shares.items():
         for resource, amount in amounts(case["expect"]["deserved"][name]).items():
-            assert given_.deserved[resource] == pytest.approx(amount, abs=EPSILON), (name, resource)
+            assert given_.deserved.get(resource, 0) == pytest.approx(amount, abs=EPSILON), (name, resource)
         for resource, amount in amounts(case["expect"]["realCapability"][name]).items():
             assert given_.ceiling[resource] == pytest.approx(amount, abs=EPSILON), (name, resource)
     for each in case["queues"]:
@@ -74,9 +76,9 @@ some = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 10_000))
 
 
 @st.composite
-def claimants(draw: st.DrawFn, guarantees: bool = True) -> list[Claimant]:
+def claimants(draw: st.DrawFn, guarantees: bool = True) -> list[QueueDemand]:
     return [
-        Claimant(
+        QueueDemand(
             f"q{n}",
             draw(st.integers(1, 100)),
             draw(some),
@@ -94,7 +96,7 @@ def due(shares: Mapping[str, Share], queue: str, resource: str) -> float:
 
 @given(some, claimants(guarantees=False))
 def test_nobody_gets_more_than_there_is_than_asked_or_than_allowed(
-    total: dict[str, int], queues: list[Claimant]
+    total: dict[str, int], queues: list[QueueDemand]
 ) -> None:
     shares = divide(total, queues)
     for resource in RESOURCES:
@@ -106,7 +108,7 @@ def test_nobody_gets_more_than_there_is_than_asked_or_than_allowed(
 
 
 @given(some, claimants())
-def test_a_guarantee_is_given_whatever_others_want(total: dict[str, int], queues: list[Claimant]) -> None:
+def test_a_guarantee_is_given_whatever_others_want(total: dict[str, int], queues: list[QueueDemand]) -> None:
     shares = divide(total, queues)
     for queue in queues:
         for resource, amount in queue.guarantee.items() if queue.groups else ():
@@ -116,7 +118,7 @@ def test_a_guarantee_is_given_whatever_others_want(total: dict[str, int], queues
 
 @given(some, claimants(), st.randoms(use_true_random=False))
 def test_the_order_of_queues_does_not_matter(
-    total: dict[str, int], queues: list[Claimant], dice: Any
+    total: dict[str, int], queues: list[QueueDemand], dice: Any
 ) -> None:
     shuffled = list(queues)
     dice.shuffle(shuffled)
@@ -132,7 +134,7 @@ rivals = st.lists(st.tuples(st.integers(1, 100), one), min_size=2, max_size=6)
 
 
 def contest(total: int, rivals: list[tuple[int, dict[str, int]]]) -> dict[str, Share]:
-    return divide({"cpu": total}, [Claimant(f"q{n}", *rival) for n, rival in enumerate(rivals)])
+    return divide({"cpu": total}, [QueueDemand(f"q{n}", *rival) for n, rival in enumerate(rivals)])
 
 
 @given(st.integers(0, 20_000), rivals, st.integers(1, 100))
@@ -156,7 +158,7 @@ def test_a_larger_cluster_gives_nobody_less(
 def test_nothing_stays_idle_while_somebody_wants_it(
     total: int, rivals: list[tuple[int, dict[str, int]]]
 ) -> None:
-    given_ = sum(each.deserved["cpu"] for each in contest(total, rivals).values())
+    given_ = sum(each.deserved.get("cpu", 0) for each in contest(total, rivals).values())
     wanted = sum(request["cpu"] for _, request in rivals)
     assert given_ == pytest.approx(min(total, wanted), abs=1.0)
 

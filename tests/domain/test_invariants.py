@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.domain.decide import decide
-from extender.domain.deserved import EPSILON
-from extender.domain.quorum import missing_of
-from extender.domain.reasons import Reason, Verdict
+from extender.domain.lifecycle.quorum import missing_of
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling.decide import decide
+from extender.domain.shares.comparisons import EPSILON
 from tests.domain.builders import apart, group, node, pod, queue, stranger
 from tests.domain.world import World, gang, said
 

@@ -1,6 +1,6 @@
 """Pods that are left to another scheduler for a while, and come back."""
 
-from extender.domain.claims import Stage
+from extender.domain.cache.claims import Stage
 from tests.domain.builders import SCHEDULER, node, pod
 from tests.domain.world import World, gang, key, nodes
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from extender.api.objects import PodGroup
-from extender.domain.phases import Life, Phase
-from extender.domain.reasons import Outcome, Reason, Verdict
+from extender.domain.lifecycle.phases import Life, Phase
+from extender.domain.model.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import World, gang, names
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from extender.domain.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
-from extender.domain.snapshot import Limits
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
+from extender.domain.snapshot.limits import Limits
 from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue, stranger
 from tests.domain.world import World, gang, nodes
 

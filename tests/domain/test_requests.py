@@ -8,8 +8,8 @@ import pytest
 from extender.api import keys
 from extender.api.objects import PodSpec
 from extender.api.quantities import BadQuantity
-from extender.domain.requests import pod_requests
-from extender.domain.resources import asked, counts, offered, show
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import asked, counts, offered, show
 
 
 def container(restart: str = "", **requests: str) -> dict[str, Any]:

@@ -13,15 +13,16 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from extender.domain.decide import decide
-from extender.domain.decisions import Decisions, GroupDecision
-from extender.domain.deserved import EPSILON
-from extender.domain.quorum import missing_of, whole
-from extender.domain.reasons import Reason, Verdict
-from extender.domain.records import GroupKey
-from extender.domain.resources import add
-from extender.domain.round import total_of
-from extender.domain.snapshot import Limits, Snapshot
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.lifecycle.quorum import missing_of, whole
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import add
+from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.round import total_of
+from extender.domain.shares.comparisons import EPSILON
+from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import apart, group, node, pod, queue
 from tests.domain.world import LIMITS, World, key, said
 

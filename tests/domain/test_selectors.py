@@ -12,8 +12,8 @@ from extender.api.objects import (
     Taint,
     Toleration,
 )
-from extender.domain.selectors import allows, selects, tolerated
-from extender.domain.shapes import HostPort, Shapes, clashing, node_taints
+from extender.domain.model.selectors import allows, selects, tolerated
+from extender.domain.model.shapes import HostPort, Shapes, clashing, node_taints
 from tests.domain.builders import node, on_nodes, pod
 from tests.domain.world import World, single
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.domain.reasons import Reason, Verdict
-from extender.domain.snapshot import Limits
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.snapshot.limits import Limits
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.world import World, gang, nodes
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.domain.reasons import Reason, Verdict
-from extender.domain.records import PodRecord
-from extender.domain.space import Space
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import PodRecord
+from extender.domain.placement.planner import Space
 from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, stranger, together
 from tests.domain.world import World, gang, nodes
 

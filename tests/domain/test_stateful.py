@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from extender.domain.claims import Stage
-from extender.domain.decisions import Decisions
-from extender.domain.records import Uid
+from extender.domain.cache.claims import Stage
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import Uid
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import World, key
 
@@ -160,21 +160,22 @@ class Events(RuleBasedStateMachine):
     @invariant()
     def sums_equal_a_recount(self) -> None:
         claims = self.world.ledger._claims
-        room, free = claims.allocatable.copy(), claims.allocatable.copy()
+        columns = claims.capacity.columns
+        room, free = columns.allocatable.copy(), columns.allocatable.copy()
         for claim in claims:
-            row = claims.row(claim.node)
-            if row is not None:
-                asked = claims.dimensions.vector(claim.pod.shape.requests)
-                free[row] -= asked
-                room[row] -= asked * claim.stage.pinned
-        assert np.array_equal(room, claims.room)
-        assert np.array_equal(free, claims.free)
+            row = claims.capacity.row(claim.node)
+            for column, name in enumerate(columns.names) if row is not None else ():
+                asked = claim.pod.shape.requests.get(name, 0)
+                free[row, column] -= asked
+                room[row, column] -= asked * claim.stage.pinned
+        assert np.array_equal(room, columns.room)
+        assert np.array_equal(free, columns.free)
 
     @invariant()
     def ports_and_terms_equal_a_recount(self) -> None:
         claims = self.world.ledger._claims
         pinned = [claim for claim in claims if claim.stage.pinned]
-        occupancy = claims.occupancy()
+        occupancy = claims.capacity.occupancy()
         ports = Counter((each.node, port) for each in pinned for port in each.pod.shape.constraints.ports)
         assert ports == {
             (at, port): n for at, taken in occupancy.ports.items() for port, n in taken.items() if n

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from extender.domain.belonging import Ownership
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.ownership import Ownership
 from extender.host.actors import Actors
 from extender.host.feed import Feed
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.kube.writers import Writers
-from extender.verbs.newcomers import Newcomers
 from tests.domain.builders import SCHEDULER
 from tests.host.server import PATIENCE, ApiServer
 from tests.kube.conftest import write_kubeconfig
@@ -28,7 +27,6 @@ class Station:
         self.api = api
         self.changed = Condition()
         self.ledger = Ledger(Ownership(frozenset({SCHEDULER})), lock=RLock(), on_change=self._notice)
-        self.newcomers = Newcomers(self.ledger, lambda: self.now)
         self.connection = connection
         actors = Actors(self.ledger, Cluster(connection), Writers(1, "test"), lambda: True, "volcano-system")
         self.writers = actors.all_writers
@@ -37,7 +35,7 @@ class Station:
             actors.queue_reporter,
             actors.commander,
         )
-        self.feed = Feed(connection, self.ledger, self.newcomers, actors, auto_groups=True)
+        self.feed = Feed(connection, self.ledger, actors, auto_groups=True)
 
     def _notice(self) -> None:
         with self.changed:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from extender.api.objects import Meta, Namespace, Node, Pod, PriorityClass, Workload
-from extender.domain.decide import decide
-from extender.domain.ledger import Ledger
-from extender.domain.records import Uid, group_of_owner
-from extender.domain.snapshot import GroupView
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.records import Uid, group_of_owner
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.group_view import GroupView
 from extender.host.optional import OptionalWatches
 from extender.kube.calls import Cluster
 from extender.kube.inventory import Removed
@@ -34,7 +34,7 @@ def fill(station: Station) -> None:
         "queues": [queue("q", weight=3)],
         "nodes": [node("a")],
         "podgroups": [group("g", 2, priority_class="urgent")],
-        "pods": [pod("g-0", "g")],
+        "pods": [pod("g-0", "g", priority=7)],
     }
 
 
@@ -118,20 +118,6 @@ def test_a_queue_that_is_deleted_exists_no_more(station: Station) -> None:
     station.api.tell("queues", "DELETED", queue("q"))
     station.wait_for(lambda: station.ledger.version > version)
     assert not station.ledger.snapshot().queues["q"].exists
-
-
-def test_a_pod_that_filter_met_first_stays_once_the_watch_has_shown_it(station: Station) -> None:
-    station.newcomers.meet(pod("g-0", "g", cpu="2"))
-    station.newcomers.meet(pod("ghost"))
-    fill(station)
-    version = station.ledger.version
-    station.feed.start()
-    station.wait_for(lambda: station.ledger.version > version + 5)
-    station.api.tell("pods", "ADDED", pod("last"))
-    station.wait_for(lambda: knows(station, "last"))
-    station.now += 1000
-    station.newcomers.forget_ghosts()
-    assert [knows(station, name) for name in ("g-0", "ghost", "last")] == [True, False, True]
 
 
 def test_a_cluster_without_commands_is_one_to_be_ready_for(station: Station) -> None:

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from extender.domain.records import Uid
+from extender.domain.model.records import Uid
 from extender.host.gauges import Gauges
 from extender.telemetry import metrics
 from tests.controllers.bench import Bench

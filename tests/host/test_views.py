@@ -8,7 +8,7 @@ import pytest
 
 from extender.api.configuration import Configuration
 from extender.controllers.chronicle import Chronicle
-from extender.domain.reasons import Reason
+from extender.domain.model.reasons import Reason
 from extender.host.views import Views
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.world import gang, nodes

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from extender.domain.decisions import Decisions
-from extender.domain.records import PodRecord
-from extender.domain.snapshot import Limits
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import PodRecord
+from extender.domain.snapshot.limits import Limits
 from extender.sim.virtual.objects import made_nodes
 from extender.sim.virtual.report import Report, report
 from extender.sim.virtual.rows import from_rows

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.records import GroupKey
+from extender.domain.model.records import GroupKey
 from extender.sim.virtual.gantt import chart as charts
 from extender.sim.virtual.gantt.bars import Bar
 from extender.sim.virtual.gantt.chart import chart

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.domain.snapshot import Limits
+from extender.domain.snapshot.limits import Limits
 from extender.sim.virtual.report import Waits
 from extender.sim.virtual.rows import from_rows
 from extender.sim.virtual.running import Wish, simulate

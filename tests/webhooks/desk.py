@@ -8,8 +8,8 @@ from typing import Any
 
 from extender.api.objects import Queue
 from extender.domain.admission.access import Subject
-from extender.domain.belonging import Ownership
-from extender.domain.ledger import Ledger
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.ownership import Ownership
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import NotKnown, Reviewer
 from extender.webhooks.rules import QueueRules, paths

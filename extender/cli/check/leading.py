@@ -20,7 +20,7 @@ from extender.cli.check.findings import (
 )
 from extender.cli.output import Json
 from extender.cli.seen import duration
-from extender.domain.leases import age_of, lively
+from extender.domain.model.leases import age_of, lively
 from extender.kube.resources import LEASES
 
 _SKEW = 5.0

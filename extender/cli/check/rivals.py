@@ -16,8 +16,8 @@ from extender.cli.check.findings import (
     wrong,
 )
 from extender.cli.output import Json
-from extender.domain.leases import lively
-from extender.domain.rival import LEASE, POD_LABEL, works
+from extender.domain.coexistence.volcano_scheduler import LEASE, POD_LABEL, works
+from extender.domain.model.leases import lively
 from extender.kube.resources import DEPLOYMENTS, LEASES, PODS
 
 _NAME = "volcano"

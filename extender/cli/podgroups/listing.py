@@ -68,7 +68,7 @@ def _show_table(place: Place, found: list[Json], wide: bool) -> None:
 
 def _row(group: "GroupSeen", evidence: "Evidence", wide: bool) -> tuple[object, ...]:
     from extender.cli.seen import NOTHING, age
-    from extender.domain.reasons import NOT_WAITING
+    from extender.domain.model.reasons import NOT_WAITING
 
     said, told = group.scheduled, group.status
     reason = said.reason if said and said.reason not in NOT_WAITING else ""

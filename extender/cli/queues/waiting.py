@@ -15,7 +15,7 @@ from extender.cli.fetching import fetch
 from extender.cli.pod_signs import ours
 from extender.cli.queues.patience import Patience
 from extender.cli.seen import GroupSeen, QueueSeen
-from extender.domain.belonging import group_name
+from extender.domain.model.ownership import group_name
 from extender.kube.resources import QUEUES
 
 T = TypeVar("T")

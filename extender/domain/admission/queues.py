@@ -10,8 +10,8 @@ from extender.api.keys import DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_
 from extender.api.objects import Quantities, Queue
 from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.admission.picture import Picture
-from extender.domain.admission.queue_tree import judge_place, judge_resources
+from extender.domain.admission.hierarchy import judge_place, judge_resources
+from extender.domain.queues.queue_tree import Picture
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")

@@ -13,9 +13,9 @@ from extender.api import keys
 from extender.api.objects import Pod
 from extender.api.reviewed import NewPod
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.admission.picture import Picture
-from extender.domain.belonging import group_name
-from extender.domain.snapshot import QueueView
+from extender.domain.model.ownership import group_name
+from extender.domain.queues.queue_tree import Picture
+from extender.domain.queues.queue_view import QueueView
 
 AUTO_GROUP = "podgroup-{}"  # the group made for the pods of one owner, by the owner's UID
 _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE}"

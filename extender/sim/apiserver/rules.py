@@ -9,8 +9,8 @@ from typing import Any
 
 from extender.api.keys import GATE
 from extender.api.objects import Node, Pod, PodGroup, Queue
-from extender.domain.requests import pod_requests
-from extender.domain.resources import asked, offered
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import asked, offered
 from extender.sim.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, QUEUES, Json, Kind
 from extender.sim.apiserver.refusals import forbidden, invalid
 from extender.sim.apiserver.store import Store

@@ -8,8 +8,8 @@ they are at least as important.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from extender.domain.resources import PODS
-from extender.domain.shapes import clashing
+from extender.domain.model.resources import PODS
+from extender.domain.model.shapes import clashing
 from extender.sim.scheduler.nodes import Nodes, Standing, used_by
 
 

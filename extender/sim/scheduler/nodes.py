@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from extender.api.objects import Node, Pod, Taint
-from extender.domain.resources import CPU, MEMORY, add, offered
-from extender.domain.shapes import Shape, Shapes, Term, node_taints
+from extender.domain.model.resources import CPU, MEMORY, add, offered
+from extender.domain.model.shapes import Shape, Shapes, Term, node_taints
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.typed import typed
 

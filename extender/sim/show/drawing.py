@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from extender.domain.resources import CPU, show
+from extender.domain.model.resources import CPU, show
 from extender.sim.show.history import Turn, ahead, state_of, why
 from extender.sim.show.picture import Gang, Picture, QueuePart, amounts
 

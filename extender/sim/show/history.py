@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from extender.domain.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
 from extender.sim.show.picture import Gang, Picture
 
 

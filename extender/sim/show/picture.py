@@ -11,10 +11,10 @@ import msgspec
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE, SCHEDULED
 from extender.api.objects import Node, Pod, PodGroup, Queue
 from extender.api.quantities import Quantity
-from extender.domain.belonging import group_name
-from extender.domain.reasons import NOT_WAITING
-from extender.domain.requests import pod_requests
-from extender.domain.resources import CPU, Resources, offered, total
+from extender.domain.model.ownership import group_name
+from extender.domain.model.reasons import NOT_WAITING
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import CPU, Resources, offered, total
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.typed import typed

@@ -14,7 +14,7 @@ import msgspec
 
 from extender.api.keys import GATE
 from extender.api.objects import Meta, Namespace, Node, Pod, PodGroup, PriorityClass, Queue
-from extender.domain.belonging import group_name
+from extender.domain.model.ownership import group_name
 from extender.sim.apiserver.kinds import (
     NAMESPACES,
     NODES,

@@ -6,8 +6,8 @@ from statistics import mean, median
 
 import msgspec
 
-from extender.domain.reasons import Verdict
-from extender.domain.resources import PODS
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.resources import PODS
 from extender.sim.virtual.tally import Story, Tally
 
 _DIGITS = 4

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 
 from extender.api.configuration import Configuration
-from extender.domain.resources import CPU, offered
-from extender.domain.snapshot import Limits
+from extender.domain.model.resources import CPU, offered
+from extender.domain.snapshot.limits import Limits
 from extender.sim.files.manifests import load
 from extender.sim.virtual import synthetic, trace
 from extender.sim.virtual.objects import from_manifests, made_nodes

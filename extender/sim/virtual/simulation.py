@@ -6,9 +6,9 @@ from functools import partial
 from itertools import count
 
 from extender.api.objects import PodStatus
-from extender.domain.decisions import Decisions
-from extender.domain.records import PodRecord, Uid
-from extender.domain.snapshot import Limits
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.snapshot.limits import Limits
 from extender.sim.virtual.stage import FAILED, SUCCEEDED, Stage
 from extender.sim.virtual.workload import Member, Workload
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from extender.api.objects import Pod, PodStatus
-from extender.domain.belonging import Ownership, group_name
-from extender.domain.claims import Claim
-from extender.domain.decide import decide
-from extender.domain.decisions import Decisions
-from extender.domain.ledger import Ledger
-from extender.domain.records import GroupKey, PodRecord, Uid
-from extender.domain.snapshot import Limits
+from extender.domain.cache.claims import Claim
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.ownership import Ownership, group_name
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.limits import Limits
 from extender.sim.virtual.workload import Workload
 
 RUNNING, SUCCEEDED, FAILED = (PodStatus(phase) for phase in ("Running", "Succeeded", "Failed"))
@@ -111,7 +111,7 @@ class Stage:
         planned = self.ledger.to_release()
         for claim in planned:
             if isinstance(self.ledger.answer(claim.pod.uid, [claim.node]), list):
-                self.ledger.hold(claim.pod.uid, claim.node)
+                self.ledger.hold(claim.pod.uid, claim.node, token=1)
         return [
             claim
             for key in dict.fromkeys(claim.pod.group for claim in planned)

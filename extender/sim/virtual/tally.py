@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.domain.decisions import Decisions, QueueDecision
-from extender.domain.records import GroupKey, PodRecord, Uid
-from extender.domain.resources import offered, total
-from extender.domain.shapes import Shape
+from extender.domain.decisions.decisions import Decisions, QueueDecision
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import offered, total
+from extender.domain.model.shapes import Shape
 from extender.sim.virtual.simulation import Observer
 from extender.sim.virtual.workload import Workload
 

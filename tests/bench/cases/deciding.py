@@ -7,9 +7,9 @@ elsewhere; `snapshot` is what freezing the ledger costs in each.
 import time
 from collections.abc import Iterator
 
-from extender.domain.decide import decide
-from extender.domain.decisions import Decisions
-from extender.domain.reasons import Verdict
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.reasons import Verdict
+from extender.domain.scheduling.decide import decide
 from tests.bench.report import Row, say
 from tests.bench.sizes import Bench
 from tests.domain import builders

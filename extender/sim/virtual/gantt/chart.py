@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from extender.domain.resources import PODS, show
+from extender.domain.model.resources import PODS, show
 from extender.sim.virtual.gantt import drawing, paper
 from extender.sim.virtual.gantt.bars import Bar, Scene, bars
 from extender.sim.virtual.gantt.packing import pack

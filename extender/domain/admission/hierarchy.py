@@ -1,0 +1,158 @@
+"""A queue among the queues around it: its parent, its depth, and amounts that must go into one another.
+
+A resource that a queue does not list is unlimited in a capability and nothing in a guarantee or a deserved
+amount. Queues right below root are not compared with it: root is the whole cluster.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from extender.api.keys import ROOT_QUEUE
+from extender.api.objects import Queue
+from extender.domain.admission.faults import Code, Fault
+from extender.domain.model.resources import Resources, offered, show, total
+from extender.domain.queues.queue_records import QueueRecord
+from extender.domain.queues.queue_tree import Picture
+
+
+def _parent_of(queue: Queue) -> str:
+    """The parent, or empty for a queue right below root."""
+    return queue.spec.parent if queue.spec.parent != ROOT_QUEUE else ""
+
+
+# ---- place
+
+
+def judge_place(queue: Queue, before: Queue | None, picture: Picture, max_depth: int) -> Iterator[Fault]:
+    """The parent, where it is new: it exists, is not below the queue, is not too deep, and holds no pods."""
+    parent = _parent_of(queue)
+    if not parent or (before is not None and parent == _parent_of(before)):
+        return
+    fault = _judge_parent(queue.metadata.name, parent, picture, max_depth)
+    if fault is not None:
+        yield fault
+
+
+def _judge_parent(name: str, parent: str, picture: Picture, max_depth: int) -> Fault | None:
+    def fault(code: Code, words: str) -> Fault:
+        return Fault(code, "spec.parent", f"got {parent!r}; {words}")
+
+    above = [record.name for record in picture.line(parent)]
+    if parent == name or name in above:
+        return fault(Code.SELF_PARENT, "allowed is a queue that is not this one and not below it")
+    if not above:
+        return fault(Code.PARENT_NOT_FOUND, "there is no such queue: create it, or name one that is there")
+    depth = len(above) + picture.height(name)
+    if depth > max_depth:
+        return fault(Code.DEPTH_EXCEEDED, f"that makes {depth} levels below root; allowed are {max_depth}")
+    if not picture.children(parent) and (pods := picture.pods(parent)):
+        words = f"that queue runs {pods} pods itself, and pods are run by queues without children"
+        return fault(Code.PARENT_HAS_PODS, f"{words}: wait until they are gone, or name another parent")
+    return None
+
+
+# ---- amounts
+
+
+class _Amounts(msgspec.Struct, frozen=True):
+    """A queue's amounts as they would be."""
+
+    capability: Resources
+    deserved: Resources
+    guarantee: Resources
+
+
+def _amounts(queue: Queue) -> _Amounts:
+    spec = queue.spec
+    guarantee = spec.guarantee.resource if spec.guarantee else None
+    return _Amounts(offered(spec.capability), offered(spec.deserved), offered(guarantee))
+
+
+def judge_resources(queue: Queue, before: Queue | None, picture: Picture) -> Iterator[Fault]:
+    """The first amount that does not go into those around it, where amounts or the parent are new."""
+    if queue.metadata.name == ROOT_QUEUE or not _moved(queue, before):
+        return
+    fault = next(_misfits(queue, _amounts(queue), picture), None)
+    if fault is not None:
+        yield fault
+
+
+def _moved(queue: Queue, before: Queue | None) -> bool:
+    return before is None or _parent_of(queue) != _parent_of(before) or _amounts(queue) != _amounts(before)
+
+
+def _misfits(queue: Queue, own: _Amounts, picture: Picture) -> Iterator[Fault]:
+    name, parent = queue.metadata.name, _parent_of(queue)
+    if parent:
+        siblings = [picture.queues[each] for each in picture.children(parent) if each != name]
+        yield from _above_ancestor(own.capability, parent, picture)
+        yield from _sums_above_parent(own, siblings, picture.queues[parent])
+    yield from _below_descendant(own.capability, name, picture)
+    yield from _sums_above_own(own, [picture.queues[each] for each in picture.children(name)])
+
+
+def _above_ancestor(capability: Resources, parent: str, picture: Picture) -> Iterator[Fault]:
+    """Each resource against the nearest queue above that lists it."""
+    for name, amount in capability.items():
+        for record in picture.line(parent):
+            limit = (record.capability or {}).get(name)
+            if limit is None:
+                continue
+            if amount > limit:
+                words = f"got {show(name, amount)}; allowed is that of queue {record.name!r} above it, "
+                yield Fault(
+                    Code.CAPABILITY_ABOVE_ANCESTOR,
+                    f"spec.capability[{name}]",
+                    f"{words}{show(name, limit)}, or less",
+                )
+            break
+
+
+def _below_descendant(capability: Resources, queue: str, picture: Picture) -> Iterator[Fault]:
+    for name, amount in capability.items():
+        for child in picture.children(queue):
+            owner, largest = picture.largest(name, child)
+            if largest > amount:
+                words = f"got {show(name, amount)}; allowed is that of queue {owner!r} below it, "
+                yield Fault(
+                    Code.CAPABILITY_BELOW_DESCENDANT,
+                    f"spec.capability[{name}]",
+                    f"{words}{show(name, largest)}, or more",
+                )
+
+
+_GUARANTEE = (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource")
+_DESERVED = (Code.CHILDREN_DESERVED_SUM, "spec.deserved")
+
+
+def _sums_above_parent(own: _Amounts, siblings: list[QueueRecord], parent: QueueRecord) -> Iterator[Fault]:
+    def words(resource: str, amount: int, limit: int) -> str:
+        sum_of = f"with its siblings that makes {show(resource, amount)}"
+        return f"{sum_of}; allowed is what their parent {parent.name!r} has, {show(resource, limit)}, or less"
+
+    guarantees = [own.guarantee, *(each.guarantee for each in siblings)]
+    yield from _above(_GUARANTEE, guarantees, parent.guarantee, words)
+    deserved = [own.deserved, *(each.deserved or {} for each in siblings)]
+    yield from _above(_DESERVED, deserved, parent.deserved or {}, words)
+
+
+def _sums_above_own(own: _Amounts, children: list[QueueRecord]) -> Iterator[Fault]:
+    def words(resource: str, amount: int, limit: int) -> str:
+        got = f"got {show(resource, limit)}"
+        return f"{got}; allowed is what the queues below it have together, {show(resource, amount)}, or more"
+
+    yield from _above(_GUARANTEE, [each.guarantee for each in children], own.guarantee, words)
+    yield from _above(_DESERVED, [each.deserved or {} for each in children], own.deserved, words)
+
+
+def _above(
+    what: tuple[Code, str],
+    parts: list[Resources],
+    limit: Resources,
+    words: Callable[[str, int, int], str],
+) -> Iterator[Fault]:
+    code, field = what
+    for name, amount in total(parts).items():
+        if amount > limit.get(name, 0):
+            yield Fault(code, f"{field}[{name}]", words(name, amount, limit.get(name, 0)))

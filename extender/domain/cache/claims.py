@@ -1,0 +1,126 @@
+"""Claims on room: who has taken what on which node.
+
+A claim is keyed by pod UID and grows firmer in stages. From ANSWERED on it is pinned: filter has given the
+node to the scheduler, and no decision made on an older picture may move it. What claims take of nodes is
+counted in `capacity`.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+
+import msgspec
+
+from extender.domain.cache.node_capacity import NodeCapacity
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.snapshot.nodes import Mask
+
+
+class Stage(IntEnum):
+    PLANNED = 1
+    ANSWERED = 2
+    HELD = 3
+    POSTED = 4
+    BOUND = 5
+
+    @property
+    def pinned(self) -> bool:
+        return self >= Stage.ANSWERED
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    pod: PodRecord
+    node: str
+    stage: Stage
+    since: float = 0.0  # monotonic, in seconds: when it came to this stage
+    version: int = 0  # of the ledger, from which on the claim is as it is
+    token: int = 0  # of the bind call that made it firm; 0 before
+
+    @property
+    def pinned(self) -> bool:
+        return self.stage.pinned
+
+
+class Claims:
+    """All claims on all nodes, by the pod's UID and by node. What is put or dropped here is counted."""
+
+    def __init__(self) -> None:
+        self.capacity = NodeCapacity()
+        self._claims: dict[Uid, Claim] = {}
+        self._on_node: dict[str, dict[Uid, Claim]] = {}
+        self._at: dict[Stage, dict[Uid, Claim]] = {stage: {} for stage in Stage}
+
+    def get(self, uid: Uid) -> Claim | None:
+        return self._claims.get(uid)
+
+    def on_node(self, node: str) -> Iterable[Claim]:
+        return self._on_node.get(node, {}).values()
+
+    def at(self, stage: Stage) -> Iterable[Claim]:
+        """The claims at a stage."""
+        return self._at[stage].values()
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self._claims.values())
+
+    def put(
+        self,
+        pod: PodRecord,
+        node: str,
+        stage: Stage,
+        since: float = 0.0,
+        version: int = 0,
+        token: int = 0,
+    ) -> None:
+        """Set the claim of a pod, in place of any that it had."""
+        before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token)
+        if before is None or not _count_alike(before, claim):
+            if before is not None:
+                self._take_off(before)
+            self.capacity.count(claim, 1)
+        if before is not None:
+            del self._at[before.stage][pod.uid]
+        self._claims[pod.uid] = self._at[stage][pod.uid] = claim
+        self._on_node.setdefault(node, {})[pod.uid] = claim
+
+    def drop(self, uid: Uid) -> Claim | None:
+        claim = self._claims.pop(uid, None)
+        if claim is not None:
+            del self._at[claim.stage][uid]
+            self._take_off(claim)
+            if claim.stage is Stage.BOUND:
+                self.capacity.touch(claim.node)
+        return claim
+
+    # ---- asking for a pod: what it holds itself is not in its way
+
+    def fits(self, pod: PodRecord, node: str) -> bool:
+        """Whether `pod` may stand on `node` beside all other claims, planned ones too."""
+        return self.capacity.fits(pod, node, self._claims.get(pod.uid))
+
+    def rows_that_fit(self, pod: PodRecord) -> Mask:
+        """For every row whether `pod` fits by amounts beside all other claims."""
+        return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
+
+    def fullness(self, pod: PodRecord, node: str) -> float:
+        """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
+        return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
+
+    def watch_terms(self, pod: PodRecord) -> None:
+        """Count from now on the pods that the terms of `pod` select."""
+        self.capacity.watch_terms(pod, self._claims.values())
+
+    # ---- inside
+
+    def _take_off(self, claim: Claim) -> None:
+        on_node = self._on_node[claim.node]
+        del on_node[claim.pod.uid]
+        if not on_node:
+            del self._on_node[claim.node]
+        self.capacity.count(claim, -1)
+
+
+def _count_alike(before: Claim, claim: Claim) -> bool:
+    """Whether all sums stay as they are: a claim that only grows firmer moves nothing."""
+    if (before.node, before.stage.pinned) != (claim.node, claim.stage.pinned):
+        return False
+    return before.pod.shape is claim.pod.shape and before.pod.labels == claim.pod.labels

@@ -1,0 +1,222 @@
+"""What nodes offer and what is left of it: one row a node, one column a resource that any node offers.
+
+An event costs one row. What is asked for but offered nowhere has no column: no pod can make the arrays wider.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+
+from extender.domain.cache.affinity_terms import Terms
+from extender.domain.cache.host_ports import HostPorts
+from extender.domain.cache.node_sums import NodeSums
+from extender.domain.cache.resource_columns import ResourceColumns
+from extender.domain.model.records import PodRecord
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import HostPort, Shape
+from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
+from extender.domain.snapshot.snapshot import Occupancy
+
+_NOTHING = NodeSums()
+
+
+class Taker(Protocol):
+    """A claim as the counting sees it."""
+
+    @property
+    def pod(self) -> PodRecord: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def pinned(self) -> bool: ...
+
+
+class NodeCapacity:
+    """Nodes that are unknown so far have sums as well: claims on them count as soon as the node comes."""
+
+    def __init__(self) -> None:
+        self.columns = ResourceColumns()
+        self.epochs: dict[str, int] = {}  # by node: moves on when it changes or a bound pod leaves it
+        self._sums: dict[str, NodeSums] = {}
+        self._nodes: list[NodeRecord | None] = []  # by row; None where the row is vacant
+        self._row: dict[str, int] = {}
+        self._vacant: list[int] = []
+        self._changed_rows: set[int] = set()
+        self._table = NodeTable()
+        self._asked: dict[Shape, tuple[Rows, AmountRows] | None] = {}
+        self._ports = HostPorts()
+        self._terms = Terms()
+
+    # ---- nodes
+
+    def set_node(self, node: NodeRecord) -> bool:
+        """True when anything that matters changed."""
+        row = self._row.get(node.name)
+        before = self._nodes[row] if row is not None else None
+        if before == node:
+            return False
+        row = self._new_row(node.name) if row is None else row
+        self._nodes[row] = node
+        self._offer(before, node)
+        self._write(row, self.columns.names)
+        self._changed(row, node.name)
+        return True
+
+    def drop_node(self, name: str) -> None:
+        row = self._row.pop(name, None)
+        if row is None:
+            return
+        before, self._nodes[row] = self._nodes[row], None
+        self._vacant.append(row)
+        self.columns.clear(row)
+        self._offer(before, None)
+        self._changed(row, name)
+
+    def table(self) -> NodeTable:
+        if self._changed_rows:
+            self._table = self._table.with_changes(self._nodes, self._changed_rows)
+            self._changed_rows = set()
+        return self._table
+
+    def knows(self, node: str) -> bool:
+        return node in self._row
+
+    def row(self, node: str) -> int | None:
+        return self._row.get(node)
+
+    # ---- counting
+
+    def count(self, claim: Taker, times: int) -> None:
+        """A claim comes to its node, or leaves it with -1 times. Never raises, whatever the pod asks for."""
+        shape, node = claim.pod.shape, claim.node
+        sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
+        sums.add(shape.requests, claim.pinned, times)
+        if not sums:
+            del self._sums[node]
+        if (row := self._row.get(node)) is not None:
+            self._write(row, shape.requests)
+        self._ports.count(node, shape.constraints.ports, claim.pinned, times)
+        if claim.pinned:
+            self._terms.count(claim.pod, node, times)
+
+    def touch(self, node: str) -> None:
+        """What the scheduler refused on a node may fit there now."""
+        self.epochs[node] = self.epochs.get(node, 0) + 1
+
+    # ---- asking
+
+    def fits(self, pod: PodRecord, node: str, own: Taker | None = None) -> bool:
+        """Whether `pod`, whose claim is `own`, may stand on `node` beside all others, planned ones too."""
+        if node not in self._row:
+            return False
+        idle, own_shape = self._idle(node), own.pod.shape if own is not None and own.node == node else None
+        back = own_shape.requests if own_shape else {}
+        if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
+            return False
+        return not self._ports.clash(node, pod.shape.constraints.ports, _ports_of(own_shape))
+
+    def rows_that_fit(self, pod: PodRecord, own: Taker | None = None) -> Mask:
+        """For every row whether `pod` fits by amounts beside all other claims."""
+        asked = self._columns_asked(pod.shape)
+        if asked is None:
+            return np.zeros(len(self._nodes), dtype=np.bool_)
+        columns, amounts = asked
+        fits: Mask = np.all(self.columns.free[:, columns] >= amounts, axis=1)
+        if own is not None and (row := self._row.get(own.node)) is not None:
+            fits[row] = self.fits(pod, own.node, own)
+        return fits
+
+    def idle(self, node: str) -> dict[str, int]:
+        """What all claims together leave of what a node offers; negative where they take more."""
+        return self._idle(node)
+
+    def fullness(self, pod: PodRecord, node: str, own: Taker | None = None) -> float:
+        """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
+        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        comes = 0 if own is not None and own.node == node else 1
+        parts = (
+            (sums.taken(name) + comes * amount) / offers[name]
+            for name, amount in pod.shape.requests.items()
+            if offers.get(name)
+        )
+        return min(max(parts, default=0.0), 1.0)
+
+    def overcommitted(self, node: str, pod: PodRecord) -> bool:
+        """Whether pinned claims take more of a node than it has, in anything that `pod` asks for. What else a
+        node lacks (a device that vanished under running pods) is not of the pod's making, nor in its way."""
+        if node not in self._row:
+            return True
+        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        return any(sums.pinned.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
+
+    def suits(self, pod: PodRecord, node: str) -> bool:
+        row = self._row.get(node)
+        return row is not None and bool(self.table().suitable(pod.shape)[row])
+
+    def occupancy(self) -> Occupancy:
+        """A copy: of the few nodes with host ports, and of the few terms in use."""
+        return Occupancy(self._ports.pinned(), *self._terms.copies())
+
+    def watch_terms(self, pod: PodRecord, claims: Iterable[Taker]) -> None:
+        """Count from now on those of `claims` that the terms of `pod` select."""
+        if pod.shape.terms:
+            self._terms.watch(pod, ((claim.pod, claim.node) for claim in claims if claim.pinned))
+
+    def unwatch_terms(self, pod: PodRecord) -> None:
+        self._terms.unwatch(pod)
+
+    def keep_only(self, used: set[Shape]) -> None:
+        """Forget what was worked out for shapes that no pod has any more."""
+        self._asked = {shape: asked for shape, asked in self._asked.items() if shape in used}
+
+    # ---- inside
+
+    def _new_row(self, name: str) -> int:
+        if not self._vacant:
+            self._vacant = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
+            self._nodes += [None] * len(self._vacant)
+            self.columns.lengthen(len(self._nodes))
+        self._row[name] = self._vacant.pop()
+        return self._row[name]
+
+    def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
+        """A node offers something else, so there may be other columns: new ones are filled for all nodes."""
+        new = self.columns.offer(before.allocatable if before else (), now.allocatable if now else ())
+        if new is None:
+            return
+        self._asked.clear()
+        for row in self._row.values() if new else ():
+            self._write(row, new)
+
+    def _write(self, row: int, names: Iterable[str]) -> None:
+        """Bring a row in step with its node and its sums, in the columns of `names`."""
+        node = self._nodes[row]
+        assert node is not None
+        sums = self._sums.get(node.name, _NOTHING)
+        for name in names:
+            offers, pinned = node.allocatable.get(name, 0), sums.pinned.get(name, 0)
+            self.columns.write(row, name, offers, pinned, sums.planned.get(name, 0))
+
+    def _changed(self, row: int, name: str) -> None:
+        self._changed_rows.add(row)
+        self.touch(name)
+
+    def _offers(self, node: str) -> Resources:
+        row = self._row.get(node)
+        record = self._nodes[row] if row is not None else None
+        return record.allocatable if record is not None else {}
+
+    def _idle(self, node: str) -> dict[str, int]:
+        sums = self._sums.get(node, _NOTHING)
+        return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}
+
+    def _columns_asked(self, shape: Shape) -> tuple[Rows, AmountRows] | None:
+        """The columns of a shape's requests and the amounts; None where no node offers one of them."""
+        if shape not in self._asked:
+            self._asked[shape] = self.columns.of(shape.requests)
+        return self._asked[shape]
+
+
+def _ports_of(shape: Shape | None) -> tuple[HostPort, ...]:
+    return shape.constraints.ports if shape is not None else ()

@@ -1,0 +1,37 @@
+"""What the scheduler's own rules refuse, remembered for a while: which shape, on which node.
+
+Otherwise the same plan would be tried for ever. A refusal is forgotten when its node changes, or with time.
+"""
+
+from extender.domain.cache.claims import Claims
+from extender.domain.model.shapes import Shape
+
+
+class Refusals:
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self._known: dict[tuple[Shape, str], tuple[int, float]] = {}
+
+    def learn(self, shape: Shape, node: str, expires: float) -> None:
+        self._known[shape, node] = (self._claims.capacity.epochs.get(node, 0), expires)
+
+    def rows(self, now: float) -> dict[Shape, frozenset[int]]:
+        """The rows of nodes that still refuse a shape; what no longer counts is forgotten."""
+        self._forget(now)
+        rows: dict[Shape, set[int]] = {}
+        for shape, node in self._known:
+            row = self._claims.capacity.row(node)
+            if row is not None:
+                rows.setdefault(shape, set()).add(row)
+        return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
+
+    def until(self) -> float | None:
+        """When the next one is forgotten."""
+        return min((expires for _, expires in self._known.values()), default=None)
+
+    def _forget(self, now: float) -> None:
+        self._known = {
+            (shape, node): (epoch, expires)
+            for (shape, node), (epoch, expires) in self._known.items()
+            if expires > now and self._claims.capacity.epochs.get(node, 0) == epoch
+        }

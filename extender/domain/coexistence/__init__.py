@@ -1,0 +1,1 @@
+"""Living next to Volcano's own scheduler."""

@@ -1,0 +1,76 @@
+"""Whether Volcano's own scheduler is at work.
+
+Its pods tell: one that is on a node and has not ended is at work, also while it is being deleted. It holds a
+Lease only where it was told to elect a leader, which its release does not do; where it runs in no pod, that
+Lease is the only sign. A Lease lives while it changes; one that is new to us lives if it was renewed lately.
+"""
+
+from collections.abc import Callable
+
+from extender.api.objects import LeaseSpec, Pod
+from extender.domain.model.leases import age_of, duration_of
+from extender.domain.model.records import Uid
+
+LEASE = "volcano"
+POD_LABEL = ("app", "volcano-scheduler")
+_FRESH = (
+    60.0  # seconds by the clock on the wall that the renewal of a Lease seen for the first time may be old
+)
+_ENDED = ("Succeeded", "Failed")
+
+
+class Rival:
+    """`namespace` is that of Volcano's pods and Lease; `clock` is monotonic, in seconds."""
+
+    def __init__(self, namespace: str, clock: Callable[[], float]) -> None:
+        self.namespace = namespace
+        self._clock = clock
+        self._pods: dict[Uid, str] = {}
+        self._lease: LeaseSpec | None = None
+        self._until = 0.0
+
+    @property
+    def at_work(self) -> bool:
+        return bool(self._pods) or self._clock() < self._until
+
+    @property
+    def name(self) -> str:
+        """Who it is, as far as that is known."""
+        holder = (self._lease.holder_identity if self._lease else None) or "not known yet"
+        return next(iter(self._pods.values()), holder)
+
+    def see_pod(self, pod: Pod) -> None:
+        label, value = POD_LABEL
+        meta = pod.metadata
+        if meta.namespace != self.namespace or (meta.labels or {}).get(label) != value:
+            return
+        if works(pod):
+            self._pods[Uid(meta.uid)] = meta.name
+        else:
+            self.forget_pod(Uid(meta.uid))
+
+    def forget_pod(self, uid: Uid) -> None:
+        self._pods.pop(uid, None)
+
+    def see_lease(self, lease: LeaseSpec, asked: float, wall: float) -> None:
+        """`asked`: when it was asked for. `wall`: the seconds since 1970 now."""
+        if not lease.holder_identity:
+            self._until = asked
+        elif lease != self._lease and (self._lease is not None or _is_fresh(lease, wall)):
+            self._until = asked + duration_of(lease)
+        self._lease = lease
+
+    def miss_lease(self, asked: float) -> None:
+        """There is none."""
+        self._lease, self._until = None, asked
+
+
+def works(pod: Pod) -> bool:
+    """Whether a pod is on a node and has not ended."""
+    return bool(pod.spec.node_name) and pod.status.phase not in _ENDED
+
+
+def _is_fresh(lease: LeaseSpec, wall: float) -> bool:
+    """Also one that does not say when it was renewed."""
+    age = age_of(lease, wall)
+    return age is None or age < _FRESH

@@ -1,0 +1,47 @@
+"""How the groups of a queue are counted in its status: each in one column.
+
+Counted once and then kept up, since few of many groups change from one decision to the next.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.phases import Phase
+from extender.domain.model.reasons import Outcome
+from extender.domain.model.records import GroupKey
+
+_GOING_ON = {
+    Phase.PENDING: "pending",
+    Phase.INQUEUE: "inqueue",
+    Phase.RUNNING: "running",
+    Phase.UNKNOWN: "unknown",
+}
+_ENDED = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed", Outcome.ABORTED: "aborted"}
+COLUMNS = (*_GOING_ON.values(), *_ENDED.values())
+
+
+def column_of(decision: GroupDecision) -> str:
+    """How it ended, if it has, else its phase."""
+    life = decision.life
+    return _GOING_ON.get(life.phase, "unknown") if life.outcome is None else _ENDED[life.outcome]
+
+
+def recount(
+    counts: Mapping[tuple[str, str], int],
+    before: Mapping[GroupKey, GroupDecision],
+    now: Mapping[GroupKey, GroupDecision],
+    turned: Iterable[GroupKey],
+) -> Mapping[tuple[str, str], int]:
+    """How many groups of each queue are in which column. `counts` are those of `before`, from which `now`
+    differs in groups that `turned`."""
+    recounted = Counter(counts)
+    for key in turned:
+        for groups, sign in ((before, -1), (now, 1)):
+            if (decision := groups.get(key)) is not None and decision.life.in_queue:
+                recounted[decision.queue, column_of(decision)] += sign
+    return +recounted
+
+
+def columns_of(queue: str, counts: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    return {column: counts.get((queue, column), 0) for column in COLUMNS}

@@ -1,0 +1,119 @@
+"""Groups of pods that name none: which group such a pod makes with its siblings, and the PodGroup for it.
+
+Pods of one controller share a group, named after the controller's UID; a pod without one is a group of its
+own. The name follows from the pod alone, so a pod belongs to its group before the PodGroup exists, and
+nothing moves when that comes. The names, and what is inherited from owner and pod, are Volcano's.
+
+A PodGroup is a thing new to its queue, so none is made while the queue takes nothing in. Who empties a queue
+that is closed would otherwise find each group made again.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+from extender.api.objects import OwnerReference, Pod
+from extender.domain.model.pod_owners import INHERITED, OwnerRecord, auto_name, controller_of
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import PODS, Resources, quantities
+
+_OF_POD = ("preemptable", "cooldown-time", "revocable-zone", "jdb-min-available", "jdb-max-unavailable")
+_OF_POD_LABELS = ("preemptable", "cooldown-time")
+_BUDGETS = frozenset({f"{INHERITED}jdb-min-available", f"{INHERITED}jdb-max-unavailable"})
+
+
+class AutoGroup(msgspec.Struct, frozen=True):
+    """A group of pods that name none, at one moment. `min_member`: its PodGroup's; None while there is none.
+    `lives`: a pod of it waits, or is on a node. `has_pods`: any is left, if only finished. `is_used`: so are
+    pods that merely name it."""
+
+    min_member: int | None
+    owner: OwnerRecord | None
+    queue_is_open: bool
+    lives: bool
+    has_pods: bool
+    is_used: bool
+
+
+class Step(Enum):
+    """What is to be done about the PodGroup of a group."""
+
+    NOTHING = auto()
+    MAKE = auto()
+    AWAIT_QUEUE = auto()
+    RENUMBER = auto()  # its owner's numbers changed
+    DELETE = auto()
+
+
+def next_step(group: AutoGroup) -> Step:
+    """An owner that wants no pods, like an old revision, would keep its group for ever: that is deleted."""
+    owner = group.owner
+    if group.min_member is None:
+        return _first_step(group)
+    if owner is not None and group.has_pods and group.min_member != owner.min_member:
+        return Step.RENUMBER
+    if owner is not None and owner.idle and not group.is_used:
+        return Step.DELETE
+    return Step.NOTHING
+
+
+def _first_step(group: AutoGroup) -> Step:
+    if not group.lives:
+        return Step.NOTHING
+    return Step.MAKE if group.queue_is_open else Step.AWAIT_QUEUE
+
+
+def min_resources(requests: Resources, min_member: int) -> dict[str, str]:
+    return quantities({name: n * min_member for name, n in requests.items() if name != PODS})
+
+
+def build(pod: Pod, owner: OwnerRecord | None, queue: str) -> dict[str, Any]:
+    """The PodGroup for a pod and its siblings, as it is created. Raises BadQuantity."""
+    min_member = owner.min_member if owner else 1
+    spec = {
+        "minMember": min_member,
+        "queue": queue,
+        "priorityClassName": pod.spec.priority_class_name,
+        "minResources": min_resources(pod_requests(pod.spec), min_member),
+    }
+    metadata = {
+        "name": auto_name(pod),
+        "namespace": pod.metadata.namespace,
+        "ownerReferences": _owners(pod),
+        "annotations": _annotations(pod, owner),
+        "labels": _chosen(pod.metadata.labels, _OF_POD_LABELS),
+    }
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {name: value for name, value in metadata.items() if value},
+        "spec": {name: value for name, value in spec.items() if value or name == "minMember"},
+        "status": {"phase": "Pending"},
+    }
+
+
+def _owners(pod: Pod) -> list[dict[str, Any]]:
+    """The pod's own where it has a controller, else the pod. None of them blocks its owner's deletion: that
+    would take the right to update the finalizers of every such owner."""
+    meta = pod.metadata
+    if controller_of(meta.owner_references):
+        owners = meta.owner_references or []
+    else:
+        owners = [OwnerReference("v1", "Pod", meta.name, meta.uid, controller=True)]
+    return [msgspec.to_builtins(owner) for owner in owners]
+
+
+def _annotations(pod: Pod, owner: OwnerRecord | None) -> dict[str, str]:
+    """The owner's, overwritten by the pod's. One disruption budget excludes the other."""
+    own = _chosen(pod.metadata.annotations, _OF_POD)
+    inherited = dict(owner.annotations) if owner else {}
+    if not _BUDGETS.isdisjoint(own):
+        inherited = {key: text for key, text in inherited.items() if key not in _BUDGETS}
+    return inherited | own
+
+
+def _chosen(given: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
+    wanted = {f"{INHERITED}{name}" for name in names}
+    return {key: text for key, text in (given or {}).items() if key in wanted}

@@ -1,0 +1,100 @@
+"""Which members make a group whole.
+
+A group stands with minMember members, and with each role's minTaskMember unless the roles' sum is above
+minMember (then they are wishes, as in Volcano).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+
+import msgspec
+
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.snapshot.group_view import GroupView
+
+Signature = frozenset[tuple[Shape, int]]
+
+
+class Missing(msgspec.Struct, frozen=True, dict=True):
+    """The members that must still start, and in words what does not exist yet (empty: they all do)."""
+
+    members: tuple[PodRecord, ...]
+    absent: str = ""
+
+    @cached_property
+    def shapes(self) -> Counter[Shape]:
+        return Counter(pod.shape for pod in self.members)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Equal for groups that miss the same."""
+        return frozenset(self.shapes.items())
+
+    @cached_property
+    def requests(self) -> Resources:
+        """What the members ask for together."""
+        return requests_of(self.shapes)
+
+
+def binding_roles(min_member: int, min_task_member: Mapping[str, int]) -> Mapping[str, int]:
+    return min_task_member if sum(min_task_member.values()) <= min_member else {}
+
+
+def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[str], members: int) -> bool:
+    """Whether that many `members`, of these `roles`, make a group whole."""
+    needed = binding_roles(min_member, min_task_member)
+    return members >= min_member and all(roles[role] >= n for role, n in needed.items())
+
+
+def missing(group: GroupView) -> Missing:
+    """The members to start next so that the group stands: pinned ones first, then those with a plan.
+
+    A view never changes, so neither does this: it is worked out once and kept there.
+    """
+    return group.once(missing_of)
+
+
+def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
+    """The same, where those known to be `fitting` come before the others."""
+    candidates = [pod for pod, _ in group.pinned] + _by_preference(group, fitting)
+    needed = dict(binding_roles(group.min_member, group.min_task_member))
+    for pod in group.placed:
+        needed[pod.role] = needed.get(pod.role, 0) - 1
+    chosen, spare = _for_roles(candidates, needed)
+    still = max(group.min_member - len(group.placed) - len(chosen), 0)
+    members = (*chosen, *spare[:still])
+    return Missing(members, _absent(group, needed, still - len(spare)))
+
+
+def _by_preference(group: GroupView, fitting: Collection[Uid]) -> list[PodRecord]:
+    def turn(pod: PodRecord) -> tuple[bool, bool, tuple[int, str]]:
+        return (pod.uid not in group.planned, pod.uid not in fitting, pod.order)
+
+    return sorted(group.waiting, key=turn)
+
+
+def _for_roles(
+    candidates: Iterable[PodRecord], needed: dict[str, int]
+) -> tuple[list[PodRecord], list[PodRecord]]:
+    """Split into those that a role still needs (counted down in `needed`) and the others."""
+    chosen, spare = [], []
+    for pod in candidates:
+        if needed.get(pod.role, 0) > 0:
+            needed[pod.role] -= 1
+            chosen.append(pod)
+        else:
+            spare.append(pod)
+    return chosen, spare
+
+
+def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
+    roles = [f"{n} of role {role}" for role, n in sorted(needed.items()) if n > 0]
+    if not roles and lacking <= 0:
+        return ""
+    there = len(group.placed) + len(group.pinned) + len(group.waiting)
+    held_back = f"; {group.held_back} held back by gates of others" if group.held_back else ""
+    missing_roles = f", lacking {' and '.join(roles)}" if roles else ""
+    return f"{there} of {group.min_member} members there{missing_roles}{held_back}"

@@ -1,0 +1,59 @@
+"""Which pods are ours, and which group and queue a pod names: read here, in one place."""
+
+import msgspec
+
+from extender.api import keys
+from extender.api.objects import Meta, Pod
+from extender.domain.model.pod_owners import auto_name
+
+
+class Ownership(msgspec.Struct, frozen=True):
+    """Which pods are ours: those of our schedulers, and in the cluster's default one those that name a group
+    or a queue, themselves or through their namespace."""
+
+    schedulers: frozenset[str]
+    auto_groups: bool = False  # whether pods that name no group make one with their siblings
+
+    def owns(self, pod: Pod, namespace_queue: str) -> bool:
+        scheduler = pod.spec.scheduler_name
+        if scheduler not in self.schedulers:
+            return False
+        if scheduler != keys.DEFAULT_SCHEDULER or _is_marked(pod):
+            return True
+        return bool(group_name(pod) or own_queue(pod) or namespace_queue)
+
+
+def _is_marked(pod: Pod) -> bool:
+    """Whether the admission policy took the pod for ours: nobody else would open its gate."""
+    if any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
+        return True
+    first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
+    return first is not None and not keys.MARKS.isdisjoint(first)
+
+
+def group_name(pod: Pod) -> str:
+    """The PodGroup that a pod names: Volcano's annotation, scheduler-plugins' label, the native field."""
+    meta = pod.metadata
+    native = pod.spec.scheduling_group
+    return (
+        (meta.annotations or {}).get(keys.GROUP_ANNOTATION)
+        or (meta.labels or {}).get(keys.GROUP_LABEL)
+        or (native.pod_group_name if native else "")
+    )
+
+
+def own_queue(pod: Pod) -> str:
+    return queue_named_by(pod.metadata)
+
+
+def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
+    """The name of a pod's group, and whether it follows from the pod: naming that one changes nothing."""
+    named = group_name(pod)
+    if not auto_groups:
+        return named or f"pod:{pod.metadata.name}", False
+    own = auto_name(pod)
+    return named or own, named in ("", own)
+
+
+def queue_named_by(meta: Meta) -> str:
+    return (meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or ""

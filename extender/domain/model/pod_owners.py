@@ -1,0 +1,58 @@
+"""Who owns pods that name no group: their controller, and the name of the PodGroup that follows from it.
+
+The names, and what is inherited from owner and pod, are Volcano's.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from extender.api import keys
+from extender.api.objects import OwnerReference, Pod, Workload
+
+_PREFIX = "podgroup-"
+INHERITED = "volcano.sh/"
+
+
+class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
+    """What the controller of pods says about their group. `annotations` are those that the group inherits.
+    `idle`: it wants no pods."""
+
+    uid: str
+    min_member: int = 1
+    asks: bool = False  # it names a number itself
+    annotations: Mapping[str, str] = {}
+    idle: bool = False
+    suspended: bool = False
+
+
+def owner_record(workload: Workload) -> OwnerRecord:
+    annotations, spec = workload.metadata.annotations or {}, workload.spec
+    return OwnerRecord(
+        uid=workload.metadata.uid,
+        min_member=_min_member(annotations.get(keys.MIN_MEMBER)),
+        asks=keys.MIN_MEMBER in annotations,
+        annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
+        idle=spec.replicas == 0,
+        suspended=bool(spec.suspend),
+    )
+
+
+def _min_member(text: str | None) -> int:
+    """What is no number counts as 1."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else 1
+
+
+def controller_of(owners: list[OwnerReference] | None) -> OwnerReference | None:
+    return next((owner for owner in owners or () if owner.controller), None)
+
+
+def auto_name(pod: Pod) -> str:
+    """The name of the group of a pod that names none."""
+    controller = controller_of(pod.metadata.owner_references)
+    return group_name_of(controller.uid if controller else pod.metadata.uid)
+
+
+def group_name_of(uid: str) -> str:
+    """The name of the group of a controller's pods, or of a pod's own."""
+    return f"{_PREFIX}{uid}"

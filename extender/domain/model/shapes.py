@@ -1,0 +1,216 @@
+"""Shapes: what decides where a pod can stand. Pods of one shape are interchangeable for the planner.
+
+A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and failures to
+fit are worked out once per shape, not once per pod.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from extender.api.objects import (
+    LabelSelector,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodSpec,
+    Taint,
+    Toleration,
+)
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import Resources, add
+from extender.domain.model.selectors import Labels, allows, selects, tolerated
+
+_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_ANY_ADDRESS = "0.0.0.0"
+
+
+class HostPort(NamedTuple):
+    protocol: str
+    address: str
+    port: int
+
+    def clashes(self, other: "HostPort") -> bool:
+        same_port = (self.protocol, self.port) == (other.protocol, other.port)
+        return same_port and (self.address == other.address or _ANY_ADDRESS in (self.address, other.address))
+
+
+class Term(NamedTuple):
+    """One required pod (anti-)affinity term, with the namespaces that it looks into (None: all)."""
+
+    topology_key: str
+    namespaces: frozenset[str] | None
+    selector: bytes
+
+    def matches(self, namespace: str, labels: Labels) -> bool:
+        if self.namespaces is not None and namespace not in self.namespaces:
+            return False
+        return selects(_selector(self.selector), labels)
+
+
+class Constraints(NamedTuple):
+    """What a pod demands of a node besides room. `unplanned`: what only the scheduler judges (spreading,
+    volumes, devices), as written, so that what it refuses one pod is not held against others."""
+
+    node_labels: tuple[tuple[str, str], ...] = ()
+    node_terms: bytes = b""
+    tolerations: tuple[Toleration, ...] = ()
+    ports: tuple[HostPort, ...] = ()
+    affinity: tuple[Term, ...] = ()
+    anti_affinity: tuple[Term, ...] = ()
+    unplanned: tuple[bytes, ...] = ()
+
+
+class Shape:
+    """The requests and constraints that pods share. Compared by identity: only `Shapes` makes them."""
+
+    __slots__ = ("constraints", "looks_at_others", "requests", "suits")
+
+    def __init__(self, requests: Resources, constraints: Constraints) -> None:
+        self.requests = requests
+        self.constraints = constraints
+        self.suits = NodeTest(constraints)
+        self.looks_at_others = bool(constraints.ports or self.terms)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return self.constraints.affinity + self.constraints.anti_affinity
+
+
+class NodeTest:
+    """Whether a node's labels and taints admit a shape. Equal for shapes that differ in requests only."""
+
+    __slots__ = ("_labels", "_terms", "_tolerations", "key")
+
+    def __init__(self, constraints: Constraints) -> None:
+        self.key = (constraints.node_labels, constraints.node_terms, constraints.tolerations)
+        self._labels = constraints.node_labels
+        self._terms = _node_terms(constraints.node_terms)
+        self._tolerations = constraints.tolerations
+
+    def __call__(self, name: str, labels: Labels, taints: tuple[Taint, ...]) -> bool:
+        return (
+            all(labels.get(key) == value for key, value in self._labels)
+            and (self._terms is None or any(allows(term, labels, name) for term in self._terms))
+            and all(tolerated(taint, self._tolerations) for taint in taints)
+        )
+
+
+class Shapes:
+    """Interns shapes, so that equal pods share one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Shape] = {}
+        self._written: dict[bytes, Shape] = {}  # by the text that makes a shape: few are worked out
+
+    def of(self, spec: PodSpec, namespace: str) -> Shape:
+        """Raises BadQuantity."""
+        written = _written(spec, namespace)
+        if written not in self._written:
+            self._written[written] = self._interned(pod_requests(spec), constraints_of(spec, namespace))
+        return self._written[written]
+
+    def __len__(self) -> int:
+        return len(self._written)
+
+    def keep_only(self, used: set[Shape]) -> None:
+        self._known = {key: shape for key, shape in self._known.items() if shape in used}
+        self._written = {text: shape for text, shape in self._written.items() if shape in used}
+
+    def _interned(self, requests: Resources, constraints: Constraints) -> Shape:
+        key = (tuple(sorted(requests.items())), constraints)
+        return self._known.setdefault(key, Shape(requests, constraints))
+
+
+def _written(spec: PodSpec, namespace: str) -> bytes:
+    """All of a pod's specification that its shape is made of."""
+    parts = (
+        namespace,
+        spec.containers,
+        spec.init_containers,
+        spec.overhead,
+        spec.resources,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+        _unplanned(spec),
+    )
+    return msgspec.msgpack.encode(parts)
+
+
+def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
+    """A node's taints; a cordon counts as the taint that it will become."""
+    given = tuple(taints or ())
+    return (*given, _UNSCHEDULABLE) if unschedulable else given
+
+
+def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
+    affinity = spec.affinity
+    node_affinity = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    return Constraints(
+        node_labels=tuple(sorted((spec.node_selector or {}).items())),
+        node_terms=msgspec.json.encode(node_affinity.node_selector_terms) if node_affinity else b"",
+        tolerations=tuple(spec.tolerations or ()),
+        ports=_host_ports(spec),
+        affinity=_terms(affinity.pod_affinity.required, namespace)
+        if affinity and affinity.pod_affinity
+        else (),
+        anti_affinity=_terms(affinity.pod_anti_affinity.required, namespace)
+        if affinity and affinity.pod_anti_affinity
+        else (),
+        unplanned=_unplanned(spec),
+    )
+
+
+def _unplanned(spec: PodSpec) -> tuple[bytes, ...]:
+    volumes = (
+        raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
+    )
+    written = (spec.topology_spread_constraints, spec.resource_claims, *volumes)
+    return tuple(bytes(raw) for raw in written if bytes(raw) not in (b"", b"null"))
+
+
+def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+    return tuple(
+        HostPort(port.protocol or "TCP", port.host_ip or _ANY_ADDRESS, port.host_port)
+        for container in spec.containers
+        for port in container.ports or ()
+        if port.host_port
+    )
+
+
+def _terms(terms: list[PodAffinityTerm] | None, namespace: str) -> tuple[Term, ...]:
+    return tuple(
+        Term(term.topology_key, _namespaces(term, namespace), msgspec.json.encode(term.label_selector))
+        for term in terms or ()
+    )
+
+
+def _namespaces(term: PodAffinityTerm, own: str) -> frozenset[str] | None:
+    """Where a term looks. A namespace selector is read as "everywhere"; the scheduler corrects us."""
+    if term.namespace_selector is not None:
+        return None
+    return frozenset(term.namespaces or [own])
+
+
+@lru_cache(maxsize=4096)
+def _selector(encoded: bytes) -> LabelSelector | None:
+    return msgspec.json.decode(encoded, type=LabelSelector | None)
+
+
+def _node_terms(encoded: bytes) -> list[NodeSelectorTerm] | None:
+    return msgspec.json.decode(encoded, type=list[NodeSelectorTerm]) if encoded else None
+
+
+def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
+    """What so many pods of each shape ask for together."""
+    sums: dict[str, int] = {}
+    for shape, count in shapes.items():
+        add(sums, shape.requests, count)
+    return sums
+
+
+def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
+    """Whether any of `ports` is taken on a node."""
+    return any(port.clashes(other) for port in ports for other in taken)

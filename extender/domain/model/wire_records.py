@@ -1,0 +1,162 @@
+"""Records made from wire objects: what the ledger needs of pods and of the three kinds of PodGroups."""
+
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import (
+    Condition,
+    ContainerStatus,
+    Meta,
+    NativePodGroup,
+    PluginsPodGroup,
+    Pod,
+    PodGroup,
+    PodGroupSpec,
+)
+from extender.api.quantities import BadQuantity
+from extender.domain.model.ownership import group_of, own_queue, queue_named_by
+from extender.domain.model.pod_owners import controller_of
+from extender.domain.model.queue_notes import noted_queue
+from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid
+from extender.domain.model.resizes import counted_spec
+from extender.domain.model.resources import asked
+from extender.domain.model.shapes import Shapes
+
+
+def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
+    """Raises BadQuantity."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    group, auto = group_of(pod, auto_groups)
+    key = GroupKey(f"{meta.namespace}/{group}")
+    gates = {gate.name for gate in spec.scheduling_gates or ()}
+    return PodRecord(
+        uid=Uid(meta.uid),
+        namespace=meta.namespace,
+        name=meta.name,
+        shape=shapes.of(counted_spec(pod), meta.namespace),
+        labels=meta.labels or {},
+        node=spec.node_name,
+        scheduler=spec.scheduler_name,
+        group=key if ours else GroupKey(""),
+        own_group=key,
+        auto=auto,
+        queue=own_queue(pod),
+        role=_role(pod),
+        priority=spec.priority or 0,
+        created=meta.creation_timestamp or "",
+        phase=status.phase,
+        gated=keys.GATE in gates,
+        foreign_gates=bool(gates - {keys.GATE}),
+        deleting=meta.deletion_timestamp is not None,
+        started=_started(pod),
+        nominated=status.nominated_node_name,
+        unschedulable=_scheduler_says(pod),
+    )
+
+
+def _role(pod: Pod) -> str:
+    meta = pod.metadata
+    return (meta.annotations or {}).get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""
+
+
+def _started(pod: Pod) -> bool:
+    """Whether any container of the pod ever ran: a kubelet that refuses a pod fails it before that."""
+    if pod.status.phase in ("Running", "Succeeded"):
+        return True
+    statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])
+    return any(_ran(status) for status in statuses)
+
+
+def _ran(status: ContainerStatus) -> bool:
+    states = [state for state in (status.state, status.last_state) if state]
+    return any(
+        state.running is not None or (state.terminated is not None and bool(state.terminated.started_at))
+        for state in states
+    )
+
+
+def _scheduler_says(pod: Pod) -> str:
+    """The scheduler's words when it finds no node for the pod, else empty."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message if condition.reason == "Unschedulable" else ""
+    return ""
+
+
+# ---- PodGroups
+
+
+def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> GroupRecord:
+    match group:
+        case PluginsPodGroup():
+            return plugins_record(group)
+        case NativePodGroup():
+            return native_record(group)
+    return group_record(group)
+
+
+def plugins_record(group: PluginsPodGroup) -> GroupRecord:
+    """It says the same under other names; its queue is that of the group's annotation."""
+    record = group_record(PodGroup(group.metadata, replace(group.spec, queue=queue_named_by(group.metadata))))
+    return replace(record, origin=Origin.PLUGINS, stood_whole=_is_noted(group.metadata))
+
+
+def native_record(group: NativePodGroup) -> GroupRecord:
+    gang = group.spec.scheduling_policy.gang
+    spec = PodGroupSpec(
+        min_member=gang.min_count if gang else 1,
+        queue=queue_named_by(group.metadata),
+        priority_class_name=group.spec.priority_class_name,
+    )
+    record = group_record(PodGroup(group.metadata, spec))
+    return replace(record, origin=Origin.NATIVE, stood_whole=_is_noted(group.metadata))
+
+
+def group_record(group: PodGroup) -> GroupRecord:
+    """Faults in the specification are kept in `fault`: the group waits with them, the rest goes on."""
+    meta, spec = group.metadata, group.spec
+    return GroupRecord(
+        key=GroupKey(f"{meta.namespace}/{meta.name}"),
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        queue=spec.queue,
+        min_member=max(spec.min_member, 0),
+        min_task_member={role: n for role, n in (spec.min_task_member or {}).items() if n > 0},
+        priority_class=spec.priority_class_name,
+        created=meta.creation_timestamp or "",
+        phase=group.status.phase,
+        stood_whole=_condition(group, keys.STOOD_WHOLE).status == "True",
+        last_reason=_condition(group, keys.SCHEDULED).reason,
+        fault=_group_fault(group),
+        owner=_owner(meta),
+        queue_uid=noted_queue(meta),
+    )
+
+
+def _is_noted(meta: Meta) -> bool:
+    return (meta.annotations or {}).get(keys.STOOD_WHOLE_NOTE) == "true"
+
+
+def _owner(meta: Meta) -> str:
+    controller = controller_of(meta.owner_references)
+    return controller.uid if controller else ""
+
+
+def _condition(group: PodGroup, kind: str) -> Condition:
+    conditions = group.status.conditions or ()
+    return next((each for each in conditions if each.type == kind), Condition(kind, "Unknown"))
+
+
+def _group_fault(group: PodGroup) -> str:
+    spec = group.spec
+    if spec.min_member < 0:
+        return f"spec.minMember is {spec.min_member}; it must be 0 or more"
+    for role, count in (spec.min_task_member or {}).items():
+        if count < 0:
+            return f"spec.minTaskMember[{role}] is {count}; it must be 0 or more"
+    try:
+        asked(spec.min_resources)
+    except BadQuantity as fault:
+        return f"spec.minResources: {fault}"
+    return ""

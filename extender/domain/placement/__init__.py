@@ -1,0 +1,1 @@
+"""Planning on real nodes: capacity, affinity, and all members at once."""

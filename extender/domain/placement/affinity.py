@@ -1,0 +1,123 @@
+"""Who stands beside whom: host ports, and required (anti-)affinity by domains of nodes.
+
+Where a pod looks at others, or others at it, every pod that is placed changes where the next one may go.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+
+from extender.domain.model.records import PodRecord
+from extender.domain.model.shapes import Shape, Term, clashing
+from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
+from extender.domain.snapshot.snapshot import Occupancy
+
+
+class Neighbours:
+    """A working copy of an occupancy. `counts`: how many pods of a shape each row has room for."""
+
+    def __init__(self, occupancy: Occupancy, nodes: NodeTable, counts: Callable[[Shape], Rows]) -> None:
+        self._nodes = nodes
+        self._room_for = counts
+        self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
+        self._selected = {term: Counter(by_node) for term, by_node in occupancy.selected.items()}
+        self._carried = {term: Counter(by_node) for term, by_node in occupancy.carried.items()}
+        self._together: dict[Term, Counter[Shape]] = {}
+
+    def occupancy(self) -> Occupancy:
+        return Occupancy(self._ports, self._selected, self._carried)
+
+    @contextmanager
+    def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
+        """While `pods` are being placed: where they must stand in one domain, it is to have room for all."""
+        for pod in pods:
+            for term in pod.shape.constraints.affinity:
+                self._together.setdefault(term, Counter())[pod.shape] += 1
+        yield
+        self._together = {}
+
+    # ---- looking
+
+    def is_particular(self, pod: PodRecord) -> bool:
+        """Whether each pod like this changes where the next one may go."""
+        if pod.shape.looks_at_others or not self._carried:
+            return pod.shape.looks_at_others
+        return any(term.matches(pod.namespace, pod.labels) for term in self._carried)
+
+    def any_particular(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
+        """Whether any of `pods`, which are of these shapes, is particular."""
+        if not self._carried:
+            return any(shape.looks_at_others for shape in shapes)
+        return any(self.is_particular(pod) for pod in pods)
+
+    def minds(self, shape: Shape) -> bool:
+        """Whether it has to be noted where pods of `shape` stand, since others look at it."""
+        return bool(shape.constraints.ports or self._selected)
+
+    def leaves_alone(self, shapes: Iterable[Shape]) -> bool:
+        """Whether pods of `shapes` and all others may stand wherever they like."""
+        if self._selected or self._carried:
+            return False
+        return not any(shape.constraints.ports or shape.terms for shape in shapes)
+
+    def admit(self, pod: PodRecord) -> Mask:
+        """The rows where nobody who stands there, or stands beside, keeps `pod` out."""
+        admitted = np.ones(len(self._nodes.nodes), dtype=np.bool_)
+        for row in self._rows_with_ports_of(pod):
+            admitted[row] = False
+        for term in pod.shape.constraints.anti_affinity:
+            admitted &= ~self._domains_of(term, self._selected.get(term, {}))
+        for term, by_node in self._carried.items():
+            if term.matches(pod.namespace, pod.labels):
+                admitted &= ~self._domains_of(term, by_node)
+        for term in pod.shape.constraints.affinity:
+            admitted &= self._beside(term, pod)
+        return admitted
+
+    # ---- counting
+
+    def count(self, pod: PodRecord, node: str, times: int) -> None:
+        """`pod` comes to a node, or leaves it with -1 times."""
+        for port in pod.shape.constraints.ports:
+            self._ports.setdefault(node, Counter())[port] += times
+        for term, by_node in self._selected.items():
+            if term.matches(pod.namespace, pod.labels):
+                by_node[node] += times
+        for term in pod.shape.constraints.anti_affinity:
+            self._carried.setdefault(term, Counter())[node] += times
+
+    # ---- inside
+
+    def _rows_with_ports_of(self, pod: PodRecord) -> Iterable[int]:
+        ports = pod.shape.constraints.ports
+        for node, taken in self._ports.items() if ports else ():
+            row = self._nodes.row.get(node)
+            if row is not None and clashing(ports, +taken):
+                yield row
+
+    def _beside(self, term: Term, pod: PodRecord) -> Mask:
+        """Rows of the domains where a selected pod stands; the first of its kind may go to any domain."""
+        by_node: Mapping[str, int] = self._selected.get(term, {})
+        if not any(by_node.values()) and term.matches(pod.namespace, pod.labels):
+            return self._openings(term)
+        return self._domains_of(term, by_node)
+
+    def _openings(self, term: Term) -> Mask:
+        """Rows of the domains with room for all who want to be together there; all domains if none has it."""
+        codes = self._nodes.domains(term.topology_key)
+        labelled = codes >= 0
+        roomy = labelled.copy()
+        for shape, pods in self._together.get(term, {}).items():
+            counts = np.minimum(self._room_for(shape)[labelled], pods)
+            sums = np.bincount(codes[labelled], weights=counts)
+            roomy[labelled] &= sums[codes[labelled]] >= pods
+        return roomy if roomy.any() else labelled
+
+    def _domains_of(self, term: Term, by_node: Mapping[str, int]) -> Mask:
+        """All rows in the same domain as one of the nodes that count."""
+        codes = self._nodes.domains(term.topology_key)
+        rows = [self._nodes.row[node] for node, n in by_node.items() if n > 0 and node in self._nodes.row]
+        inside = np.unique(codes[rows])
+        return np.isin(codes, inside[inside >= 0])

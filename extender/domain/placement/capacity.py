@@ -1,0 +1,167 @@
+"""AmountRows left on the rows of nodes, and how many pods of a shape they hold, whoever stands there.
+
+What is counted is kept until somebody takes something, and is worked out for all rows at once with numpy.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import Shape
+from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
+
+_UNBOUNDED = np.iinfo(np.int64).max
+
+
+class Room:
+    """`left` is owned and changed in place. `refused`: rows where the scheduler refuses a shape. `totals`:
+    what is known already of how many pods of each shape fit."""
+
+    def __init__(
+        self,
+        dimensions: tuple[str, ...],
+        nodes: NodeTable,
+        left: AmountRows,
+        refused: Mapping[Shape, Iterable[int]],
+        totals: dict[Shape, int] | None = None,
+    ) -> None:
+        self.nodes = nodes
+        self.left = left
+        self._columns = {name: column for column, name in enumerate(dimensions)}
+        self._scale = 1.0 / np.maximum(left.sum(axis=0, dtype=np.float64), 1.0)
+        self._refused = {shape: set(rows) for shape, rows in refused.items()}
+        self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
+        self._counts: dict[Shape, Rows] = {}
+        self._totals = {} if totals is None else totals  # good until somebody takes something
+        self._sums: dict[frozenset[object], dict[str, int]] = {}
+
+    def clone(self) -> "Room":
+        return Room(tuple(self._columns), self.nodes, self.left.copy(), self._refused)
+
+    # ---- looking
+
+    def counts(self, shape: Shape) -> Rows:
+        """How many pods of `shape` each row has room for, by amounts, labels, taints and refusals."""
+        if shape not in self._counts:
+            self._counts[shape] = self._fits(shape, self._suitable(shape))
+        return self._counts[shape]
+
+    def total(self, shape: Shape) -> int:
+        """How many pods of `shape` all rows have room for."""
+        if shape not in self._totals:
+            self._totals[shape] = int(self.counts(shape).sum())
+        return self._totals[shape]
+
+    def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
+        """Whether so many pods of a shape are more than there is room for, wherever the others go."""
+        return any(n > self.total(shape) for shape, n in shapes.items())
+
+    def sum_for(self, shapes: Iterable[Shape]) -> dict[str, int]:
+        """The room on all nodes that suit any of `shapes`."""
+        shapes = tuple(shapes)
+        alike = frozenset((shape.suits.key, shape if self.refuses(shape) else None) for shape in shapes)
+        if alike not in self._sums:
+            suitable = np.logical_or.reduce([self._suitable(shape) for shape in shapes])
+            rows = np.maximum(self.left[suitable], 0).sum(axis=0)
+            self._sums[alike] = {name: int(rows[column]) for name, column in self._columns.items()}
+        return self._sums[alike]
+
+    def refuses(self, shape: Shape) -> bool:
+        """Whether the scheduler refuses `shape` anywhere."""
+        return bool(self._refused.get(shape))
+
+    def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
+        return int(np.minimum(self._fits(shape, self.nodes.suitable(shape)), pods).sum()) >= pods
+
+    def admits(self, shape: Shape, row: int) -> bool:
+        """Whether one more pod of `shape` fits on a row; cheap, nothing is counted for it."""
+        if not self._offers(shape):
+            return False
+        columns, asked = self._request(shape)
+        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape, ())
+        return bool(admits and (self.left[row, columns] >= asked).all())
+
+    def largest_part(self, requests: Resources) -> float:
+        """A request's largest part of all that was there at first."""
+        parts = (
+            n * self._scale[self._columns[name]] for name, n in requests.items() if name in self._columns
+        )
+        return float(max(parts, default=0.0))
+
+    def tightest_first(self, rows: Rows) -> Rows:
+        """Best fit: rows with the least room left come first, ties by row."""
+        left = self.left[rows] @ self._scale
+        return rows[np.argsort(left, kind="stable")]
+
+    # ---- taking
+
+    def take(self, shape: Shape, row: int, times: int = 1) -> None:
+        """Take what one pod asks for; -1 times gives it back."""
+        columns, asked = self._request(shape)
+        self.left[row, columns] -= asked * times
+        self._forget()
+
+    def take_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
+        """The same for many pods: by shape a row for each."""
+        for shape, of_shape in rows.items():
+            columns, asked = self._request(shape)
+            np.subtract.at(self.left, (of_shape[:, None], columns), asked * times)
+        self._forget()
+
+    def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
+        """Take all of it, or nothing where not all of it fits."""
+        if not all(self._admits_all(shape, of_shape) for shape, of_shape in rows.items()):
+            return False
+        self.take_rows(rows)
+        if all(self._none_negative(shape, of_shape) for shape, of_shape in rows.items()):
+            return True
+        self.take_rows(rows, -1)
+        return False
+
+    def forbid(self, shape: Shape, row: int) -> None:
+        """The scheduler refuses `shape` on a row."""
+        self._refused.setdefault(shape, set()).add(row)
+        self._forget()
+
+    # ---- inside
+
+    def _offers(self, shape: Shape) -> bool:
+        """Whether any node has ever offered all that `shape` asks for."""
+        return shape.requests.keys() <= self._columns.keys()
+
+    def _fits(self, shape: Shape, suitable: Mask) -> Rows:
+        fits = np.zeros(len(self.left), dtype=np.int64)
+        if self._offers(shape):
+            columns, asked = self._request(shape)
+            left = self.left[:, columns]
+            able = np.flatnonzero(suitable & (left >= asked).all(axis=1))
+            fits[able] = np.min(left[able] // asked, axis=1, initial=_UNBOUNDED)
+        return fits
+
+    def _suitable(self, shape: Shape) -> Mask:
+        mask = self.nodes.suitable(shape)
+        refused = self._refused.get(shape)
+        if not refused:
+            return mask
+        mask = mask.copy()
+        mask[list(refused)] = False
+        return mask
+
+    def _admits_all(self, shape: Shape, rows: Rows) -> bool:
+        """Whether labels, taints and refusals leave all `rows` to pods of `shape`."""
+        return self._offers(shape) and rows.min() >= 0 and bool(self._suitable(shape)[rows].all())
+
+    def _none_negative(self, shape: Shape, rows: Rows) -> bool:
+        columns, _ = self._request(shape)
+        return bool((self.left[rows[:, None], columns] >= 0).all())
+
+    def _request(self, shape: Shape) -> tuple[Rows, AmountRows]:
+        if shape not in self._requests:
+            pairs = [(self._columns[name], n) for name, n in shape.requests.items() if n > 0]
+            columns, asked = zip(*pairs, strict=True)
+            self._requests[shape] = (np.array(columns), np.array(asked, dtype=np.int64))
+        return self._requests[shape]
+
+    def _forget(self) -> None:
+        self._counts, self._totals, self._sums = {}, {}, {}

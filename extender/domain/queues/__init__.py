@@ -1,0 +1,1 @@
+"""Queues: their records, states and tree, and the groups that a deleted one left behind."""

@@ -1,0 +1,80 @@
+"""What the ledger remembers of a queue: a small frozen record, made from the wire object."""
+
+from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import Queue
+from extender.api.quantities import BadQuantity
+from extender.domain.model.resources import Resources, offered
+
+
+class QueueRecord(msgspec.Struct, frozen=True, gc=False):
+    """`capability` and `deserved` are None where the queue does not name them. `marked`: it was open when its
+    parent was closed. `last_command`: the UID of the Command that it obeyed last."""
+
+    name: str
+    weight: int = 1
+    capability: Resources | None = None
+    deserved: Resources | None = None
+    guarantee: Resources = {}
+    priority: int = 0
+    strategy: str = ""
+    spec_state: str = ""
+    status_state: str = ""
+    parent: str = ""
+    hierarchy: str = ""
+    restricted: bool = False
+    created: str = ""
+    uid: str = ""
+    marked: bool = False
+    last_command: str = ""
+    fault: str = ""
+
+
+def queue_record(queue: Queue) -> QueueRecord:
+    """A queue whose quantities do not parse is kept with its fault, so that its groups can say so."""
+    try:
+        return _queue_record(queue, *_queue_amounts(queue))
+    except BadQuantity as fault:
+        return replace(_queue_record(queue), fault=f"queue {queue.metadata.name}: {fault}")
+
+
+def _queue_amounts(queue: Queue) -> tuple[Resources | None, Resources | None, Resources]:
+    """Capability, deserved, guarantee. Raises BadQuantity."""
+    spec = queue.spec
+    return (
+        offered(spec.capability) if spec.capability else None,
+        offered(spec.deserved) if spec.deserved else None,
+        offered(spec.guarantee.resource) if spec.guarantee else {},
+    )
+
+
+def _queue_record(
+    queue: Queue,
+    capability: Resources | None = None,
+    deserved: Resources | None = None,
+    guarantee: Resources = MappingProxyType({}),
+) -> QueueRecord:
+    meta, spec = queue.metadata, queue.spec
+    annotations = meta.annotations or {}
+    return QueueRecord(
+        name=meta.name,
+        weight=max(spec.weight, 1),
+        capability=capability,
+        deserved=deserved,
+        guarantee=guarantee,
+        priority=spec.priority,
+        strategy=spec.dequeue_strategy,
+        spec_state=spec.state,
+        status_state=queue.status.state,
+        parent=spec.parent,
+        hierarchy=annotations.get(keys.HIERARCHY, ""),
+        restricted=spec.restricted,
+        created=meta.creation_timestamp or "",
+        uid=meta.uid,
+        marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
+        last_command=annotations.get(keys.LAST_COMMAND, ""),
+    )

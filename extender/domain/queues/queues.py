@@ -1,0 +1,85 @@
+"""The queues that the API has, and what each is among the others: open, shut, or kept shut by its parent."""
+
+from collections import defaultdict
+
+from extender.api import keys
+from extender.domain.model.resources import Resources
+from extender.domain.queues.queue_records import QueueRecord
+from extender.domain.queues.queue_states import QueueState, closed_above, mark_of, parent_of, state_of, wish
+from extender.domain.queues.queue_view import QueueView
+
+
+class Queues:
+    def __init__(self) -> None:
+        self._records: dict[str, QueueRecord] = {}
+        self._children: defaultdict[str, set[str]] = defaultdict(set)
+        self.uids: set[str] = set()
+
+    def put(self, record: QueueRecord) -> set[str]:
+        """A queue is new or has changed. The answer names all queues that this may open or shut."""
+        before = self._records.get(record.name)
+        if before == record:
+            return set()
+        self._records[record.name] = record
+        self._place(before, record)
+        return self._family(record.name)
+
+    def drop(self, name: str) -> set[str]:
+        """A queue is gone. The answer names all queues that this may open."""
+        gone = self._records.pop(name, None)
+        self._place(gone, None)
+        return self._family(name)
+
+    def get(self, name: str) -> QueueRecord | None:
+        """A queue; `default` is there even before somebody creates it."""
+        return self._records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
+
+    @property
+    def names(self) -> set[str]:
+        """Those that the API has; `default` may be missing."""
+        return set(self._records)
+
+    @property
+    def records(self) -> dict[str, QueueRecord]:
+        """All as they are now."""
+        return dict(self._records)
+
+    def is_open(self, name: str) -> bool:
+        record = self.get(name)
+        return record is not None and self._state(record, has_groups=True) is QueueState.OPEN
+
+    def view(self, name: str, groups: int, allocated: Resources, requested: Resources) -> QueueView:
+        record = self.get(name)
+        above = closed_above(name, self._records) if name in self._records else ""
+        return QueueView(
+            record=record or QueueRecord(name),
+            exists=record is not None,
+            state=str(self._state(record, groups > 0)) if record else "",
+            groups=groups,
+            allocated=allocated,
+            requested=requested,
+            closed_above=above,
+            mark=mark_of(record or QueueRecord(name), bool(above)),
+        )
+
+    def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
+        held_shut = record.marked and bool(closed_above(record.name, self._records))
+        return state_of(wish(record), has_groups, held_shut)
+
+    def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
+        """Keep the tree and the UIDs in step with a queue that is new, has changed or is gone."""
+        if before is not None:
+            self._children[parent_of(before.name, before)].discard(before.name)
+            self.uids.discard(before.uid)
+        if now is not None:
+            self._children[parent_of(now.name, now)].add(now.name)
+            self.uids.add(now.uid)
+
+    def _family(self, name: str) -> set[str]:
+        """A queue and all that are below it."""
+        found, left = {name}, [name]
+        while left:
+            below = self._children.get(left.pop(), set()) - found
+            found |= below
+            left += below
+        return found

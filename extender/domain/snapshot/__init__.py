@@ -1,0 +1,1 @@
+"""What decide() sees: frozen views of nodes, queues and groups."""

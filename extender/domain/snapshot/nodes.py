@@ -1,0 +1,83 @@
+"""The nodes by row, and which of them suit a shape.
+
+A NodeTable is immutable. Where labels or taints change, `with_changes` makes a new one that keeps what the
+old one has worked out and patches the changed rows only: a node event costs one row of each mask in use.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from extender.api.objects import Taint
+from extender.domain.model.resources import Resources
+from extender.domain.model.selectors import Labels
+from extender.domain.model.shapes import NodeTest, Shape
+
+AmountRows = npt.NDArray[np.int64]  # of amounts: one row a node, one column a resource
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+_MOST_MASKS = 512  # more come from shapes that are long gone; those in use are soon worked out again
+_MOST_SHAPES = 4096
+
+
+class NodeRecord(msgspec.Struct, frozen=True, gc=False):
+    """What the planner needs of a node. `allocatable` is rounded down."""
+
+    name: str
+    labels: Labels
+    taints: tuple[Taint, ...]
+    allocatable: Resources
+
+
+class NodeTable:
+    """Names, labels and taints by row; rows of nodes that are gone hold None and suit nobody."""
+
+    def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
+        self.nodes = tuple(nodes)
+        self.row = {node.name: row for row, node in enumerate(self.nodes) if node}
+        self._masks: dict[object, tuple[NodeTest, Mask]] = {}
+        self._domains: dict[str, npt.NDArray[np.int64]] = {}
+        self._most: dict[Shape, int] = {}
+
+    def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
+        """The table of `nodes`, which differ from this one's in `rows` only."""
+        table, changed = NodeTable(nodes), tuple(rows)
+        if len(self._masks) > _MOST_MASKS:
+            return table
+        for key, (test, mask) in tuple(self._masks.items()):  # decide() may be adding to them
+            patched = np.zeros(len(table.nodes), dtype=np.bool_)
+            patched[: len(mask)] = mask
+            for row in changed:
+                patched[row] = table._suits(test, row)
+            table._masks[key] = (test, patched)
+        return table
+
+    def suitable(self, shape: Shape) -> Mask:
+        """Which rows' labels and taints admit `shape`."""
+        known = self._masks.get(shape.suits.key)
+        if known is None:
+            rows = range(len(self.nodes))
+            mask = np.fromiter((self._suits(shape.suits, row) for row in rows), np.bool_, len(self.nodes))
+            known = self._masks[shape.suits.key] = (shape.suits, mask)
+        return known[1]
+
+    def most(self) -> dict[Shape, int]:
+        """What was worked out so far of how many pods of each shape all nodes hold when empty."""
+        if len(self._most) > _MOST_SHAPES:
+            self._most.clear()
+        return self._most
+
+    def domains(self, topology_key: str) -> npt.NDArray[np.int64]:
+        """A number for each row's value of a label, -1 where the node lacks it."""
+        if topology_key not in self._domains:
+            numbers: dict[str, int] = {}
+            values = [node.labels.get(topology_key) if node else None for node in self.nodes]
+            codes = [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values]
+            self._domains[topology_key] = np.array(codes, dtype=np.int64)
+        return self._domains[topology_key]
+
+    def _suits(self, test: NodeTest, row: int) -> bool:
+        node = self.nodes[row]
+        return node is not None and test(node.name, node.labels, node.taints)

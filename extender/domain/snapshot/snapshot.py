@@ -1,0 +1,49 @@
+"""What decide() sees: a frozen picture of the ledger at one version and one moment.
+
+Views of groups that did not change are the same objects as in the snapshot before.
+"""
+
+from collections.abc import Mapping, Set
+
+import msgspec
+
+from extender.domain.model.records import GroupKey
+from extender.domain.model.shapes import HostPort, Shape, Term
+from extender.domain.queues.orphans import Orphan
+from extender.domain.queues.queue_view import QueueView
+from extender.domain.snapshot.attention import Attention
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.nodes import AmountRows, NodeTable
+
+
+class Occupancy(msgspec.Struct, frozen=True, eq=False):
+    """What stands where, besides amounts: host ports by node and, for each (anti-)affinity term in use, how
+    many pods it selects (`selected`) and how many carry it against others (`carried`), by node."""
+
+    ports: Mapping[str, Mapping[HostPort, int]] = {}
+    selected: Mapping[Term, Mapping[str, int]] = {}
+    carried: Mapping[Term, Mapping[str, int]] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
+    """`room` has the amounts left on each row of `nodes` beside all pinned claims, without planned ones.
+    `refused`: rows where the scheduler refuses a shape. `expires_at`: when the first of what the ledger holds
+    for a while only ends: such a refusal, or an answer of filter that no bind call followed.
+    `touched`: groups of which anything changed since decisions were last published."""
+
+    version: int
+    now: float
+    limits: Limits
+    dimensions: tuple[str, ...]
+    nodes: NodeTable
+    room: AmountRows
+    allocatable: AmountRows
+    occupancy: Occupancy
+    refused: Mapping[Shape, frozenset[int]]
+    queues: Mapping[str, QueueView]
+    groups: Mapping[GroupKey, GroupView]
+    expires_at: float | None = None
+    orphans: tuple[Orphan, ...] = ()
+    touched: Set[GroupKey] = frozenset()
+    attention: Attention = Attention()

@@ -1,0 +1,105 @@
+"""Amounts at the limits, and resources that no node offers: they cost only the pods that name them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from extender.api.objects import Container, Pod, ResourceRequirements
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import MOST
+from tests.domain.builders import group, node, pod, stranger
+from tests.domain.world import World, gang
+
+STRANGE = {f"x.io/r{n}": "1" for n in range(4000)}
+
+
+def of_containers(each: Pod, *requests: Mapping[str, str]) -> Pod:
+    containers = [Container(ResourceRequirements(dict(asked))) for asked in requests]
+    return replace(each, spec=replace(each.spec, containers=containers))
+
+
+def idle(world: World, name: str = "n0") -> Mapping[str, int]:
+    return next(left for each, _, left, _ in world.ledger.nodes() if each == name)
+
+
+def test_two_containers_that_are_too_large_for_64_bits_cost_their_group_alone() -> None:
+    world = World(node("n0"), gang("a", 2), group("huge", 1))
+    world.add(of_containers(pod("huge-0", "huge"), {"memory": "9E"}, {"memory": "9E"})).settle()
+    assert world.verdict("a") is Verdict.STARTING
+    assert world.reason("huge") is Reason.NEVER_FITS
+
+
+def test_what_a_pod_asks_for_is_capped_where_it_is_summed() -> None:
+    huge = of_containers(pod("p"), {"memory": "9E", "cpu": "9E"}, {"memory": "9E", "x.io/a": "-5"})
+    assert pod_requests(huge.spec) == {"memory": MOST, "cpu": MOST, "pods": 1}
+
+
+def test_a_pod_beyond_the_cap_fits_no_node_beyond_it() -> None:
+    world = World(node("n0", memory="9E"), group("huge", 1))
+    world.add(of_containers(pod("huge-0", "huge"), {"memory": "8E"})).settle()
+    assert world.reason("huge") is Reason.NEVER_FITS
+
+
+def test_bound_pods_beyond_64_bits_leave_no_room_and_give_back_what_they_took() -> None:
+    world = World(node("n0"), gang("a", 2))
+    before = idle(world)
+    names = [f"huge-{n}" for n in range(3)]
+    world.add([of_containers(stranger(name, on="n0"), {"memory": "8E"}, {"memory": "9E"}) for name in names])
+    assert idle(world)["memory"] < 0
+    assert (world.ledger.snapshot().room[:, 1] <= 0).all()
+    world.delete(*names)
+    assert idle(world) == before
+    assert world.settle().verdict("a") is Verdict.STARTING
+
+
+def test_sums_of_more_than_64_bits_on_one_node_are_exact_again_later() -> None:
+    world = World(node("n0"))
+    each = of_containers(stranger("huge", on="n0"), {"memory": "9E"})
+    record = world.add(each).claim("huge")
+    assert record is not None
+    capacity = world.ledger._claims.capacity
+    for times in (1, -1):
+        for _ in range(2**16):
+            capacity.count(record, times)
+        assert (capacity.columns.room[0] < 0).any()
+    world.delete("huge")
+    assert idle(world)["memory"] == 64 * 2**30
+
+
+def test_pods_make_no_columns() -> None:
+    world = World(node("n0"))
+    world.add([of_containers(stranger(f"s{n}", on="n0"), STRANGE) for n in range(3)])
+    assert world.ledger.snapshot().dimensions == ("cpu", "memory", "pods")
+    assert idle(world)["pods"] == 107
+
+
+def test_a_column_comes_with_the_first_node_that_offers_it_and_goes_with_the_last() -> None:
+    world = World(node("n0"), node("n1"))
+    world.add(of_containers(stranger("s", on="n0"), {"x.io/gpu": "3"}))
+    world.add(node("n1", more={"x.io/gpu": "4"}))
+    snapshot = world.ledger.snapshot()
+    assert snapshot.dimensions == ("cpu", "memory", "pods", "x.io/gpu")
+    assert [snapshot.room[snapshot.nodes.row[name], 3] for name in ("n0", "n1")] == [-3, 4]
+    world.drop_node("n1")
+    assert world.ledger.snapshot().dimensions == ("cpu", "memory", "pods")
+    world.add(node("n0", more={"x.io/gpu": "4"}))
+    snapshot = world.ledger.snapshot()
+    assert snapshot.room[snapshot.nodes.row["n0"], 3] == 1
+
+
+def test_a_column_that_goes_leaves_the_others_as_they_are() -> None:
+    world = World(node("n0", more={"x.io/a": "1"}), node("n1", more={"x.io/b": "2"}))
+    world.add(node("n0"))
+    snapshot = world.ledger.snapshot()
+    assert snapshot.dimensions == ("cpu", "memory", "pods", "x.io/b")
+    rows = [snapshot.nodes.row[name] for name in ("n0", "n1")]
+    assert np.array_equal(snapshot.room[rows], [[4000, 2**36, 110, 0], [4000, 2**36, 110, 2]])
+
+
+def test_a_resource_that_no_node_offers_never_fits() -> None:
+    world = World(node("n0"), gang("a", 1, more={"x.io/gpu": "1"})).settle()
+    assert world.reason("a") is Reason.NEVER_FITS
+    world.add(node("n1", more={"x.io/gpu": "1"})).settle()
+    assert world.verdict("a") is Verdict.STARTING

@@ -1,0 +1,74 @@
+"""What is worth telling about a group when its decision takes a turn."""
+
+import pytest
+
+from extender.domain.decisions import transitions
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.model.reasons import Happening, Reason, Verdict, sentence
+from extender.domain.model.records import GroupKey, Uid
+
+KEY = GroupKey("team/g")
+NO_ROOM = GroupDecision(KEY, "q", Verdict.WAITING, Reason.NO_ROOM, "cpu: 4 needed, 1 left")
+STARTING = GroupDecision(KEY, "q", Verdict.STARTING, plan={Uid("a"): "n", Uid("b"): "n"})
+RUNNING = GroupDecision(KEY, "q", Verdict.RUNNING)
+SHORT = GroupDecision(KEY, "q", Verdict.RUNNING, Reason.NO_ROOM)
+FAILED = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late", failed="too late")
+UNDONE = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "late", undo=(Uid("a"),), failed="late")
+RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late", undo=(Uid("a"),))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "reason"),
+    [
+        (NO_ROOM, STARTING, None),
+        (STARTING, RUNNING, Verdict.RUNNING),
+        (STARTING, SHORT, Verdict.RUNNING),
+        (SHORT, RUNNING, None),
+        (STARTING, FAILED, Reason.BACKING_OFF),
+        (FAILED, FAILED, None),
+        (STARTING, UNDONE, Happening.UNDONE),
+        (UNDONE, RESTS, None),
+        (None, RUNNING, None),
+        (None, NO_ROOM, None),
+    ],
+)
+def test_what_a_turn_tells(before: GroupDecision | None, now: GroupDecision, reason: str | None) -> None:
+    told = transitions.of_turn(before, now)
+    assert (told.reason if told else None) == reason
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason"),
+    [(NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (SHORT, Reason.NO_ROOM), (RUNNING, None)],
+)
+def test_what_a_state_tells(decision: GroupDecision, reason: str | None) -> None:
+    told = transitions.of_state(decision)
+    assert (told.reason if told else None) == reason
+
+
+def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
+    told = transitions.of_state(NO_ROOM)
+    assert told is not None
+    assert told.message == f"{sentence(Reason.NO_ROOM)}: cpu: 4 needed, 1 left"
+    assert told.for_members
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_can_be_told(reason: Reason) -> None:
+    told = transitions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    assert told is not None
+    assert (told.reason, told.message) == (reason, sentence(reason))
+
+
+@pytest.mark.parametrize(
+    ("reason", "warning"), [(Reason.NEVER_FITS, True), (Reason.NO_ROOM, False), (Reason.QUEUE_SHARE, False)]
+)
+def test_a_wait_that_needs_somebody_to_act_is_a_warning(reason: Reason, warning: bool) -> None:
+    told = transitions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    assert told is not None
+    assert told.warning is warning
+
+
+def test_numbers_that_move_are_no_turn() -> None:
+    moved = GroupDecision(KEY, "q", Verdict.WAITING, Reason.NO_ROOM, "cpu: 4 needed, 2 left")
+    assert transitions.course(moved) == transitions.course(NO_ROOM)
