@@ -18,6 +18,7 @@ T = TypeVar("T", bound=Named)
 Key = tuple[str, str]  # namespace, name
 
 _REMEMBERED_BAD = 100
+_LONGEST_FAULT = 500  # characters of what is wrong
 
 
 class Removed(NamedTuple):
@@ -70,7 +71,7 @@ class Inventory(Generic[T]):
         self.bad.pop(key, None)
         if told := self._told.pop(key, None):
             gone = Removed(*key, told[0])
-            self._guarded(lambda: self._sink.remove(gone), gone)
+            self._guarded(key, lambda: self._sink.remove(gone))
 
     def keep_only(self, present: Set[Key]) -> None:
         """Tell the end of everything that a complete list no longer shows."""
@@ -79,25 +80,29 @@ class Inventory(Generic[T]):
         self.bad = {key: fault for key, fault in self.bad.items() if key in present}
 
     def _upsert(self, key: Key, item: T) -> None:
-        """What the sink choked on is remembered without a version, so that the next list offers it again."""
+        """What the sink could not take in is remembered without a version, so that the next list offers it
+        again."""
         meta = item.metadata
-        self.bad.pop(key, None)
-        accepted = self._guarded(lambda: self._sink.upsert(item), meta)
+        accepted = self._guarded(key, lambda: self._sink.upsert(item))
         self._told[key] = (meta.uid, meta.resource_version if accepted else "")
+        if accepted:
+            self.bad.pop(key, None)
 
-    def _guarded(self, tell: Callable[[], None], what: object) -> bool:
+    def _guarded(self, key: Key, tell: Callable[[], None]) -> bool:
         try:
             tell()
-        except Exception:
+        except Exception as fault:
             self.sink_faults += 1
-            log.exception("an object could not be taken in", resource=self._plural, object=str(what)[:200])
+            said = f"it could not be taken in: {type(fault).__name__}: {fault}"[:_LONGEST_FAULT]
+            self._note_bad(key, said, with_trace=True)
             return False
         return True
 
-    def _note_bad(self, key: Key, fault: str) -> None:
+    def _note_bad(self, key: Key, fault: str, with_trace: bool = False) -> None:
         """Once per object in the log, for so many objects; the last sound version stays in force."""
         self.bad_objects += 1
         if key in self.bad or len(self.bad) >= _REMEMBERED_BAD:
             return
         self.bad[key] = fault
-        log.warning("bad object skipped", resource=self._plural, namespace=key[0], name=key[1], error=fault)
+        where = {"resource": self._plural, "namespace": key[0], "name": key[1]}
+        log.warning("bad object skipped", **where, error=fault, exc_info=with_trace)

@@ -25,7 +25,7 @@ from tests.storm.wishes import PRIORITIES, QUEUES, REFUSED, ZONES
 NAMESPACE = "storm"
 NODE_COUNT, NODE_CPU = 24, "6"
 FLAGS = ("--bind-deadline=8s", "--start-backoff=1s", "--start-backoff-max=5s", "--log-format=json")
-GRACE = 8.0  # after an outage a start under way has its whole deadline again
+GRACE = 4.0  # after an outage everything is read anew
 SIGHT = 5.0  # a watch that was cut comes back within this, in undisturbed seconds
 DEADLINE = 30.0  # several times --bind-deadline: first it is completed, then undone, and members go meanwhile
 

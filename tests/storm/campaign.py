@@ -12,7 +12,7 @@ from tests.storm.crowd import TROUBLE, Crowd
 from tests.storm.faults import FAULTS, Field, NoVictim, Standstill
 from tests.storm.journal import Journal
 from tests.storm.judges import undone
-from tests.storm.plan import Step, plan
+from tests.storm.plan import ROUGH_KINDS, Step, plan, rough
 from tests.storm.progress import Progress
 from tests.storm.pulse import Watcher
 from tests.storm.settling import picture, settle
@@ -36,7 +36,7 @@ class Campaign:
         self._progress = progress
         self._watcher = Watcher(arena)
         self._still: list[tuple[Standstill, Step]] = []
-        self._tended = 0.0
+        self._began = self._tended = 0.0
 
     def run(self) -> Outcome:
         self._watcher.start()
@@ -54,7 +54,7 @@ class Campaign:
     # ---- the storm
 
     def _storm(self, steps: list[Step]) -> None:
-        began = time.monotonic()
+        began = self._began = time.monotonic()
         for step in steps:
             self._live_until(began + step.at)
             self._arrive(step) if step.wish else self._inflict(step)
@@ -87,10 +87,11 @@ class Campaign:
             assert step.wish is not None
             self.outcome.faults[f"hold-{step.wish.lingers}"] += 1
             self._journal.note(f"hold-{step.wish.lingers}", f"{step.wish.name}-0 for {step.lasting:.1f} s")
-            if fate := step.wish.fate:
-                self._agenda.strike(
-                    min(1.0, step.lasting / 2), partial(self._inflict, replace(step, kind=fate))
-                )
+            if step.wish.fate and (
+                step.wish.fate not in ROUGH_KINDS or rough(time.monotonic() - self._began)
+            ):
+                struck = replace(step, kind=step.wish.fate)
+                self._agenda.strike(min(1.0, step.lasting / 2), partial(self._inflict, struck))
 
     def _inflict(self, step: Step) -> None:
         """A fault that finds no victim, or an API server that is down, is counted as missed."""

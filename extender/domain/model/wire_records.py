@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.conditions import condition
 from extender.api.objects import (
     Condition,
     ContainerStatus,
@@ -77,10 +78,9 @@ def _ran(status: ContainerStatus) -> bool:
 
 def _scheduler_says(pod: Pod) -> str:
     """The scheduler's words when it finds no node for the pod, else empty."""
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return condition.message if condition.reason == "Unschedulable" else ""
-    return ""
+    said = condition(pod.status.conditions, "PodScheduled")
+    refused = said is not None and said.status == "False" and said.reason == "Unschedulable"
+    return said.message if said is not None and refused else ""
 
 
 # ---- PodGroups
@@ -144,8 +144,7 @@ def _owner(meta: Meta) -> str:
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:
-    conditions = group.status.conditions or ()
-    return next((each for each in conditions if each.type == kind), Condition(kind, "Unknown"))
+    return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
 
 
 def _group_fault(group: PodGroup) -> str:
