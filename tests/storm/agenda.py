@@ -18,6 +18,9 @@ class Agenda:
         self._entries: list[tuple[float, int, str, Action]] = []
         self._numbers = count()
 
+    def __repr__(self) -> str:
+        return f"{[what for _, _, what, _ in self._entries]}"
+
     def __len__(self) -> int:
         return len(self._entries)
 

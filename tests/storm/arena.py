@@ -3,7 +3,7 @@
 Muster ──wire──► fault proxy ──► API server ◄──wire── scheduler ──wire──► Muster's verbs
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,12 +15,13 @@ from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.objects import namespace, node
 from tests.e2e.harness.observer import Observer
 from tests.e2e.harness.process import Process
-from tests.e2e.harness.resources import NAMESPACES, NODES
+from tests.e2e.harness.resources import NAMESPACES, NODES, QUEUES
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.storm.calm import Calm
 from tests.storm.view import View
-from tests.storm.wishes import PRIORITIES, QUEUES, REFUSED, ZONES
+from tests.storm.wishes import PRIORITIES, REFUSED, ZONES
+from tests.storm.wishes import QUEUES as STORM_QUEUES
 
 NAMESPACE = "storm"
 NODE_COUNT, NODE_CPU = 24, "6"
@@ -66,6 +67,29 @@ class Arena:
     def ready(self) -> bool:
         return self.muster.ready() and not self.down
 
+    def give_back(self, parts: Iterable[str]) -> None:
+        """These are in order again, or were never broken."""
+        for part in parts:
+            self.down.discard(part)
+            self.calm.end(part)
+
+    def tidy(self) -> None:
+        """Nodes and queues as in the beginning, also where it is not known whether a change came through."""
+        for number in range(NODE_COUNT):
+            made = the_node(number)
+            name, status = made["metadata"]["name"], made["status"]
+            if self.api.find(NODES, name) is None:
+                self.api.create(NODES, made)
+            self.api.patch(NODES, name, {"spec": {"unschedulable": None, "taints": None}})
+            self.api.patch(NODES, name, {"status": {"allocatable": status["allocatable"]}}, sub="status")
+        for name in STORM_QUEUES:
+            self.api.patch(QUEUES, name, {"spec": {"state": "Open", **usual(name)}})
+
+
+def usual(queue: str) -> dict[str, Any]:
+    """The specification that this queue has while nothing is done to it."""
+    return {"capability": None, **STORM_QUEUES[queue]}
+
 
 def the_node(number: int) -> dict[str, Any]:
     """The node of this number: every zone has as many, every fourth has GPUs."""
@@ -97,7 +121,7 @@ def arena(kubernetes: str) -> Iterator[Arena]:
 
 def _furnish(stage: Stage) -> None:
     stage.api.create_many(NODES, map(the_node, range(NODE_COUNT)))
-    for name, spec in QUEUES.items():
+    for name, spec in STORM_QUEUES.items():
         stage.queue(name, **spec)
     for name, value in PRIORITIES.items():
         stage.priority(name, value)

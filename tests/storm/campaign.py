@@ -15,7 +15,7 @@ from tests.storm.judges import undone
 from tests.storm.plan import ROUGH_KINDS, Step, plan, rough
 from tests.storm.progress import Progress
 from tests.storm.pulse import Watcher
-from tests.storm.settling import picture, settle
+from tests.storm.settling import LONGEST, picture, settle
 from tests.storm.verdict import Outcome
 
 PAUSE, TENDED = 0.05, 0.5
@@ -96,11 +96,13 @@ class Campaign:
     def _inflict(self, step: Step) -> None:
         """A fault that finds no victim, or an API server that is down, is counted as missed."""
         target = self._crowd.gangs.get(step.wish.name) if step.wish else None
+        down = set(self._arena.down)
         try:
             broken = FAULTS[step.kind](
                 Field(self._arena, self._crowd, Random(step.luck), step.lasting, target)
             )
         except (NoVictim, *AWAY) as why:
+            self._arena.give_back(self._arena.down - down)
             self.outcome.counts["faults missed"] += 1
             self._journal.note(f"missed {step.kind}", f"{type(why).__name__} {why}")
             return
@@ -131,10 +133,14 @@ class Campaign:
             still.fault.times = 0
         self._still.clear()
         self._agenda.hurry()
+        self._agenda.mend(0, "nodes and queues", self._arena.tidy)
         self._crowd.finishing = False
         self._arena.stage.kubelet.relent()
+        end = time.monotonic() + LONGEST
         while self._agenda or not self._arena.ready():
             self._live_until(time.monotonic() + PAUSE)
+            if time.monotonic() > end:
+                raise TimeoutError(f"not mended: {self._agenda}, down: {self._arena.down}")
 
     def _settle(self, moment: str) -> None:
         began = time.monotonic()

@@ -49,8 +49,7 @@ def _revive(arena: Arena, part: str) -> bool:
 def _is_back(arena: Arena, part: str) -> bool:
     if not _ready(arena, part):
         return False
-    arena.down.discard(part)
-    arena.calm.end(part)
+    arena.give_back([part])
     return True
 
 
