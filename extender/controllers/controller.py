@@ -16,7 +16,7 @@ from extender.controllers.work_queue import WorkQueue
 from extender.controllers.write_retries import heed
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError
 from extender.kube.writers import Job, Writers
 
@@ -28,7 +28,7 @@ class ControllerContext(NamedTuple):
     drops is due again after that."""
 
     ledger: Ledger
-    cluster: Cluster
+    cluster: ApiClient
     writers: Writers
     leads: Callable[[], bool]
     clock: Callable[[], float] = time.monotonic

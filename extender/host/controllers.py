@@ -18,7 +18,7 @@ from extender.controllers.queue_status import QueueStatusController
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
 from extender.domain.cache.ledger import Ledger
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
 PATIENT_WRITERS = 4  # of their own: neither statuses nor PodGroups for plain pods ever keep a gate waiting
@@ -31,7 +31,7 @@ class Controllers:
     def __init__(
         self,
         ledger: Ledger,
-        cluster: Cluster,
+        cluster: ApiClient,
         writers: Writers,
         leads: Callable[[], bool],
         volcano_namespace: str,

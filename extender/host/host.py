@@ -23,7 +23,7 @@ from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
 from extender.host.views import View, Views
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
@@ -82,7 +82,7 @@ class Host:
 
     def __init__(self, configuration: Configuration, connection: Connection) -> None:
         auto_groups = configuration.auto_groups == "on"
-        cluster = Cluster(connection)
+        cluster = ApiClient(connection)
         self._configuration = configuration
         self._leadership = _leadership(configuration, cluster)
         self.ledger = Ledger(
@@ -161,7 +161,7 @@ class Host:
         return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
 
 
-def _leadership(configuration: Configuration, cluster: Cluster) -> LeaderElection | NoElection:
+def _leadership(configuration: Configuration, cluster: ApiClient) -> LeaderElection | NoElection:
     lease = configuration.lease
     if configuration.leader_elect == "off":
         return NoElection()

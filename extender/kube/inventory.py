@@ -8,12 +8,12 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from extender.kube.events import Bad, Named
+from extender.kube.events import Bad, NamedObject
 
 log = structlog.get_logger(__name__)
 
 T_contra = TypeVar("T_contra", contravariant=True)
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=NamedObject)
 
 Key = tuple[str, str]  # namespace, name
 

@@ -23,13 +23,13 @@ import structlog
 from extender.kube.backoff import Backoff
 from extender.kube.connection import Connection, Query, Stream
 from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
-from extender.kube.events import Decoders, Event, Named, event, identity
+from extender.kube.events import Decoders, NamedObject, WatchEvent, event, identity
 from extender.kube.inventory import Inventory, Key, Sink
 from extender.kube.resources import Resource
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=NamedObject)
 
 _PAGE = 500
 _LIST_TIMEOUT = 60.0
@@ -207,14 +207,14 @@ class Reflector(Generic[T]):
             for line in lines:
                 self._apply(event(line))
 
-    def _apply(self, news: Event) -> None:
+    def _apply(self, news: WatchEvent) -> None:
         if news.type == "ERROR":
             raise refused(bytes(news.object))
         self._version = self._deliver(news) or self._version
         self._told = True
         self._hear()
 
-    def _deliver(self, news: Event) -> str:
+    def _deliver(self, news: WatchEvent) -> str:
         """Pass the news on; the answer is the version that it brings us to."""
         if news.type in ("ADDED", "MODIFIED"):
             item = self._decoders.object(news.object)
