@@ -125,6 +125,6 @@ def test_what_lines_are_about_may_be_said_by_many_threads_first() -> None:
 
 
 def test_no_label_can_grow_without_bound() -> None:
-    known = {"verb", "outcome", "reason", "verdict", "resource", "path", "state", "port"}
+    known = {"verb", "outcome", "reason", "verdict", "resource", "path", "state", "port", "part"}
     own = [value for value in vars(metrics).values() if hasattr(value, "_labelnames")]
     assert {label for metric in own for label in metric._labelnames} == known
