@@ -45,7 +45,7 @@ class Controllers:
         podgroup_status = PodGroupStatusController(patient, self.objects.podgroups)
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
-        self.auto_podgroups = AutoPodGroupsController(patient)
+        self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.decision_log = DecisionLog()
         self.listeners: tuple[Listener, ...] = (

@@ -2,7 +2,7 @@
 
 Muster writes three times for every pod of a gang, in bursts, next to a filter verb that must answer within
 milliseconds under the same interpreter lock. urllib3 and http.client spend most of a request on parsing its
-headers as e-mail: the bench case `wire` has http.client take three times the processor time of this module for
+headers as e-mail: in the bench case `wire` http.client takes three times the processor time of this module for
 a small write, and urllib3 eight times.
 
 Every failure in here is an OSError; Connection says what it means for the request.
