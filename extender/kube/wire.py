@@ -2,8 +2,8 @@
 
 Muster writes three times for every pod of a gang, in bursts, next to a filter verb that must answer within
 milliseconds under the same interpreter lock. urllib3 and http.client spend most of a request on parsing its
-headers as e-mail: in the bench case `wire` http.client takes three times the processor time of this module for
-a small write, and urllib3 eight times.
+headers as e-mail: in the bench case `wire`, a small write costs http.client three times the processor time
+of this module, and urllib3 eight times.
 
 Every failure in here is an OSError; Connection says what it means for the request.
 """
