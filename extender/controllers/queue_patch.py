@@ -1,5 +1,6 @@
 """What the status of a queue is to say, and how that differs from what it says."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,22 +19,32 @@ def news(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json
     """What the status of `queue` does not say yet, as a merge patch. Without `numbers`: of its state only."""
     there = queue.status
     return {
-        name: msgspec.to_builtins(value)
+        name: _patch(getattr(there, name), value)
         for name, value in _status(there, decision).items()
         if getattr(there, name) != value and (numbers or name in _OF_STATE)
     }
 
 
+def _patch(there: Any, value: Any) -> Any:
+    """Amounts are merged into what is there: one that is gone is taken out."""
+    gone = dict.fromkeys(there or ()) if isinstance(value, dict) else {}
+    return gone | value if gone else msgspec.to_builtins(value)
+
+
 def _status(there: QueueStatus, decision: QueueDecision) -> Json:
-    """Amounts are merged into what is there: one that is gone is written as zero."""
     return {
         "state": decision.state,
-        "allocated": dict.fromkeys(there.allocated or {}, "0") | quantities(decision.allocated),
-        "deserved": dict.fromkeys(there.deserved or {}, "0") | quantities(decision.deserved),
+        "allocated": _written(decision.allocated),
+        "deserved": _written(decision.deserved),
         "share": round(decision.share, 3),
         **decision.counts,
         "conditions": _conditions(there, decision),
     }
+
+
+def _written(amounts: Mapping[str, float]) -> dict[str, str]:
+    """Without zeros: a cluster has many resources of which most queues hold nothing."""
+    return {name: text for name, text in quantities(amounts).items() if text != "0"}
 
 
 def _conditions(there: QueueStatus, decision: QueueDecision) -> list[Condition]:

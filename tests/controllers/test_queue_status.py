@@ -89,14 +89,13 @@ def test_only_what_is_new_is_sent(desk: Desk) -> None:
     assert {*sent[1]} == {"conditions"}
 
 
-def test_amounts_that_are_gone_are_written_as_zero(desk: Desk) -> None:
+def test_amounts_that_are_gone_are_taken_out(desk: Desk) -> None:
     desk.look()
-    deserved = desk.status().deserved
-    assert deserved["cpu"] == "2"
+    assert desk.status().deserved["cpu"] == "2"
     desk.ledger.drop_group(desk.decision("g").key)
     desk.delete("g-0", "g-1")
     desk.look()
-    assert desk.status().deserved == dict.fromkeys(deserved, "0")
+    assert desk.status().deserved == {}
 
 
 def test_a_closing_queue_is_closed_when_its_last_group_goes(desk: Desk) -> None:

@@ -24,7 +24,7 @@ Told = list[str | Removed]
 
 
 class Listener:
-    """A sink that writes down what it is told, and stumbles over the pods named in `poison`."""
+    """A sink that writes down what it is told, and raises for the pods named in `poison`."""
 
     def __init__(self, *poison: str) -> None:
         self.told: Told = []
@@ -37,6 +37,8 @@ class Listener:
         self._note(f"{obj.metadata.name}@{obj.metadata.resource_version}")
 
     def remove(self, gone: Removed) -> None:
+        if gone.name in self.poison:
+            raise ValueError("indigestible")
         self._note(gone)
 
     def drain(self) -> Told:
@@ -250,11 +252,27 @@ def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
         assert rounds.run() == ["b@2"]
     assert rounds.reflector.sink_faults == 1
     assert "ValueError: indigestible" in logs[0]["error"]
-    assert "ValueError: indigestible" in rounds.reflector.bad["ns", "a"]
+    assert [key[1] for key in rounds.reflector.bad] == ["a"]
+    server.script.extend([page(8, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
+    with capture_logs() as logs:
+        assert rounds.run() == []
+    assert not [line for line in logs if "error" in line and "indigestible" in line["error"]]
     rounds.sink.poison.clear()
     server.script.extend([page(9, pod("a", 1), pod("b", 2)), END])
     assert rounds.run() == ["a@1"]
-    assert rounds.reflector.bad == {}
+    assert not rounds.reflector.bad
+
+
+def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connection: Connection) -> None:
+    rounds = Rounds(connection, sink=Listener())
+    server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
+    rounds.run()
+    rounds.sink.poison.add("a")
+    server.script.extend([page(8, pod("b", 2)), Lines([EXPIRED])])
+    assert rounds.run() == []
+    rounds.sink.poison.clear()
+    server.script.extend([page(9, pod("b", 2)), END])
+    assert [told.name for told in rounds.run() if isinstance(told, Removed)] == ["a"]
 
 
 def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, connection: Connection) -> None:
