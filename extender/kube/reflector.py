@@ -1,4 +1,4 @@
-"""One thread that keeps a sink in step with one resource: a list in pages, then a watch, for ever.
+"""One thread that keeps a sink in step with one resource: a list in pages, then a watch, endlessly.
 
     list ──► watch ──► watch ──► watch ──► …      from the last version heard, also after a cut
       ▲                  │
@@ -129,7 +129,7 @@ class Reflector(Generic[T]):
             self._recover(fault)
         except Exception:
             self._version = ""
-            log.exception("reflector stumbled", resource=self.resource.plural)
+            log.exception("a round of reading raised", resource=self.resource.plural)
         else:
             self._server_faults = 0
             if not self._told:

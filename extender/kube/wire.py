@@ -56,7 +56,7 @@ class HttpWire:
         return self._reader.read()
 
     def cut(self) -> None:
-        """End it under another thread's feet: its read returns at once. The owner still has to close."""
+        """End it while another thread reads: its read returns at once. The owner still has to close."""
         with suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
