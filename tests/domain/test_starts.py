@@ -1,5 +1,7 @@
 """Starts under way: completed, moved, undone, tried again."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -357,6 +359,68 @@ def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
     if bound:
         world.bind("g-0", "n")
     assert world.add(queue("q", spec_state="Closed")).settle().verdict("g") is STARTS
+
+
+# ---- pods that name their node from the beginning
+
+
+def seeded(**world: Any) -> World:
+    """Nobody was admitted: the group came with one member on a node."""
+    world_ = World(node("n", cpu="32"), queue("q", **world))
+    return world_.add(group("g", 8, "q"), [pod(f"g-{n}", "g", queue="q") for n in range(1, 8)])
+
+
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_a_seed_brings_nobody_past_the_ceiling(waits_first: bool) -> None:
+    world = seeded(capability={"cpu": "4"})
+    if waits_first:
+        world.settle()
+    world.add(pod("g-0", "g", queue="q", on="n")).settle()
+    assert (world.verdict("g"), world.decision("g").plan) == (WAITS, {})
+    assert world.reason("g") in (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
+
+
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_a_seed_brings_nobody_into_a_closed_queue(waits_first: bool) -> None:
+    world = seeded(spec_state="Closed")
+    if waits_first:
+        world.settle()
+    world.add(pod("g-0", "g", queue="q", on="n")).settle()
+    assert world.reason("g") is Reason.QUEUE_NOT_OPEN
+
+
+def test_a_seed_does_not_overtake() -> None:
+    world = World(node("n", cpu="8"), queue("q"), gang("first", 6, queue="q", created="2026-01-01"))
+    world.add(group("g", 4, "q", created="2026-01-02", phase="Inqueue"))
+    world.add([pod(f"g-{n}", "g", queue="q") for n in range(1, 3)]).settle()
+    world.ledger.drop_node("n")
+    world.settle().add(node("n", cpu="8"), pod("g-0", "g", queue="q", on="n"), pod("g-3", "g", queue="q"))
+    assert world.settle().verdicts("first", "g") == [STARTS, WAITS]
+
+
+def test_members_beyond_the_minimum_do_not_follow_a_seed_into_a_closed_queue() -> None:
+    world = World(node("n"), queue("q", spec_state="Closed"), group("g", 1, "q"))
+    world.add(pod("g-0", "g", queue="q", on="n"), pod("g-1", "g", queue="q")).settle()
+    assert (world.verdict("g"), world.reason("g")) == (RUNS, Reason.QUEUE_NOT_OPEN)
+    assert not world.plan("g")
+
+
+def test_a_start_left_by_a_crash_is_not_completed_beyond_the_ceiling() -> None:
+    world = World(node("n"), queue("q", capability={"cpu": "1"}), group("g", 2, "q", phase="Inqueue"))
+    world.add(pod("g-0", "g", queue="q", on="n", phase="Pending"), pod("g-1", "g", queue="q")).settle()
+    assert (world.verdict("g"), world.decision("g").undo) == (WAITS, ("uid-g-0",))
+    assert "cpu" in world.detail("g")
+
+
+def test_members_that_nobody_admitted_do_not_stand_in_pieces_for_long() -> None:
+    """As after a crash before the phase was written."""
+    world = World(node("n", cpu="2"), gang("g", 3)).settle()
+    world.add(pod("g-0", "g", on="n")).settle()
+    assert (world.reason("g"), world.decision("g").undo) == (Reason.NO_ROOM, ())
+    world.pass_time(LIMITS.deadline(3) + 1.0)
+    assert (world.reason("g"), world.decision("g").undo) == (Reason.BACKING_OFF, ("uid-g-0",))
+    world.pass_time(60.0)
+    assert world.decision("g").undo == ("uid-g-0",), "until the eviction succeeds"
 
 
 # ---- a PodGroup that goes while its members are left

@@ -323,11 +323,13 @@ def gang(
     roles: Mapping[str, int] | None = None,
     priority_class: str = "",
     created: str = "",
+    told_phase: str = "",
     **pods: Any,
 ) -> list[Any]:
-    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed."""
+    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed. `told_phase`
+    "Inqueue": its start was admitted before Muster came."""
     needed = members if min_member is None else min_member
-    record = builders.group(name, needed, queue, roles, priority_class, created)
+    record = builders.group(name, needed, queue, roles, priority_class, created, told_phase)
     return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 
 

@@ -93,6 +93,7 @@ class Publishing(Books):
         if group is None:
             return
         self._learn(group, decision)
+        group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
         if decision.stood_whole and not group.stood_whole:
             group.stood_whole = True
             self._registry.touch(group.key)
@@ -106,16 +107,28 @@ class Publishing(Books):
     def _started(self, group: Group, decision: GroupDecision) -> Start:
         start = group.start
         if decision.failed:
-            return Start(None, start.failures + 1, decision.retry_at, decision.failed)
+            admitted = start.admitted and bool(decision.undo)
+            return Start(
+                failures=start.failures + 1,
+                retry_at=decision.retry_at,
+                failure=decision.failed,
+                admitted=admitted,
+                claims_since=start.claims_since,
+            )
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
-                return msgspec.structs.replace(start, admitted_at=self._clock())
-            case Verdict.RUNNING if group.stood_whole:
+                return msgspec.structs.replace(start, admitted_at=self._clock(), admitted=True)
+            case Verdict.RUNNING if group.stood_whole and not decision.retry_at:
                 return Start()
             case Verdict.ENDED:
                 return Start()
-            case Verdict.RUNNING | Verdict.WAITING:
+            case Verdict.RUNNING:
                 return msgspec.structs.replace(start, admitted_at=None)
+            case Verdict.WAITING if not decision.undo:
+                since = start.claims_since
+                if decision.claims_room and since is None:
+                    since = self._clock()
+                return msgspec.structs.replace(start, admitted_at=None, admitted=False, claims_since=since)
         return start
 
     def _replan(self, decision: GroupDecision, version: int) -> None:

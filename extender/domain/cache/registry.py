@@ -189,9 +189,10 @@ class Registry:
             recorded=record is not None,
             exists=group.exists,
             fault=record.fault if record else "",
-            entitled=group.entitled or bool(members.placed),
+            entitled=group.entitled,
             stood_whole=group.stood_whole,
             stands=whole(*group.needs, Counter(pod.role for pod in members.placed), len(members.placed)),
+            resumes=self._resumes(group),
             start=group.start,
             placed=tuple(members.placed),
             pinned=tuple(members.pinned),
@@ -217,12 +218,21 @@ class Registry:
         left on a node stands no more: it starts anew, whole."""
         record = group.record
         came_before = record is not None and (
-            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING or bool(members.placed)
+            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING or record.stood_whole
         )
         group.entitled = group.entitled or came_before or self._queues.is_open(queue)
         roles = Counter(pod.role for pod in members.placed if pod.started)
         stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
         group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
+
+    @staticmethod
+    def _resumes(group: Group) -> bool:
+        """Whether members on nodes show a start that Muster had admitted before it was started anew. Kinds of
+        PodGroup that have no phase of ours cannot tell."""
+        record = group.record
+        if record is None or group.waited:
+            return False
+        return record.origin is not Origin.VOLCANO or record.phase not in _NOT_JUDGED
 
     def _accepts(self, group: Group, queue: str) -> str:
         """The UID of the queue that takes a group in. A queue made again under the name of one that is gone
