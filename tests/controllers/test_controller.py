@@ -139,6 +139,18 @@ def test_who_follows_remembers_nothing() -> None:
     assert keeper.waiting == 0
 
 
+def test_what_waits_is_shown() -> None:
+    bench = Bench()
+    keeper = Keeper(bench.means())
+    keeper.poison = {"a", "b"}
+    with bench.writing(), capture_logs():
+        looked(bench, keeper, "a", "b", "c")
+    assert REGISTRY.get_sample_value("muster_work_queue_depth", {"part": "test"}) == 2
+    bench.leading = False
+    keeper.look(bench.decisions)
+    assert REGISTRY.get_sample_value("muster_work_queue_depth", {"part": "test"}) == 0
+
+
 def all_controllers() -> list[type[Any]]:
     found = list(Controller.__subclasses__())
     for each in found:
