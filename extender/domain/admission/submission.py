@@ -15,6 +15,7 @@ from extender.api.reviewed import NewPod
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import group_name_of
+from extender.domain.model.queue_of_group import says_queue
 from extender.domain.queues.queue_tree import Picture
 from extender.domain.queues.queue_view import QueueView
 
@@ -75,8 +76,8 @@ def by_namespace(namespace: str, cluster: Cluster) -> Destination:
 
 
 def destination_of_group(namespace: str, queue: str, cluster: Cluster) -> Destination:
-    """Of a PodGroup or a Volcano Job. `default` is what schemas fill in: the namespace may say otherwise."""
-    if queue and queue != keys.DEFAULT_QUEUE:
+    """Of a PodGroup or a Volcano Job."""
+    if says_queue(queue):
         return Destination(queue, "spec.queue")
     return by_namespace(namespace, cluster)
 
