@@ -18,7 +18,7 @@ from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError
-from extender.kube.writers import Job, Writers
+from extender.kube.writers import WriteJob, Writers
 from extender.telemetry import metrics
 
 K = TypeVar("K", bound=Hashable)
@@ -105,7 +105,7 @@ class Controller(Generic[K]):
     def write(
         self,
         key: K,
-        job: Job,
+        job: WriteJob,
         of: Hashable = None,
         undone: Callable[[], None] = lambda: None,
         attempts: int | None = None,
@@ -123,7 +123,7 @@ class Controller(Generic[K]):
             undone()
         heed(self._queue, key, fault)
 
-    def _guarded(self, key: K, job: Job) -> None:
+    def _guarded(self, key: K, job: WriteJob) -> None:
         try:
             job()
         except ApiError:

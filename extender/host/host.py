@@ -22,7 +22,7 @@ from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
-from extender.host.views import View, Views
+from extender.host.views import Views
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import NoConfiguration
@@ -33,7 +33,7 @@ from extender.verbs.posting import Binder
 from extender.verbs.unconfirmed import Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import create_app
-from extender.web.debug import create_debug_app
+from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, Note, create_health_app
 from extender.web.listen import listen
 from extender.web.server import serve as serve_verbs

@@ -20,7 +20,7 @@ from extender.kube.wire import HttpAnswer, HttpWire
 _DIAL_TIMEOUT = 5.0
 _OLDEST_IDLE = 60.0  # the API server closes after 90
 
-Query = Mapping[str, str | int]
+QueryParams = Mapping[str, str | int]
 
 
 class Connection:
@@ -48,7 +48,7 @@ class Connection:
         *,
         body: bytes | None = None,
         content_type: str = "application/json",
-        query: Query | None = None,
+        query: QueryParams | None = None,
         timeout: float = 10,
     ) -> bytes:
         """Send one request and return the body of its answer. Raises an ApiError."""
@@ -56,7 +56,7 @@ class Connection:
         with self._send(request, timeout) as stream:
             return stream.read()
 
-    def stream(self, path: str, query: Query | None = None, read_timeout: float = 60) -> "Stream":
+    def stream(self, path: str, query: QueryParams | None = None, read_timeout: float = 60) -> "Stream":
         """Open a GET whose answer is read as it comes: `with connection.stream(…) as lines: …`."""
         return self._send(self._encode("GET", path, query), read_timeout)
 
@@ -98,7 +98,7 @@ class Connection:
         self,
         method: str,
         path: str,
-        query: Query | None = None,
+        query: QueryParams | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> bytes:

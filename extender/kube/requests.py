@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from extender.kube.connection import Connection, Query
+from extender.kube.connection import Connection, QueryParams
 from extender.kube.errors import Ambiguous, Conflict, Invalid
 from extender.kube.events import UNREADABLE
 
@@ -28,14 +28,21 @@ class Requests:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def _get(self, path: str, kind: type[T], timeout: float, query: Query | None = None) -> T:
+    def _get(self, path: str, kind: type[T], timeout: float, query: QueryParams | None = None) -> T:
         return decoded(self._connection.request("GET", path, query=query, timeout=timeout), kind, path)
 
-    def _post(self, path: str, body: dict[str, Any], timeout: float, query: Query | None = None) -> bytes:
+    def _post(
+        self, path: str, body: dict[str, Any], timeout: float, query: QueryParams | None = None
+    ) -> bytes:
         return self._connection.request("POST", path, body=_encode(body), query=query, timeout=timeout)
 
     def _patch(
-        self, path: str, patch: dict[str, Any], timeout: float, kind: str = MERGE, query: Query | None = None
+        self,
+        path: str,
+        patch: dict[str, Any],
+        timeout: float,
+        kind: str = MERGE,
+        query: QueryParams | None = None,
     ) -> bytes:
         """A UID that is not the object's is `Invalid` to the server: it takes us to want to change it."""
         try:
