@@ -31,6 +31,7 @@ from gunicorn.workers.base import Worker
 
 from extender.api.configuration import Address
 from extender.telemetry.logs import logger
+from extender.web.exchange import NO_PROXIES
 from extender.web.listen import BACKLOG
 from extender.web.worker import ConnectionWorker
 
@@ -87,9 +88,7 @@ def _settings(listener: socket.socket, window: int, ending: "_Ending", on_start:
         "graceful_timeout": GRACE,
         "max_requests": 0,  # a worker that recycles itself resets its connections
         "http_protocols": "h1",  # streams of one h2 connection are served one by one: a held bind blocks it
-        "forwarder_headers": "",  # no proxy stands before us: such headers mean nothing,
-        "secure_scheme_headers": {},
-        "forwarded_allow_ips": "*",  # and it is not asked of each caller whether it may send them
+        **NO_PROXIES,
         "control_socket_disable": True,  # fails on a read-only root
         "worker_tmp_dir": "/dev/shm" if os.path.isdir("/dev/shm") else None,
         "accesslog": None,
