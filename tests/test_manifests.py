@@ -521,6 +521,19 @@ def test_neither_verbs_nor_debug_pages_are_reached_over_the_network() -> None:
     assert [each for each in given if each.startswith("--listen")] == [f"--listen={settings.listen}"]
 
 
+def test_metrics_are_for_the_namespace_of_prometheus_alone() -> None:
+    """A flood from any other pod of the cluster ends at the policy."""
+    settings = Configuration()
+    rules = named("NetworkPolicy", "muster")["spec"]["ingress"]
+    (rule,) = [
+        each for each in rules if {"protocol": "TCP", "port": settings.health_listen.port} in each["ports"]
+    ]
+    (peer,) = rule["from"]
+    assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    (webhooks,) = [each for each in rules if each is not rule]
+    assert [each["port"] for each in webhooks["ports"]] == [settings.webhook_listen.port]
+
+
 LEASES = {"Deployment": "kube-system/muster-scheduler", "DaemonSet": "kube-system/kube-scheduler"}
 NAMES = {"Deployment": "sidecar.yaml", "DaemonSet": "default-scheduler.yaml"}
 

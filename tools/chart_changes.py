@@ -125,11 +125,26 @@ REACHED = (
     'value: "{{ if .Values.monitoring.enabled }}0.0.0.0{{ else }}127.0.0.1{{ end }}:8282"',
 )
 
+# Who may call the webhooks and scrape the metrics.
+CALLERS = (
+    "    - ports:\n        - {protocol: TCP, port: 8443}\n    # Metrics",
+    "    - ports:\n        - {protocol: TCP, port: 8443}\n"
+    "      {{- with .Values.apiServerAddresses }}\n"
+    "      from:\n"
+    "        {{- range . }}\n        - ipBlock: {cidr: {{ . | quote }}}\n        {{- end }}\n"
+    "      {{- end }}\n    # Metrics",
+)
+SCRAPERS = (
+    "{kubernetes.io/metadata.name: monitoring}",
+    "{kubernetes.io/metadata.name: {{ .Values.monitoring.namespace }}}",
+)
+
 # What must be found in its file, by path below manifests/.
 CHANGES: dict[str, tuple[Change, ...]] = {
     "sidecar/admission-policy.yaml": (OURS,),
     "default-scheduler/admission-policy.yaml": (OURS,),
     "default-scheduler/daemonset.yaml": (*POD, REACHED),
+    "sidecar/network-policy.yaml": (CALLERS, SCRAPERS),
     "webhooks/mutating.yaml": (INJECTED,),
     "webhooks/rbac.yaml": (OWN_SECRET, OWN_SECRET_END),
     "webhooks/validating.yaml": (INJECTED, OURS_ANYWHERE),

@@ -135,7 +135,7 @@ def _change_one(dice: Random, at: Json, key: Any) -> None:
     elif how == 3 and len(json.dumps(at[key])) < _LARGE:
         at[key] = [at[key]] * dice.randrange(1000)
     else:
-        at[key] = dice.choice(JUNK)
+        at[key] = copy.deepcopy(dice.choice(JUNK))
 
 
 def _deep(levels: int, lists: bool) -> Json:
