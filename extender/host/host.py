@@ -23,6 +23,7 @@ from extender.domain.snapshot import Limits
 from extender.host.actors import PATIENT_WRITERS, Actors
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
+from extender.host.mutual_tls import MutualTls
 from extender.host.views import View, Views
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
@@ -66,6 +67,7 @@ def serve(configuration: Configuration) -> None:
         on_start=lambda: host.start(*listeners[1:]),
         on_stop=host.stop,
         window=configuration.window,
+        secure=host.tls.context if host.tls.wanted else None,
     )
 
 
@@ -105,6 +107,7 @@ class Host:
         self._gauges = Gauges(self._feed, self._actors.all_writers, self.ledger)
         listeners = (self._barrier.obey, *self._actors.listeners, self._keep_house)
         self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced)
+        self.tls = MutualTls(configuration.tls_folder)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
 
     def start(
@@ -116,7 +119,8 @@ class Host:
         self._binder.start()
         self._feed.start()
         self._cycle.start()
-        ready = self._feed.checks()
+        self.tls.start()
+        ready = self._feed.checks() | self.tls.checks()
         if self._webhooks and webhooks:
             self._webhooks.start(webhooks)
             ready |= self._webhooks.checks()
@@ -126,6 +130,7 @@ class Host:
     def stop(self) -> None:
         """Answer what is held, then stop. Called once, as soon as the end is near."""
         self._barrier.stop()
+        self.tls.stop()
         if self._webhooks:
             self._webhooks.stop()
         self._leadership.stop()
