@@ -1,6 +1,6 @@
 """One group never stops the rest: whatever its judging raises costs that group its turn only."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,9 +42,9 @@ def standing(world: World) -> World:
 
 
 @pytest.fixture(params=[waiting, starting, replacing, standing])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest) -> World:
     stage: Callable[[World], World] = request.param
-    yield stage(World(nodes("a", "b", cpu="4"))).add(gang("other", 2, created="2026-01-01"))
+    return stage(World(nodes("a", "b", cpu="4"))).add(gang("other", 2, created="2026-01-01"))
 
 
 def spoilt(snapshot: Snapshot, **fields: Any) -> Snapshot:
@@ -102,9 +102,8 @@ def test_what_a_group_took_before_it_failed_is_given_back(
         return count(view, plan)
 
     monkeypatch.setattr(budget, "_requests", fails)
-    world = World(
-        node("a", cpu="2"), gang("g", members, created="2026-01-01"), gang("h", 2, created="2026-01-02")
-    )
+    world = World(node("a", cpu="2"), gang("g", members, created="2026-01-01"))
+    world.add(gang("h", 2, created="2026-01-02"))
     decisions = world.decide()
     assert said_of(decisions, "g").fault.startswith("MemoryError")
     assert len(said_of(decisions, "h").plan) == 2
