@@ -5,7 +5,7 @@ import pytest
 from extender.domain.cache.claims import Stage
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import apart, group, node, pod, stranger
-from tests.domain.world import World, gang, key, nodes, single
+from tests.domain.world import LIMITS, World, gang, key, nodes, single
 
 
 def ready() -> World:
@@ -287,6 +287,39 @@ def test_an_abandoned_answer_is_planned_again() -> None:
     assert world.stage("g-0") is Stage.PLANNED
     world.scheduler_takes("g-0", "g-1").settle()
     assert world.verdict("g") is Verdict.RUNNING
+
+
+def test_a_replacement_that_is_answered_and_never_bound_ends_by_time_alone() -> None:
+    """The scheduler stopped between its filter and its bind. The room goes to the next one."""
+    world = World(node("a", cpu="2"), gang("g", 2)).start("g").delete("g-1").add(pod("g-new", "g")).settle()
+    assert world.ungate("g-new").answer("g-new") == ["a"]
+    world.settle()
+    ends = world.now + LIMITS.start_deadline
+    assert world.decisions.wake_at == ends
+    world.pass_time(LIMITS.start_deadline - 1)
+    assert world.stage("g-new") is Stage.ANSWERED
+    world.pass_time(2)
+    assert world.stage("g-new") is Stage.PLANNED
+    world.scheduler_takes("g-new").settle()
+    assert world.stage("g-new") is Stage.BOUND
+
+
+def test_an_elastic_member_that_is_answered_and_never_bound_gives_its_room_back() -> None:
+    world = World(nodes("a", "b", "c", cpu="1"), gang("g", 3, min_member=2)).start("g")
+    (late,) = world.plan("g")
+    world.ungate(late).answer(late)
+    assert world.settle().stage(late) is Stage.ANSWERED
+    world.pass_time(LIMITS.start_deadline + 1)
+    assert world.stage(late) is not Stage.ANSWERED
+
+
+def test_a_bind_call_that_comes_in_time_keeps_its_answer() -> None:
+    world = World(node("a", cpu="2"), gang("g", 2)).start("g").delete("g-1").add(pod("g-new", "g")).settle()
+    world.ungate("g-new").answer("g-new")
+    world.settle().pass_time(LIMITS.start_deadline - 1)
+    assert world.hold("g-new", "a") is None
+    world.settle().pass_time(10)
+    assert world.stage("g-new") is Stage.HELD
 
 
 def test_finished_pods_free_their_room() -> None:

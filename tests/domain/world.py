@@ -3,6 +3,7 @@ moved by hand."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatchmethod
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
@@ -54,6 +55,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.changes = 0
         self.scheduler_asks = True  # for pods of others, all the time
+        self._calls = count(1)  # each bind call has a token
         self.ledger = Ledger(
             Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
@@ -212,7 +214,7 @@ class World:
                 for pod in self.ledger.members(decision.key):
                     claim = self.ledger.claim(pod.uid)
                     if claim is not None and claim.stage is Stage.HELD:
-                        self.ledger.release(pod.uid)
+                        self.ledger.release(pod.uid, claim.token)
 
     @property
     def decisions(self) -> Decisions:
@@ -261,10 +263,11 @@ class World:
         return self.ledger.answer(uid, list(self.nodes) if offered is None else offered)
 
     def hold(self, name: str, node: str) -> Reason | None:
-        return self.ledger.hold(Uid(self.pods[name].metadata.uid), node)
+        return self.ledger.hold(Uid(self.pods[name].metadata.uid), node, next(self._calls))
 
     def release(self, name: str) -> None:
-        self.ledger.release(Uid(self.pods[name].metadata.uid))
+        if (claim := self.claim(name)) is not None:
+            self.ledger.release(claim.pod.uid, claim.token)
 
     def confirm(self, group: str) -> Confirmation:
         return self.ledger.confirm(key(group))

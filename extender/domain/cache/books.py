@@ -91,8 +91,8 @@ class Books:
 
     # ---- moves
 
-    def _put(self, pod: PodRecord, node: str, stage: Stage) -> None:
-        self._claims.put(pod, node, stage, self._clock(), self._version + 1)
+    def _put(self, pod: PodRecord, node: str, stage: Stage, token: int = 0) -> None:
+        self._claims.put(pod, node, stage, self._clock(), self._version + 1, token)
         self._moved_claims[pod.group] = self._version + 1
         self._restand(self._registry.group(pod.group), pod)
         self._registry.touch(pod.group)

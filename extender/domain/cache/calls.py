@@ -44,8 +44,9 @@ class Calls(Books):
                 return self._pin(pod, claim.node)
             return self._another(pod, group, claim, nodes)
 
-    def hold(self, uid: Uid, node: str) -> Reason | None:
-        """A bind call has come for a pod: its claim becomes firm. A reason when it must be refused."""
+    def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
+        """A bind call has come for a pod: its claim becomes firm, and is this call's, which `token` names. A
+        reason when it must be refused."""
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is None or claim is None:
@@ -54,7 +55,7 @@ class Calls(Books):
                 return Reason.NO_ROOM
             if claim.node != node and not self._claims.fits(pod, node):
                 return Reason.NO_ROOM
-            self._put(pod, node, Stage.HELD)
+            self._put(pod, node, Stage.HELD, token)
             self._changed()
             return None
 
@@ -71,16 +72,24 @@ class Calls(Books):
             lost = tuple(claim for claim in held if self._loses_node(claim))
             posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
             for claim in posting:
-                self._put(claim.pod, claim.node, Stage.POSTED)
+                self._put(claim.pod, claim.node, Stage.POSTED, claim.token)
             return Confirmation(posting, lost)
 
-    def release(self, uid: Uid) -> None:
-        """A claim ends without a binding: the call was abandoned, refused or failed."""
+    def release(self, uid: Uid, token: int) -> None:
+        """A claim ends without a binding: the call that made it firm was abandoned, refused or failed. A
+        newer call's claim stays."""
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
-            if pod is not None and claim is not None and claim.stage is not Stage.BOUND:
+            if pod is None or claim is None or claim.token != token:
+                return
+            if claim.stage is not Stage.BOUND:
                 self._release(pod)
                 self._changed()
+
+    def posted_before(self, moment: float) -> list[Claim]:
+        """Claims whose binding was posted before `moment` and has not shown since."""
+        with self._lock:
+            return [claim for claim in self._claims.at(Stage.POSTED) if claim.since < moment]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
         """For each node the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""

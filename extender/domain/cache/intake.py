@@ -22,7 +22,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, Origin, PodRecord, Uid
 from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
-from extender.domain.model.wire_records import any_group_record, pod_record
+from extender.domain.model.wire_records import any_group_record, foreign_record, pod_record
 from extender.domain.queues.queue_records import queue_record
 from extender.domain.snapshot.group_view import Refusal
 from extender.domain.snapshot.nodes import NodeRecord
@@ -51,13 +51,7 @@ class Intake(Books):
     def set_pod(self, pod: Pod) -> None:
         """Raises BadQuantity."""
         with self._lock:
-            self._set(pod_record(pod, self._shapes, self.owns(pod), self._ownership.auto_groups))
-
-    def adopt_pod(self, pod: Pod) -> None:
-        """A pod shown by somebody before the watch does; what the watch showed stays. Raises BadQuantity."""
-        with self._lock:
-            if Uid(pod.metadata.uid) not in self._pods:
-                self.set_pod(pod)
+            self._set(self._record(pod))
 
     def drop_pod(self, uid: Uid) -> None:
         with self._lock:
@@ -138,6 +132,13 @@ class Intake(Books):
 
     # ---- inside
 
+    def _record(self, pod: Pod) -> PodRecord:
+        """Raises BadQuantity."""
+        ours = self.owns(pod)
+        if not ours and not self.leaves(pod.spec.scheduler_name):
+            return foreign_record(pod, self._shapes)
+        return pod_record(pod, self._shapes, ours, self._ownership.auto_groups)
+
     def _set(self, record: PodRecord) -> None:
         before = self._pods.get(record.uid)
         if record == before:
@@ -147,7 +148,9 @@ class Intake(Books):
         self._pods[record.uid] = record
         self._forget_old_shapes()
         if record.group:
-            self._claims.watch_terms(record)
+            self._claims.capacity.watch_terms(record)
+        elif before is not None and before.group:
+            self._claims.capacity.unwatch_terms(before)
         self._claim_for(record)
         if record.group:
             self._join_group(record, before)
@@ -166,7 +169,7 @@ class Intake(Books):
         elif pod.node or not pod.waiting:
             self._claims.drop(pod.uid)
         elif (claim := self._claims.get(pod.uid)) is not None:
-            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version)
+            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version, claim.token)
 
     def _forget_old_shapes(self) -> None:
         """Now and then, once they have doubled in number."""

@@ -3,6 +3,8 @@
 What filter has pinned since a snapshot was taken is newer than any decision made on it, and stays.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from extender.domain.cache.books import Books
@@ -29,6 +31,7 @@ class Publishing(Books):
 
     def snapshot(self) -> Snapshot:
         with self._lock:
+            self._end_answers()
             touched, groups, queues = self._registry.refresh(self._claims)
             refused = self._refusals.rows(self._clock())
             self._unpublished.update(touched)
@@ -44,7 +47,7 @@ class Publishing(Books):
                 refused=refused,
                 queues=queues,
                 groups=groups,
-                refused_until=self._refusals.until(),
+                expires_at=min(self._expiries(), default=None),
                 orphans=self._registry.orphans(),
                 touched=frozenset(self._unpublished),
                 attention=self._attention,
@@ -62,6 +65,20 @@ class Publishing(Books):
                     self._follow(before.groups.get(key), decision, version, key in moved)
 
     # ---- inside
+
+    def _end_answers(self) -> None:
+        """An answer of filter that no bind call followed in the longest time that a start may take (volumes
+        are bound before bind is called) ends here: it would hold its room for good."""
+        oldest = self._clock() - self.limits.start_deadline
+        for claim in [each for each in self._claims.at(Stage.ANSWERED) if each.since <= oldest]:
+            self._release(claim.pod)
+            self._changed()
+
+    def _expiries(self) -> Iterator[float]:
+        if (until := self._refusals.until()) is not None:
+            yield until
+        for claim in self._claims.at(Stage.ANSWERED):
+            yield claim.since + self.limits.start_deadline
 
     def _follow(
         self, was: GroupDecision | None, decision: GroupDecision, version: int, has_moved: bool

@@ -79,6 +79,7 @@ class Decisions(msgspec.Struct, frozen=True):
     counts: Mapping[tuple[str, str], int] = {}
     serial: int = 0
     turned: Sequence[GroupKey] = ()
+    memory: object = None
 
     def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
         """The groups to look at for somebody who has `seen` earlier ones."""

@@ -15,6 +15,7 @@ from extender.domain.model.shapes import Shape, Term
 from extender.domain.placement.affinity import Affinity
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.holding import Holding, rows_of
+from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.refused_domains import by_domain
 from extender.domain.snapshot.nodes import Mask, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
@@ -32,10 +33,11 @@ class Planner:
         self._journal: list[tuple[_Taking, int]] = []  # what was taken (or given back), and how often
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Planner":
-        """The room beside all pinned claims."""
-        refused = by_domain(snapshot.refused, snapshot.nodes)
-        capacity = Capacity(snapshot.dimensions, snapshot.nodes, snapshot.room.copy(), refused)
+    def of(cls, snapshot: Snapshot, before: KeptTotals | None = None) -> "Planner":
+        """The room beside all pinned claims. `before`: what the round before knew of it."""
+        refused, nodes = by_domain(snapshot.refused, snapshot.nodes), snapshot.nodes
+        kept = KeptTotals(snapshot.room, nodes, refused, before)
+        capacity = Capacity(snapshot.dimensions, nodes, snapshot.room.copy(), refused, kept=kept)
         return cls(capacity, snapshot.occupancy)
 
     @classmethod

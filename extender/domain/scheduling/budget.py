@@ -11,6 +11,7 @@ import msgspec
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
+from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.queue_shares import QueueShares
 from extender.domain.scheduling.window import Window
@@ -27,8 +28,9 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.planner = Planner.of(snapshot)
+    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None = None) -> None:
+        self.planner = Planner.of(snapshot, totals)
+        self.totals = self.planner.capacity.kept
         self.shares = QueueShares(snapshot)
         self.window = Window(snapshot.limits.window)
         self.takings = 0

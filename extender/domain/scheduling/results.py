@@ -11,6 +11,7 @@ from extender.domain.lifecycle.phases import Life, Phase, life_of
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
+from extender.domain.scheduling.memory import Memory
 from extender.domain.scheduling.round import Round, broken
 from extender.domain.snapshot.group_view import GroupView
 
@@ -36,6 +37,7 @@ def decisions_of(round_: Round, previous: Decisions | None) -> Decisions:
         counts=counts,
         serial=before.serial + 1,
         turned=turned,
+        memory=Memory(snapshot, round_.budget.totals),
     )
 
 

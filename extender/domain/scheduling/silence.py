@@ -37,6 +37,8 @@ def silence_of(group: GroupView, pod: PodRecord) -> Silence | None:
 def has_lasted(round_: Round, silence: Silence) -> bool:
     """Whether the scheduler had its time."""
     due = _due(round_, silence)
+    if due is None:  # by then the scheduler may ask again, which alone is no reason to decide
+        round_.wake_at.append(round_.snapshot.now + round_.limits.arrival_grace)
     return due is not None and round_.is_due(due)
 
 
