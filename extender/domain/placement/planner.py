@@ -12,7 +12,7 @@ import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, Term
-from extender.domain.placement.affinity import Affinity
+from extender.domain.placement.affinity import AffinityCounts
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.holding import Holding, rows_of
 from extender.domain.placement.kept_totals import KeptTotals
@@ -29,7 +29,7 @@ class Planner:
     def __init__(self, capacity: Capacity, occupancy: Occupancy) -> None:
         self.capacity = capacity
         self.nodes = capacity.nodes
-        self.affinity = Affinity(occupancy, capacity.nodes, capacity.counts)
+        self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts)
         self._journal: list[tuple[_Taking, int]] = []  # what was taken (or given back), and how often
 
     @classmethod

@@ -19,7 +19,7 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
 
-class Mark(msgspec.Struct, frozen=True):
+class BudgetMark(msgspec.Struct, frozen=True):
     """A moment to roll back to."""
 
     room: int
@@ -73,10 +73,10 @@ class Budget:
 
     # ---- rolling back
 
-    def mark(self) -> Mark:
-        return Mark(self.planner.mark(), self.shares.mark(), self.window.left)
+    def mark(self) -> BudgetMark:
+        return BudgetMark(self.planner.mark(), self.shares.mark(), self.window.left)
 
-    def roll_back(self, mark: Mark) -> None:
+    def roll_back(self, mark: BudgetMark) -> None:
         self.planner.roll_back(mark.room)
         self.shares.roll_back(mark.shares)
         self.window.left = mark.places

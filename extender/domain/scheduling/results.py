@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
 from extender.domain.decisions.queue_counts import columns_of, recount
-from extender.domain.lifecycle.phases import Life, Phase, life_of
+from extender.domain.lifecycle.phases import life_of
+from extender.domain.model.life import Life, Phase
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
