@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
 
-from extender.api.keys import DEFAULT_QUEUE, QUEUE
+from extender.api.keys import QUEUE
 from extender.api.objects import Namespace, Pod
 from extender.cli.seen import GroupSeen, QueueSeen
 from extender.domain.model.ownership import group_name, own_queue
+from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pods
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.reader import Reader
 from extender.kube.resources import NAMESPACES, POD_GROUPS, PODS, QUEUES
@@ -77,13 +78,11 @@ class Evidence:
         return [pod for pod in self.pods if group_name(pod) == group.name]
 
     def queue_of(self, group: GroupSeen) -> str:
-        """`default` in a PodGroup may be what its schema filled in: then the namespace may say otherwise."""
-        named = group.spec.queue if group.spec.queue != DEFAULT_QUEUE else ""
-        return named or self._queue_of_namespace(group.namespace) or DEFAULT_QUEUE
+        return queue_of_podgroup(group.spec.queue, self._queue_of_namespace(group.namespace))
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""
-        return own_queue(pod) or self._queue_of_namespace(pod.metadata.namespace) or DEFAULT_QUEUE
+        return queue_of_pods(own_queue(pod), self._queue_of_namespace(pod.metadata.namespace))
 
     def _queue_of_namespace(self, name: str) -> str:
         """Empty where it names none, or where nobody lets us look."""

@@ -11,6 +11,7 @@ from extender.controllers.default_queues import DefaultQueuesController
 from extender.controllers.event_recorder import EventRecorder
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
+from extender.controllers.mark_trust import MarkTrust
 from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
 from extender.controllers.podgroup_status import PodGroupStatusController
@@ -47,6 +48,7 @@ class Controllers:
         self.bus_commands = BusCommandsController(patient, recorder)
         self.auto_podgroups = AutoPodGroupsController(patient)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
+        self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()
         self.listeners: tuple[Listener, ...] = (
             SchedulingGatesController(urgent).look,
@@ -66,8 +68,10 @@ class Controllers:
         for each in self.all_writers:
             each.start()
         self.volcano.start()
+        self.mark_trust.start()
 
     def stop(self) -> None:
         self.volcano.stop()
+        self.mark_trust.stop()
         for each in self.all_writers:
             each.stop()

@@ -147,6 +147,7 @@ class Host:
         return {
             "leadership": lambda: self._leadership.standing().words(),
             "volcano": self._controllers.volcano.words,
+            "marks": self._controllers.mark_trust.words,
         }
 
     def _show_leadership(self) -> dict[str, object]:

@@ -9,12 +9,23 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, STOOD_WHOLE_NOTE
-from extender.api.objects import Lease, Pod, PodGroup, Queue
+from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE
+from extender.api.objects import Lease, Pod, PodGroup, Queue, Wire
+from extender.domain.model.marks import whole_note
 from extender.kube.connection import Connection, Query
-from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound
+from extender.kube.errors import Ambiguous, Conflict, Forbidden, Invalid, NotFound
 from extender.kube.events import UNREADABLE, Identity
-from extender.kube.resources import COMMANDS, EVENTS, LEASES, POD_GROUPS, PODS, QUEUES, Resource
+from extender.kube.resources import (
+    COMMANDS,
+    EVENTS,
+    LEASES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+    Resource,
+)
 
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -54,7 +65,28 @@ class _Bares(msgspec.Struct, frozen=True):
     items: list[_Bare] | None = None
 
 
+class _PolicySpec(Wire, frozen=True):
+    failure_policy: str = "Fail"
+
+
+class _Policy(Wire, frozen=True):
+    spec: _PolicySpec = _PolicySpec()
+
+
+class _PolicyBindingSpec(Wire, frozen=True):
+    policy_name: str = ""
+    validation_actions: list[str] | None = None
+    match_resources: msgspec.Raw = msgspec.Raw()
+
+
+class _PolicyBinding(Wire, frozen=True):
+    spec: _PolicyBindingSpec = _PolicyBindingSpec()
+
+
 _BARES = msgspec.json.Decoder(_Bares)
+_POLICY = msgspec.json.Decoder(_Policy)
+_POLICY_BINDING = msgspec.json.Decoder(_PolicyBinding)
+_MARKS_POLICY = "kube-muster-marks"
 
 
 class Cluster:
@@ -69,6 +101,17 @@ class Cluster:
 
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
         return self._get(LEASES.path(namespace, name), _LEASE, timeout)
+
+    def keeps_marks(self, timeout: float = 10) -> bool:
+        """Whether the API server keeps to Muster what Muster notes on PodGroups: the policy is there, bound
+        for all of them, and refuses. The right to read that comes with the policy."""
+        try:
+            policy = self._get(VALIDATING_POLICIES.path(name=_MARKS_POLICY), _POLICY, timeout).spec
+            bound = self._get(VALIDATING_BINDINGS.path(name=_MARKS_POLICY), _POLICY_BINDING, timeout).spec
+        except (NotFound, Forbidden):
+            return False
+        refuses = policy.failure_policy == "Fail" and "Deny" in (bound.validation_actions or ())
+        return refuses and bound.policy_name == _MARKS_POLICY and not bytes(bound.match_resources)
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         """Place a pod. Conflict when it is bound already, NotFound when it is gone."""
@@ -133,7 +176,7 @@ class Cluster:
         self, kind: Resource, namespace: str, name: str, uid: str, timeout: float = 10
     ) -> None:
         """Note it on a group whose status belongs to others."""
-        patch = {"metadata": {"uid": uid, "annotations": {STOOD_WHOLE_NOTE: "true"}}}
+        patch = {"metadata": {"uid": uid, "annotations": whole_note(uid)}}
         self._patch(kind.path(namespace, name), patch, timeout)
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:

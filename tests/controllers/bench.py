@@ -25,8 +25,14 @@ class Bench(World):
     `fence` is asked before each write; it says what the test told it, then yes.
     """
 
-    def __init__(self, *objects: Any, limits: Limits | None = None, auto_groups: bool = False) -> None:
-        super().__init__(*objects, limits=limits, auto_groups=auto_groups)
+    def __init__(
+        self,
+        *objects: Any,
+        limits: Limits | None = None,
+        auto_groups: bool = False,
+        marks_kept: bool = True,
+    ) -> None:
+        super().__init__(*objects, limits=limits, auto_groups=auto_groups, marks_kept=marks_kept)
         self.api = Api()
         self.leading = True
         self.fence: deque[bool] = deque()

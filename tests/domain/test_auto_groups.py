@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api import keys
 from extender.api.objects import (
     GangPolicy,
     Meta,
@@ -15,9 +14,10 @@ from extender.api.objects import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from extender.domain.cache.claims import Stage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.lifecycle.auto_podgroups import AutoGroup, Step, build, next_step
 from extender.domain.model.life import Phase
+from extender.domain.model.marks import whole_note
 from extender.domain.model.pod_owners import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
@@ -45,7 +45,7 @@ def test_a_pod_without_an_owner_is_a_group_of_its_own() -> None:
 def test_pods_of_one_owner_are_one_group_and_the_first_does_not_wait_for_the_others() -> None:
     there = world(node("n"), owner("web"), replicas(3)).start(GROUP)
     there.scheduler_takes(*there.plan(GROUP)).settle()
-    assert all(there.stage(f"web-{n}") is Stage.BOUND for n in range(3))
+    assert all(there.stage(f"web-{n}") is ClaimStage.BOUND for n in range(3))
 
 
 def test_an_owner_may_ask_for_several_to_start_together() -> None:
@@ -283,6 +283,6 @@ def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
 
 
 def test_that_it_stood_whole_is_read_from_its_note() -> None:
-    noted = PluginsPodGroup(meta("g", **{keys.STOOD_WHOLE_NOTE: "true"}), PodGroupSpec(2))
+    noted = PluginsPodGroup(meta("g", **whole_note("other-g")), PodGroupSpec(2))
     there = world(node("n"), noted, pod("g-0", "g", on="n"))
     assert there.stood_whole("g")

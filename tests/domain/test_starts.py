@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api.objects import PodSpec, Volume
-from extender.domain.cache.claims import Stage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot.limits import Limits
@@ -21,9 +21,9 @@ def test_a_gang_starts_whole() -> None:
     world = World(nodes("a", cpu="3"), gang("g", 3)).settle()
     assert world.plan("g") == {"g-0": "a", "g-1": "a", "g-2": "a"}
     world.scheduler_takes("g-0", "g-1")
-    assert [world.stage(f"g-{n}") for n in range(3)] == [Stage.HELD, Stage.HELD, Stage.PLANNED]
+    assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.HELD, ClaimStage.HELD, ClaimStage.PLANNED]
     world.scheduler_takes("g-2")
-    assert [world.stage(f"g-{n}") for n in range(3)] == [Stage.BOUND] * 3
+    assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.BOUND] * 3
     assert world.settle().verdict("g") is RUNS
     assert not world.stood_whole("g")
     assert world.run("g-0", "g-1", "g-2").stood_whole("g")
@@ -173,7 +173,7 @@ def test_a_gang_that_waits_too_long_for_a_member_is_given_up() -> None:
     world = World(node("n", cpu="2"), gang("g", 2)).settle().scheduler_takes("g-0").ungate("g-1")
     world.delete("g-1")
     world.pass_time(9.0)
-    assert world.stage("g-0") is Stage.HELD
+    assert world.stage("g-0") is ClaimStage.HELD
     world.pass_time(1.5)
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
     assert world.claim("g-0") is None, "held members are let go"
@@ -190,7 +190,7 @@ def test_a_refused_member_moves_elsewhere_while_the_rest_stays() -> None:
     assert world.plan("g") == {"g-0": "a"}, "the scheduler's view may lag ours"
     world.pass_time(1.5)
     assert (world.verdict("g"), world.plan("g")) == (STARTS, {"g-0": "b"})
-    assert world.stage("g-1") is Stage.HELD
+    assert world.stage("g-1") is ClaimStage.HELD
     world.scheduler_takes("g-0")
     assert world.settle().verdict("g") is RUNS
 

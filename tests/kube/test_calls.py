@@ -215,3 +215,29 @@ def test_a_queue_is_closed_in_its_status_where_its_kind_drops_spec_state(
     }
     said = [request.json["status"] for request in server.requests if request.path.endswith("/status")]
     assert said == ([] if kept else [{"state": "Closing"}])
+
+
+POLICY = {"spec": {"failurePolicy": "Fail"}}
+BOUND = {"spec": {"policyName": "kube-muster-marks", "validationActions": ["Deny"]}}
+
+
+@pytest.mark.parametrize(
+    ("answers", "kept"),
+    [
+        ((POLICY, BOUND), True),
+        (({"spec": {"failurePolicy": "Ignore"}}, BOUND), False),
+        ((POLICY, {"spec": {**BOUND["spec"], "validationActions": ["Warn", "Audit"]}}), False),
+        ((POLICY, {"spec": {**BOUND["spec"], "policyName": "another"}}), False),
+        ((POLICY, {"spec": {**BOUND["spec"], "matchResources": {"namespaceSelector": {}}}}), False),
+        ((404,), False),
+        ((403,), False),
+        ((POLICY, 404), False),
+    ],
+)
+def test_marks_are_kept_by_a_policy_that_is_bound_and_refuses(
+    answers: tuple[object, ...], kept: bool, server: Server, cluster: Cluster
+) -> None:
+    for each in answers:
+        server.script.append(status(each) if isinstance(each, int) else Reply(body=json.dumps(each).encode()))
+    assert cluster.keeps_marks() is kept
+    assert server.requests[0].path.endswith("/validatingadmissionpolicies/kube-muster-marks")

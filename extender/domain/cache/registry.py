@@ -15,6 +15,7 @@ from extender.domain.cache.priorities import Priorities
 from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.pod_owners import OwnerRecord
+from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pods
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.model.shapes import requests_of
@@ -38,6 +39,7 @@ class Registry:
         self._owners = Owners()
         self._priorities = Priorities()
         self._usage = Usage()
+        self._marks_count = False  # whether what is noted on PodGroups is Muster's word
         self._dirty: dict[GroupKey, None] = {}  # in the order of what happened
         self._views: dict[GroupKey, GroupView] = {}
 
@@ -125,6 +127,11 @@ class Registry:
     def drop_priority_class(self, name: str) -> bool:
         return self._priorities.drop(name) and self._touch_all(self.groups.values())
 
+    def trust_marks(self, kept: bool) -> bool:
+        """`kept`: the API server keeps marks to Muster. True when that changes anything."""
+        changed, self._marks_count = self._marks_count is not kept, kept
+        return changed and self._touch_all(self.groups.values())
+
     def _touch_all(self, groups: Iterable[Group]) -> bool:
         for group in groups:
             self.touch(group.key)
@@ -133,17 +140,11 @@ class Registry:
     # ---- reading
 
     def queue_of(self, group: Group) -> str:
-        """The PodGroup's queue, also of one that is gone, else the pod's own, else its namespace's, else
-        `default`.
-
-        `default` in a PodGroup is what its schema fills in, so the namespace may say otherwise.
-        """
+        """Where the PodGroup is gone, the queue that it had."""
         namespace_queue = self.namespace_queues.get(group.namespace, "")
         if group.last_record is not None:
-            named = group.last_record.queue if group.last_record.queue != keys.DEFAULT_QUEUE else ""
-        else:
-            named = next((pod.queue for pod in group.pods.values()), "")
-        return named or namespace_queue or keys.DEFAULT_QUEUE
+            return queue_of_podgroup(group.last_record.queue, namespace_queue)
+        return queue_of_pods(next((pod.queue for pod in group.pods.values()), ""), namespace_queue)
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
         """The controller of pods that name no group, where it says anything about theirs."""
@@ -222,7 +223,8 @@ class Registry:
         )
         group.entitled = group.entitled or came_before or self._queues.is_open(queue)
         roles = Counter(pod.role for pod in members.placed if pod.started)
-        stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
+        noted = self._marks_count and record is not None and record.stood_whole
+        stood = noted or whole(*group.needs, roles, roles.total())
         group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
 
     @staticmethod
@@ -246,9 +248,12 @@ class Registry:
         return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 
     def _lost_its_queue(self, group: Group) -> bool:
-        """Whether the queue that took a group in is gone for good. `default` never is: it is made again."""
+        """Whether the queue that took a group in is gone for good. `default` never is: it is made again. A
+        note that anybody may have written counts only for a queue that was seen here while it was there."""
         noted = group.record.queue_uid if group.record else ""
-        return bool(noted) and noted not in self._queues.uids and self.queue_of(group) != keys.DEFAULT_QUEUE
+        if not noted or noted in self._queues.uids or self.queue_of(group) == keys.DEFAULT_QUEUE:
+            return False
+        return self._marks_count or noted in self._queues.gone
 
     def _priority(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
@@ -274,6 +279,7 @@ class Registry:
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that queues had taken in which are no more."""
         left = self._wards.left_by(self._queues.uids)
+        self._queues.gone &= {record.queue_uid for record in left}
         return tuple(orphan(record) for record in left if self._lost_its_queue(self.groups[record.key]))
 
     def queue_view(self, name: str) -> QueueView:

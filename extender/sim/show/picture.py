@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 
 from extender.api.conditions import condition
-from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE, SCHEDULED
+from extender.api.keys import DEFAULT_QUEUE, QUEUE, ROOT_QUEUE, SCHEDULED
 from extender.api.objects import Node, Pod, PodGroup, Queue
 from extender.api.quantities import Quantity
 from extender.domain.model.ownership import group_name
+from extender.domain.model.queue_of_group import queue_of_podgroup
 from extender.domain.model.reasons import NOT_WAITING
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import CPU, Resources, offered, total
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES, Json
+from extender.sim.apiserver.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.typed import typed
 
@@ -113,11 +114,12 @@ def take(store: Store, shares: Iterable[Json] | None) -> Picture:
     """`shares`: what /debug/queues says, None if it does not."""
     with store:
         queues, groups, pods, nodes = (store.all(kind) for kind in (QUEUES, POD_GROUPS, PODS, NODES))
+        namespaces = {each["metadata"]["name"]: _queue_of_namespace(each) for each in store.all(NAMESPACES)}
     read = [typed(pod, Pod) for pod in pods]
     by_group: dict[str, list[Pod]] = {}
     for pod in read:
         by_group.setdefault(f"{pod.metadata.namespace}/{group_name(pod)}", []).append(pod)
-    gangs = [_gang(typed(group, PodGroup), by_group) for group in groups]
+    gangs = [_gang(typed(group, PodGroup), by_group, namespaces) for group in groups]
     report = Report(
         pod_groups=[gang.part for gang in gangs],
         queues=_queues(queues, gangs, shares),
@@ -131,7 +133,12 @@ def take(store: Store, shares: Iterable[Json] | None) -> Picture:
 # ---- gangs
 
 
-def _gang(group: PodGroup, by_group: Mapping[str, list[Pod]]) -> Gang:
+def _queue_of_namespace(namespace: Json) -> str:
+    named: str = (namespace["metadata"].get("annotations") or {}).get(QUEUE, "")
+    return named
+
+
+def _gang(group: PodGroup, by_group: Mapping[str, list[Pod]], namespaces: Mapping[str, str]) -> Gang:
     meta, said = group.metadata, _scheduled(group)
     members = by_group.get(f"{meta.namespace}/{meta.name}", [])
     phases = [pod.status.phase for pod in members]
@@ -140,7 +147,7 @@ def _gang(group: PodGroup, by_group: Mapping[str, list[Pod]]) -> Gang:
     part = GroupPart(
         namespace=meta.namespace,
         name=meta.name,
-        queue=group.spec.queue or DEFAULT_QUEUE,
+        queue=queue_of_podgroup(group.spec.queue, namespaces.get(meta.namespace, "")),
         phase=group.status.phase or "Pending",
         reason="" if reason in NOT_WAITING else reason,
         min_member=group.spec.min_member,
