@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.api.objects import PodGroup
-from extender.domain.lifecycle.phases import Life, Phase
+from extender.domain.model.life import Life, Phase
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import World, gang, names
