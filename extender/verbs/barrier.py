@@ -217,9 +217,7 @@ class Barrier:
             self._failing.add(group)
             metrics.barrier_aborts.labels(reason).inc()
             log.warning("a start was given up", group=group, reason=reason, held=len(waiting))
-        for hold in waiting:
-            if not self._pace.take(self._clock()):
-                break
+        for hold in waiting[: self._pace.take_up_to(self._clock(), len(waiting))]:
             self._give_up(hold, START_ENDED)
 
     def _give_up(self, hold: Hold, error: str) -> None:

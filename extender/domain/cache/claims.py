@@ -98,10 +98,6 @@ class Claims:
         """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
-    def watch_terms(self, pod: PodRecord) -> None:
-        """Count from now on the pods that the terms of `pod` select."""
-        self.capacity.watch_terms(pod, self._claims.values())
-
     # ---- inside
 
     def _take_off(self, claim: Claim) -> None:
@@ -116,4 +112,4 @@ def _count_alike(before: Claim, claim: Claim) -> bool:
     """Whether all sums stay as they are: a claim that only grows firmer moves nothing."""
     if (before.node, before.stage.pinned) != (claim.node, claim.stage.pinned):
         return False
-    return before.pod.shape is claim.pod.shape and before.pod.labels == claim.pod.labels
+    return before.pod.shape is claim.pod.shape and before.pod.labels is claim.pod.labels

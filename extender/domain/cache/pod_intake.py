@@ -18,7 +18,7 @@ from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shapes
-from extender.domain.model.wire_records import pod_record
+from extender.domain.model.wire_records import foreign_record, pod_record
 from extender.domain.snapshot.group_view import Refusal
 
 _FEW_SHAPES = 1000
@@ -62,7 +62,7 @@ class PodIntake:
 
     def set_pod(self, pod: Pod) -> None:
         """Raises BadQuantity."""
-        self._set(pod_record(pod, self._shapes, self.owns(pod), self._ownership.auto_groups))
+        self._set(self._record(pod))
 
     def drop_pod(self, uid: Uid) -> None:
         record = self.pods.pop(uid, None)
@@ -87,6 +87,13 @@ class PodIntake:
 
     # ---- inside
 
+    def _record(self, pod: Pod) -> PodRecord:
+        """Raises BadQuantity."""
+        ours = self.owns(pod)
+        if not ours and not self.leaves(pod.spec.scheduler_name):
+            return foreign_record(pod, self._shapes)
+        return pod_record(pod, self._shapes, ours, self._ownership.auto_groups)
+
     def _set(self, record: PodRecord) -> None:
         before = self.pods.get(record.uid)
         if record == before:
@@ -96,7 +103,9 @@ class PodIntake:
         self.pods[record.uid] = record
         self._forget_old_shapes()
         if record.group:
-            self._claims.watch_terms(record)
+            self._claims.capacity.watch_terms(record)
+        elif before is not None and before.group:
+            self._claims.capacity.unwatch_terms(before)
         self._moves.show(record)
         if record.group:
             self._join_group(record, before)

@@ -149,6 +149,7 @@ class Registry:
     ) -> tuple[Iterable[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
         """Where something changed since this was last asked; and the views of all groups and queues, rebuilt
         there."""
+        self._usage.sum_up(claims.capacity.columns.names, self._views.values())
         touched = self._dirty
         if touched:
             self._views = dict(self._views)

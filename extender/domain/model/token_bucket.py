@@ -25,3 +25,9 @@ class TokenBucket:
             return False
         self._left -= tokens
         return True
+
+    def take_up_to(self, now: float, wanted: int) -> int:
+        """Take as many whole tokens of `wanted` as are there; the answer is how many."""
+        taken = min(wanted, int(self.left(now)))
+        self._left -= taken
+        return taken

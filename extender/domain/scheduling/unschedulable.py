@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from extender.domain.lifecycle.quorum import Missing
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import PodRecord
-from extender.domain.model.resources import CPU, MEMORY, Resources, show
+from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.planner import Space
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
+
+_MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
 
 
 def explain(round_: Round, space: Space, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
@@ -61,7 +63,9 @@ def _fitting(space: Space, shapes: Counter[Shape]) -> int:
 
 
 def describe(requests: Resources) -> str:
-    """A request in words: cpu and memory first, pods left out."""
+    """A request in words: cpu and memory first, pods left out; of very many resources the first few."""
     order = [name for name in (CPU, MEMORY) if name in requests]
-    order += sorted(name for name in requests if name not in (CPU, MEMORY, "pods"))
-    return " ".join(f"{name} {show(name, requests[name])}" for name in order) or "an empty request"
+    order += sorted(name for name in requests if name not in (CPU, MEMORY, PODS))
+    more = f" and {len(order) - _MOST_NAMES} more" if len(order) > _MOST_NAMES else ""
+    words = " ".join(f"{name} {show(name, requests[name])}" for name in order[:_MOST_NAMES])
+    return words + more if words else "an empty request"
