@@ -124,18 +124,27 @@ class Publishing:
         start = group.start
         if decision.failed:
             admitted = start.admitted and bool(decision.undo)
-            return Start(None, start.failures + 1, decision.retry_at, decision.failed, admitted)
+            return Start(
+                failures=start.failures + 1,
+                retry_at=decision.retry_at,
+                failure=decision.failed,
+                admitted=admitted,
+                claims_since=start.claims_since,
+            )
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
                 return msgspec.structs.replace(start, admitted_at=self._clock(), admitted=True)
-            case Verdict.RUNNING if group.stood_whole:
+            case Verdict.RUNNING if group.stood_whole and not decision.retry_at:
                 return Start()
             case Verdict.ENDED:
                 return Start()
             case Verdict.RUNNING:
                 return msgspec.structs.replace(start, admitted_at=None)
             case Verdict.WAITING if not decision.undo:
-                return msgspec.structs.replace(start, admitted_at=None, admitted=False)
+                since = start.claims_since
+                if decision.claims_room and since is None:
+                    since = self._clock()
+                return msgspec.structs.replace(start, admitted_at=None, admitted=False, claims_since=since)
         return start
 
     def _replan(self, decision: GroupDecision, version: int) -> None:

@@ -32,6 +32,8 @@ class Start(msgspec.Struct, frozen=True):
     """Why the last one failed, in words."""
     admitted: bool = False
     """Whether it was admitted and has not waited since, also once all that it needs is on nodes."""
+    claims_since: float | None = None
+    """When room was first kept for it, within its share; None: never since it last stood whole."""
 
 
 class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
