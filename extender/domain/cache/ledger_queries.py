@@ -76,12 +76,8 @@ class LedgerQueries:
     def find_pod(self, namespace: str, name: str) -> PodRecord | None:
         """By name: for people. Everything else goes by UID."""
         with self._lock:
-            named = (
-                pod
-                for pod in self._pod_intake.pods.values()
-                if (pod.namespace, pod.name) == (namespace, name)
-            )
-            return next(named, None)
+            pods = self._pod_intake.pods.values()
+            return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
     def left_gated(self) -> list[PodRecord]:
         """Pods that are left to somebody else, who cannot have them while our gate is on."""
@@ -109,8 +105,9 @@ class LedgerQueries:
 
     def is_quorate(self, key: GroupKey) -> bool:
         """Whether a group is whole in bound and held members."""
-        group = self._registry.groups.get(key)
-        return group is not None and group.is_quorate()
+        with self._lock:
+            group = self._registry.groups.get(key)
+            return group is not None and group.is_quorate()
 
     def waits_for_nobody(self, key: GroupKey) -> bool:
         """Whether a group is one pod that needs no other to start."""
