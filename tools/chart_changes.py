@@ -130,6 +130,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "sidecar/admission-policy.yaml": (OURS,),
     "default-scheduler/admission-policy.yaml": (OURS,),
     "default-scheduler/daemonset.yaml": (*POD, REACHED),
+    "validation-policy.yaml": (OURS_ANYWHERE,),
     "webhooks/mutating.yaml": (INJECTED,),
     "webhooks/rbac.yaml": (OWN_SECRET, OWN_SECRET_END),
     "webhooks/validating.yaml": (INJECTED, OURS_ANYWHERE),

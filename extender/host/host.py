@@ -22,8 +22,8 @@ from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
-from extender.host.views import View, Views
-from extender.kube.calls import Cluster
+from extender.host.views import Views
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
@@ -33,7 +33,7 @@ from extender.verbs.posting import Binder
 from extender.verbs.unconfirmed import Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import create_app
-from extender.web.debug import create_debug_app
+from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, Note, create_health_app
 from extender.web.listen import listen
 from extender.web.server import serve as serve_verbs
@@ -82,7 +82,7 @@ class Host:
 
     def __init__(self, configuration: Configuration, connection: Connection) -> None:
         auto_groups = configuration.auto_groups == "on"
-        cluster = Cluster(connection)
+        cluster = ApiClient(connection)
         self._configuration = configuration
         self._leadership = _leadership(configuration, cluster)
         self.ledger = Ledger(
@@ -147,6 +147,7 @@ class Host:
         return {
             "leadership": lambda: self._leadership.standing().words(),
             "volcano": self._controllers.volcano.words,
+            "marks": self._controllers.mark_trust.words,
         }
 
     def _show_leadership(self) -> dict[str, object]:
@@ -161,7 +162,7 @@ class Host:
         return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
 
 
-def _leadership(configuration: Configuration, cluster: Cluster) -> LeaderElection | NoElection:
+def _leadership(configuration: Configuration, cluster: ApiClient) -> LeaderElection | NoElection:
     lease = configuration.lease
     if configuration.leader_elect == "off":
         return NoElection()

@@ -1,4 +1,4 @@
-"""The table of paths, and what each does about queues. Groups, Jobs and pods are in work.py."""
+"""The table of paths, and what each does about queues. Groups are in groups.py, Jobs and pods in work.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,17 +8,19 @@ from extender.api.objects import Queue
 from extender.domain.admission.defaults import queue_defaults
 from extender.domain.admission.queues import judge_deletion, judge_queue
 from extender.domain.cache.ledger import Ledger
+from extender.webhooks.groups import GroupRules
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import Outcome, Path, read, read_if_there
 from extender.webhooks.work import WorkRules
 
 
-def paths(queues: "QueueRules", work: WorkRules) -> dict[str, Path]:
+def paths(queues: "QueueRules", groups: GroupRules, work: WorkRules) -> dict[str, Path]:
     return {
         "/queues/mutate": Path(queues.fill_in, (CREATE,), needs_picture=False),
         "/queues/validate": Path(queues.judge, (CREATE, UPDATE, DELETE)),
-        "/podgroups/mutate": Path(work.fill_in_group, (CREATE,), needs_picture=False),
-        "/podgroups/validate": Path(work.judge_group, (CREATE, UPDATE)),
+        "/podgroups/mutate": Path(groups.fill_in, (CREATE,), needs_picture=False),
+        "/podgroups/validate": Path(groups.judge, (CREATE, UPDATE)),
+        "/other-podgroups/validate": Path(groups.judge_other, (CREATE, UPDATE), optional=True),
         "/jobs/validate": Path(work.judge_job, (CREATE, UPDATE), optional=True),
         "/pods/mutate": Path(work.fill_in_pod, (CREATE,), needs_picture=False),
         "/pods/validate": Path(work.judge_pod, (CREATE, UPDATE), optional=True),

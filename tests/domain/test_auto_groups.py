@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api import keys
 from extender.api.objects import (
     GangPolicy,
     Meta,
@@ -18,6 +17,7 @@ from extender.api.objects import (
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.lifecycle.auto_podgroups import AutoGroup, Step, build, next_step
 from extender.domain.lifecycle.phases import Phase
+from extender.domain.model.marks import whole_note
 from extender.domain.model.pod_owners import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
@@ -283,6 +283,6 @@ def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
 
 
 def test_that_it_stood_whole_is_read_from_its_note() -> None:
-    noted = PluginsPodGroup(meta("g", **{keys.STOOD_WHOLE_NOTE: "true"}), PodGroupSpec(2))
+    noted = PluginsPodGroup(meta("g", **whole_note("other-g")), PodGroupSpec(2))
     there = world(node("n"), noted, pod("g-0", "g", on="n"))
     assert there.stood_whole("g")

@@ -50,7 +50,9 @@ LIMITS = Limits(
 
 
 class World:
-    def __init__(self, *objects: Any, limits: Limits | None = None, auto_groups: bool = False) -> None:
+    def __init__(
+        self, *objects: Any, limits: Limits | None = None, auto_groups: bool = False, marks_kept: bool = True
+    ) -> None:
         self.now = 1000.0
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
@@ -63,6 +65,8 @@ class World:
             clock=lambda: self.now,
             on_change=self._note_change,
         )
+        self.ledger.trust_marks(marks_kept)
+        self.changes = 0
         self.add(*objects)
 
     def _note_change(self) -> None:

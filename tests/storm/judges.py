@@ -23,16 +23,24 @@ COUNTED = ("cpu", "memory", "pods")
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything at one moment; `claimed` is Muster's page /debug/nodes."""
+    """Everything at one moment; `claimed` is Muster's page /debug/nodes, `decided` is /debug/podgroups."""
 
     nodes: list[Json] = field(default_factory=list)
     pods: list[Json] = field(default_factory=list)
     groups: list[Json] = field(default_factory=list)
     queues: list[Json] = field(default_factory=list)
     claimed: list[Json] = field(default_factory=list)
+    decided: list[Json] = field(default_factory=list)
 
     def ours(self) -> list[Json]:
         return [each for each in self.pods if each["spec"]["schedulerName"] in OURS]
+
+    def group(self, key: str) -> Json | None:
+        """The PodGroup of this `namespace/name`."""
+        keyed = (
+            (f"{each['metadata']['namespace']}/{each['metadata']['name']}", each) for each in self.groups
+        )
+        return next((group for name, group in keyed if name == key), None)
 
     def members(self) -> dict[str, list[Json]]:
         """By the name of the group that the pods name."""
@@ -53,7 +61,7 @@ class Waiter:
 
 
 def complaints(picture: Picture) -> list[str]:
-    return [*idle_room(picture), *ownerless(picture), *wrong_sums(picture)]
+    return [*idle_room(picture), *ownerless(picture), *wrong_sums(picture), *stale(picture)]
 
 
 # ---- what fits and does not run
@@ -164,6 +172,24 @@ def wrong_sums(picture: Picture) -> Iterator[str]:
             right = max(left[resource] // (1 if resource == "cpu" else MILLI), 0)
             if max(idle.get(resource, 0), 0) != right:
                 yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {right}"
+
+
+# ---- what is said
+
+
+def stale(picture: Picture) -> Iterator[str]:
+    """A group that waits says why, in the words of the last decision on it."""
+    for decision in picture.decided:
+        group = picture.group(decision["podGroup"])
+        if group is not None and decision["verdict"] == "Waiting":
+            said, meant = _said(group), decision["reason"]
+            if said != meant:
+                yield f"group {group['metadata']['name']} says {said or 'nothing'}, Muster decided {meant}"
+
+
+def _said(group: Json) -> str:
+    conditions = group.get("status", {}).get("conditions") or []
+    return next((str(each["reason"]) for each in conditions if each["type"] == "Scheduled"), "")
 
 
 # ---- gangs that stood whole

@@ -146,6 +146,24 @@ def test_sums_that_are_wrong() -> None:
     assert found == ["node n1: Muster does not know it"]
 
 
+# ---- what is said
+
+
+def test_a_group_that_waits_says_why() -> None:
+    def said(reason: str, decided: str) -> list[str]:
+        conditions = [{"type": "Scheduled", "status": "False", "reason": reason}] if reason else []
+        told = {**group(2), "status": {"conditions": conditions}}
+        page = [{"podGroup": "x/g", "verdict": "Waiting", "reason": decided}]
+        return complaints(Picture(groups=[told], decided=page))
+
+    assert said("NoRoom", "NoRoom") == []
+    assert said("NoRoom", "Fragmented") == ["group g says NoRoom, Muster decided Fragmented"]
+    assert said("", "NoRoom") == ["group g says nothing, Muster decided NoRoom"]
+    assert (
+        complaints(Picture(decided=[{"podGroup": "x/gone", "verdict": "Waiting", "reason": "NoRoom"}])) == []
+    )
+
+
 # ---- gangs that stood whole
 
 

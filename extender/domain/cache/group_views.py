@@ -108,7 +108,8 @@ class GroupViews:
         )
         group.entitled = group.entitled or came_before or self._registry.queues.is_open(queue)
         roles = Counter(pod.role for pod in members.placed if pod.started)
-        stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
+        noted = self._registry.marks_count and record is not None and record.stood_whole
+        stood = noted or whole(*group.needs, roles, roles.total())
         group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
 
     @staticmethod

@@ -92,3 +92,7 @@ class Intake:
     def drop_priority_class(self, name: str) -> None:
         if self._registry.drop_priority_class(name):
             self._changes.mark()
+
+    def trust_marks(self, kept: bool) -> None:
+        if self._registry.trust_marks(kept):
+            self._changes.mark()

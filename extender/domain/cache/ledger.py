@@ -135,6 +135,11 @@ class Ledger(LedgerQueries):
         with self._lock:
             self._intake.drop_priority_class(name)
 
+    def trust_marks(self, kept: bool) -> None:
+        """Whether what is noted on PodGroups counts: only where the API server keeps it to Muster."""
+        with self._lock:
+            self._intake.trust_marks(kept)
+
     def note_asked(self) -> None:
         """The scheduler asks for a pod: it is there."""
         if self._attendance.note_asked():

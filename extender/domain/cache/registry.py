@@ -25,6 +25,7 @@ class Registry:
         self._wards = Wards()
         self._owners = Owners()
         self._priorities = Priorities()
+        self.marks_count = False  # whether what is noted on PodGroups is Muster's word
         self._dirty: dict[GroupKey, None] = {}  # in the order of what happened
 
     # ---- changes
@@ -111,6 +112,11 @@ class Registry:
     def drop_priority_class(self, name: str) -> bool:
         return self._priorities.drop(name) and self._touch_all(self.groups.values())
 
+    def trust_marks(self, kept: bool) -> bool:
+        """`kept`: the API server keeps marks to Muster. True when that changes anything."""
+        changed, self.marks_count = self.marks_count is not kept, kept
+        return changed and self._touch_all(self.groups.values())
+
     def take_touched(self) -> Collection[GroupKey]:
         """The groups that were touched since this was last asked, in the order of what happened."""
         touched, self._dirty = self._dirty, {}
@@ -146,9 +152,12 @@ class Registry:
         return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 
     def lost_its_queue(self, group: Group) -> bool:
-        """Whether the queue that took a group in is gone for good. `default` never is: it is made again."""
+        """Whether the queue that took a group in is gone for good. `default` never is: it is made again. A
+        note that anybody may have written counts only for a queue that was seen here while it was there."""
         noted = group.record.queue_uid if group.record else ""
-        return bool(noted) and noted not in self.queues.uids and self.queue_of(group) != keys.DEFAULT_QUEUE
+        if not noted or noted in self.queues.uids or self.queue_of(group) == keys.DEFAULT_QUEUE:
+            return False
+        return self.marks_count or noted in self.queues.gone
 
     def priority_of(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
@@ -157,4 +166,5 @@ class Registry:
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that queues had taken in which are no more."""
         left = self._wards.left_by(self.queues.uids)
+        self.queues.gone &= {record.queue_uid for record in left}
         return tuple(orphan(record) for record in left if self.lost_its_queue(self.groups[record.key]))

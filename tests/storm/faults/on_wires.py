@@ -51,8 +51,7 @@ def _offline(which: Callable[[Arena], TcpProxy], part: str, field: Field) -> Bro
 
 def _online(arena: Arena, wire: TcpProxy, part: str) -> None:
     wire.restore()
-    arena.down.discard(part)
-    arena.calm.end(part)
+    arena.give_back([part])
 
 
 def _meet(field: Field, what: str, *faults: Fault) -> Broken:
@@ -130,8 +129,7 @@ def _api_down(field: Field) -> Broken:
 
 def _api_back(arena: Arena, faults: list[Fault]) -> None:
     _over(tuple(faults))
-    arena.down.discard("api-down-for-muster")
-    arena.calm.end("api-down-for-muster")
+    arena.give_back(["api-down-for-muster"])
 
 
 FAULTS: dict[str, Inflict] = {
