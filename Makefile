@@ -1,5 +1,5 @@
 # The one list of tasks. Each target makes what it needs: Python >= 3.11, make and a network are enough;
-# e2e, bench and control-plane also need Go >= 1.26 (they build a Kubernetes control plane from Go modules).
+# e2e, bench, storm and control-plane also need Go >= 1.26 (they build a Kubernetes control plane from Go modules).
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -39,6 +39,10 @@ e2e: $(READY)  ## the promises, on a real control plane (needs Go; KUBERNETES=1.
 bench: $(READY)  ## ratios against the stock scheduler on a real control plane (needs Go)
 	$(BIN)/python -m tests.bench $(ARGS)
 
+storm: $(READY)  ## random gangs and faults on a real control plane (SECONDS=600 SEED=7; needs Go)
+	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --seconds $(or $(SECONDS),60) \
+	    --seed $(or $(SEED),1) $(ARGS)
+
 conformance: $(READY)  ## the field's cases, as data (CASES=FILE: those of another file)
 	@$(BIN)/python -m tests.conformance $(if $(CASES),"$(CASES)")
 
@@ -52,4 +56,4 @@ image:  ## build the container image with docker, podman or buildah (BUILDER=pod
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench conformance chart image clean
+.PHONY: help run test lint control-plane e2e bench storm conformance chart image clean

@@ -8,6 +8,7 @@ HIERARCHY = "volcano.sh/hierarchy"  # annotation of a queue: its path, for hiera
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # one weight for each part of that path
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"  # annotation of a controller of pods
 ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
+FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: groups may just name it
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"  # annotations of a pod: how many of its Job's pods
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"  # may be disturbed; one of them, not both
 

@@ -133,6 +133,12 @@ class Container(Wire, frozen=True):
     resources: ResourceRequirements = ResourceRequirements()
     ports: list[Port] | None = None
     restart_policy: str = ""
+    name: str = ""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Of an init container: whether it goes on while the others run."""
+        return self.restart_policy == "Always"
 
 
 class Gate(Wire, frozen=True):
@@ -180,6 +186,11 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
+    """`resources` are those in force, `allocated_resources` those that the kubelet has set aside."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: Quantities | None = None
     state: ContainerState | None = None
     last_state: ContainerState | None = None
 

@@ -6,6 +6,7 @@ pod (its gate, its mark, its words in a condition) says it, too, and else the na
 
 import re
 
+from extender.api.conditions import condition
 from extender.api.configuration import Configuration
 from extender.api.keys import GATE, MARKS
 from extender.api.objects import Condition, Pod
@@ -27,8 +28,7 @@ def foreign_gates(pod: Pod) -> list[str]:
 
 
 def scheduled(pod: Pod) -> Condition:
-    conditions = (each for each in pod.status.conditions or () if each.type == "PodScheduled")
-    return next(conditions, Condition("PodScheduled", "Unknown"))
+    return condition(pod.status.conditions, "PodScheduled") or Condition("PodScheduled", "Unknown")
 
 
 def _our_words(pod: Pod) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from extender.api.conditions import condition
 from extender.cli.answer import Answer, Other, queue_part
 from extender.cli.evidence import Evidence
 from extender.cli.holders import queues_above_share, share_of, waiting_groups
@@ -49,7 +50,7 @@ def _of_share(queue: QueueSeen) -> str:
 def _opening(queue: QueueSeen) -> Iterator[str]:
     if queue.state not in ("Closing", "Closed"):
         return
-    said = next((each for each in queue.status.conditions or () if each.type == "Open"), None)
+    said = condition(queue.status.conditions, "Open")
     if said is not None and said.reason == "ParentClosed":
         yield f"To open it: {said.message}"
     else:

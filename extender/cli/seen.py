@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from extender.api.conditions import condition
+from extender.api.durations import rounded
 from extender.api.keys import SCHEDULED
 from extender.api.objects import Condition, PodGroup, Queue
 from extender.api.quantities import BadQuantity, Quantity
@@ -57,7 +59,7 @@ class GroupSeen(PodGroup, frozen=True):
     @property
     def scheduled(self) -> Condition | None:
         """The condition that says whether the group may start, and why not."""
-        return next((each for each in self.status.conditions or () if each.type == SCHEDULED), None)
+        return condition(self.status.conditions, SCHEDULED)
 
     @property
     def course(self) -> str:
@@ -100,24 +102,4 @@ def age(timestamp: str | None, now: datetime | None = None) -> str:
     except ValueError:
         return NOTHING
     seconds = max(0, int(((now or datetime.now(UTC)) - since).total_seconds()))
-    return duration(seconds)
-
-
-_STEPS = (  # below so many seconds: the unit, the letter; the same of a second unit, or nothing
-    (120, 1, "s", 0, ""),
-    (600, 60, "m", 1, "s"),
-    (3 * 3600, 60, "m", 0, ""),
-    (8 * 3600, 3600, "h", 60, "m"),
-    (48 * 3600, 3600, "h", 0, ""),
-    (8 * 86400, 86400, "d", 3600, "h"),
-    (2 * 365 * 86400, 86400, "d", 0, ""),
-    (8 * 365 * 86400, 365 * 86400, "y", 86400, "d"),
-)
-
-
-def duration(seconds: int) -> str:
-    for below, unit, letter, second, second_letter in _STEPS:
-        if seconds < below:
-            rest = seconds % unit // second if second else 0
-            return f"{seconds // unit}{letter}" + (f"{rest}{second_letter}" if rest else "")
-    return f"{seconds // (365 * 86400)}y"
+    return rounded(seconds)

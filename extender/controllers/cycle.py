@@ -9,13 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from extender.controllers.guard import Guard
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.scheduling.decide import decide
 from extender.telemetry import metrics
-from extender.telemetry.logs import logger
-
-log = logger(__name__)
 
 Listener = Callable[[Decisions], None]
 _SHORTEST = 0.05
@@ -25,7 +23,8 @@ _HEARTBEAT = 0.5  # listeners look at least this often, for what changes without
 
 
 class Cycle:
-    """`poke` says that something changed. `ready`: until it is true nothing is decided."""
+    """`poke` says that something changed. `ready`: until it is true nothing is decided. `leads`: whether
+    anybody acts on what is decided."""
 
     def __init__(
         self,
@@ -33,13 +32,16 @@ class Cycle:
         listeners: Sequence[Listener],
         ready: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._leads = leads
         self._ledger = ledger
         self._listeners = listeners
         self._ready = ready
         self._clock = clock
         self._changed = threading.Event()
         self._stopping = threading.Event()
+        self._guard = Guard("cycle")
         self._seen = -1
         self.last_run = clock()
 
@@ -61,25 +63,20 @@ class Cycle:
             self._changed.wait(self._until_next())
 
     def once(self) -> None:
-        """Decide if anything changed or is due, and let the listeners look. None who stumbles keeps others
-        from it, but such a cycle is no sign of life."""
+        """Decide if anything changed or is due, and let the listeners look.
+
+        It is alive while decisions are made. A listener that raises is counted and logged, and keeps no other
+        from looking: a restart would meet the same object again.
+        """
         self._changed.clear()
-        stumbled = self._stumbles(self._decide_if_due)
+        alive = self._guard.run("decide", self._decide_if_due)
         for listener in self._listeners:
-            stumbled |= self._stumbles(partial(listener, self._ledger.decisions))
-        if not stumbled:
+            self._guard.run(listener, partial(listener, self._ledger.decisions))
+        if alive:
             self.last_run = self._clock()
 
-    @staticmethod
-    def _stumbles(part: Callable[[], None]) -> bool:
-        try:
-            part()
-        except Exception:
-            log.exception("a cycle stumbled")
-            return True
-        return False
-
     def _decide_if_due(self) -> None:
+        self._ledger.set_leading(self._leads())
         if self._ready() and self._is_due():
             self._decide()
 

@@ -84,7 +84,8 @@ class Inventory(Generic[T]):
         self.bad = {key: fault for key, fault in self.bad.items() if key in present}
 
     def _upsert(self, key: Key, item: T) -> None:
-        """What the sink choked on is remembered without a version, so that the next list offers it again."""
+        """What the sink could not take in is remembered without a version, so that the next list offers it
+        again."""
         meta = item.metadata
         fault = self._fault_of(lambda: self._sink.upsert(item))
         self._told[key] = (meta.uid, meta.resource_version if fault is None else "")

@@ -55,6 +55,11 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
     return made
 
 
+# structlog makes the variable of a name when it is first bound, and two threads that do so at once make two:
+# then neither can take back what it bound.
+reset_contextvars(**bind_contextvars(pod="", group="", queue=""))
+
+
 @contextmanager
 def about(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
     """Name the pod, the group and the queue in every line that this thread writes meanwhile."""

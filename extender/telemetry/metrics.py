@@ -72,11 +72,17 @@ write_queue_depth = Gauge("muster_write_queue_depth", "Writes that wait for a th
 events = Counter(
     "muster_events_total", "Kubernetes events, by outcome (created, repeated, dropped).", ["outcome"]
 )
+faults = Counter("muster_faults_total", "Turns of single objects that raised in a part of Muster.", ["part"])
 leader = Gauge("muster_leader", "1 while this replica leads.")
 leader_turns = Counter("muster_leader_transitions_total", "Times that this replica began or ceased to lead.")
 lease_age = Gauge("muster_lease_age_seconds", "Time since the scheduler's Lease was last seen to be renewed.")
 review_seconds = Histogram("muster_review_seconds", "Time to answer an admission review.", ["path"])
 reviews = Counter("muster_reviews_total", "Admission reviews, by outcome.", ["path", "outcome"])
+connections_dropped = Counter(
+    "muster_connections_dropped_total",
+    "Connections that were closed because there were too many, or because a request did not arrive in time.",
+    ["port", "reason"],
+)
 
 
 # ---- how they are fed

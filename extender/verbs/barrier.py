@@ -13,101 +13,35 @@ those of a large gang not all in one moment: the scheduler would serve nobody el
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.decisions import Decisions
-from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.token_bucket import TokenBucket
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
+from extender.verbs.hold import Caller, Hold
+from extender.verbs.messages import (
+    ABANDONED,
+    BOUND_ELSEWHERE,
+    NODE_TAKEN,
+    POD_GONE,
+    START_ENDED,
+    STOPPING,
+    SUPERSEDED,
+    TOO_LATE,
+)
 
 log = logger(__name__)
 
-SUPERSEDED = f"{REFUSAL_PREFIX}another bind call came for the same pod"
-NODE_TAKEN = f"{REFUSAL_PREFIX}the node was taken before the whole group stood"
-ABANDONED = f"{REFUSAL_PREFIX}the caller hung up"
-POD_GONE = f"{REFUSAL_PREFIX}the pod is gone"
-BOUND_ELSEWHERE = f"{REFUSAL_PREFIX}the pod is already bound to another node"
-START_ENDED = f"{REFUSAL_PREFIX}the start of the group was given up"
-TOO_LATE = f"{REFUSAL_PREFIX}the group did not stand whole in time"
 _SWEEP_PERIOD = 0.5  # seconds
 _FAILURES_AT_ONCE = 50  # a failed call costs the scheduler a patch, and everyone that it refused a retry
 _FAILURES_PER_SECOND = 100
-_LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
-STOPPING = f"{REFUSAL_PREFIX}Muster is stopping"
-
-
-class Caller(Protocol):
-    def gone(self) -> bool: ...
-
-
-class Hold:
-    """One bind call that waits: either it is posted, and its poster says how that went, or it is given up."""
-
-    def __init__(self, pod: PodRecord, node: str, caller: Caller, deadline: float) -> None:
-        self.pod = pod
-        self.node = node
-        self.caller = caller
-        self.deadline = deadline
-        self._posting = False
-        self._verdict: str | None = None
-        self._guard = threading.Lock()
-        self._done = threading.Lock()
-        self._done.acquire()
-
-    @property
-    def waiting(self) -> bool:
-        return not self._posting and self._verdict is None
-
-    def begin_posting(self) -> bool:
-        """False when the hold was given up before, or is posted already."""
-        with self._guard:
-            begins = self.waiting
-            self._posting = self._posting or begins
-            return begins
-
-    def give_up(self, error: str) -> bool:
-        """End a hold that waits; false when it is posted, or ended before."""
-        with self._guard:
-            if not self.waiting:
-                return False
-            self._verdict = error
-        self._done.release()
-        return True
-
-    def finish(self, error: str) -> None:
-        """The outcome of its posting, said once."""
-        self._verdict = error
-        self._done.release()
-
-    def wait(self, seconds: float) -> str | None:
-        """The verdict: an error, empty for success; None when it did not come in time."""
-        if self._done.acquire(timeout=max(seconds, 0.0)):
-            self._done.release()
-        return self._verdict
-
-
-class Pace:
-    """So many at once, and so many a second on average."""
-
-    def __init__(self, at_once: int, per_second: float, clock: Callable[[], float]) -> None:
-        self._at_once = at_once
-        self._per_second = per_second
-        self._clock = clock
-        self._left = float(at_once)
-        self._filled = clock()
-
-    def take(self, wanted: int) -> int:
-        """How many of `wanted` may pass now."""
-        now = self._clock()
-        self._left = min(self._left + (now - self._filled) * self._per_second, self._at_once)
-        self._filled = now
-        taken = min(wanted, int(self._left))
-        self._left -= taken
-        return taken
+LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
 
 
 class Barrier:
@@ -129,16 +63,11 @@ class Barrier:
         self._stopping = False
         self._sweep_at = 0.0
         self._failing: set[GroupKey] = set()
-        self._pace = Pace(_FAILURES_AT_ONCE, _FAILURES_PER_SECOND, clock)
+        self._pace = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
 
     def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
-        """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound.
-
-        A pod that is not ours waits for nobody: whoever has us as its binder has no other.
-        """
+        """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound."""
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold)
-        if not pod.group:
-            return self._post_at_once(hold)
         refused = self._enter(hold)
         if refused:
             return refused
@@ -146,7 +75,7 @@ class Barrier:
             self.advance(pod.group)
             if hold.wait(hold.deadline - self._clock()) is None:
                 self._give_up(hold, TOO_LATE)
-            verdict = hold.wait(_LAST_ANSWER)
+            verdict = hold.wait(LAST_ANSWER)
             return TOO_LATE if verdict is None else verdict
         finally:
             self._leave(hold)
@@ -164,37 +93,28 @@ class Barrier:
         waiting = self._waiting_groups()
         self._failing &= waiting
         for group in waiting:
-            decision = decisions.groups.get(group)
-            if decision is None or decision.verdict is Verdict.WAITING:
-                reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
-                self._fail_group(group, reason)
-            else:
-                self._failing.discard(group)
-                self.advance(group)
+            with self._costs_only(group):
+                self._obey(group, decisions.groups.get(group))
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + _SWEEP_PERIOD
             self.sweep()
 
     def sweep(self) -> None:
         """Let go of holds whose caller hung up or whose pod is gone or bound."""
-        self._abandon(self._waiting())
         for hold in self._waiting():
-            pod = self._ledger.pod(hold.pod.uid)
-            if pod is None or self._ledger.claim(pod.uid) is None:
-                hold.give_up(POD_GONE)
-            elif pod.node:
-                hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
+            with self._costs_only(hold.pod.group):
+                self._abandon([hold])
+                self._look_after(hold)
 
     def stop(self) -> None:
         """Answer everything that is held, now; what comes later is refused."""
         self._stopping = True
         for hold in self._waiting():
-            hold.give_up(STOPPING)
+            self._give_up(hold, STOPPING)
 
     def release(self, hold: Hold) -> None:
-        """Free the claim of a hold that came to nothing, unless a newer call holds it."""
-        with self._lock:
-            self._free(hold)
+        """Free the claim of a hold that came to nothing, also when its call has ended meanwhile."""
+        self._ledger.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:
         """All calls in flight, for those who look."""
@@ -202,6 +122,30 @@ class Barrier:
             return list(self._holds.values())
 
     # ---- inside
+
+    @contextmanager
+    def _costs_only(self, group: GroupKey) -> Iterator[None]:
+        """Whatever one group's calls meet, the others have their turn."""
+        try:
+            yield
+        except Exception:
+            log.exception("the held calls of a group could not be judged", group=group)
+
+    def _obey(self, group: GroupKey, decision: GroupDecision | None) -> None:
+        if decision is not None and decision.lets_members_start:
+            self._failing.discard(group)
+            self.advance(group)
+        else:
+            reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
+            self._fail_group(group, reason)
+
+    def _look_after(self, hold: Hold) -> None:
+        """End a hold whose pod is gone, or bound."""
+        pod = self._ledger.pod(hold.pod.uid)
+        if pod is None or self._ledger.claim(pod.uid) is None:
+            hold.give_up(POD_GONE)
+        elif pod.node:
+            hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
 
     def _enter(self, hold: Hold) -> str:
         """Take up a call, in place of an earlier one for the same pod. The error when it is refused: then the
@@ -212,7 +156,7 @@ class Barrier:
         with self._lock:
             if self._stopping:
                 return STOPPING
-            refused = self._ledger.hold(uid, hold.node)
+            refused = self._ledger.hold(uid, hold.node, hold.token)
             if refused is not None:
                 return f"{REFUSAL_PREFIX}{refused}"
             before = self._holds.get(uid)
@@ -222,13 +166,9 @@ class Barrier:
             before.give_up(SUPERSEDED)
         return ""
 
-    def _post_at_once(self, hold: Hold) -> str:
-        hold.begin_posting()
-        self._post(hold)
-        verdict = hold.wait(hold.deadline - self._clock() + _LAST_ANSWER)
-        return TOO_LATE if verdict is None else verdict
-
     def _leave(self, hold: Hold) -> None:
+        """A call ends, however it did. What is posted for it goes on, and frees its claim if it fails."""
+        self._give_up(hold, TOO_LATE)
         with self._lock:
             if self._holds.get(hold.pod.uid) is hold:
                 del self._holds[hold.pod.uid]
@@ -242,12 +182,22 @@ class Barrier:
             for hold in self._holders(confirmation.lost):
                 hold.give_up(NODE_TAKEN)
             going = [hold for hold in self._holders(confirmation.posting) if hold.begin_posting()]
+            self._release_but(going, confirmation.posting)
         if going and not self._ledger.waits_for_nobody(group):
             metrics.barrier_releases.inc()
         return going
 
+    def _release_but(self, going: Iterable[Hold], claims: Iterable[Claim]) -> None:
+        """Nobody would post what no call holds."""
+        tokens = {hold.token for hold in going}
+        for claim in claims:
+            if claim.token not in tokens:
+                self._ledger.release(claim.pod.uid, claim.token)
+
     def _holders(self, claims: Iterable[Claim]) -> list[Hold]:
-        return [hold for claim in claims if (hold := self._holds.get(claim.pod.uid))]
+        return [
+            hold for claim in claims if (hold := self._holds.get(claim.pod.uid)) and hold.token == claim.token
+        ]
 
     def _abandon(self, holds: Iterable[Hold]) -> None:
         for hold in holds:
@@ -267,14 +217,10 @@ class Barrier:
             self._failing.add(group)
             metrics.barrier_aborts.labels(reason).inc()
             log.warning("a start was given up", group=group, reason=reason, held=len(waiting))
-        for hold in waiting[: self._pace.take(len(waiting))]:
+        for hold in waiting[: self._pace.take_up_to(self._clock(), len(waiting))]:
             self._give_up(hold, START_ENDED)
 
     def _give_up(self, hold: Hold, error: str) -> None:
         with self._lock:
             if hold.give_up(error):
-                self._free(hold)
-
-    def _free(self, hold: Hold) -> None:
-        if self._holds.get(hold.pod.uid) is hold:
-            self._ledger.release(hold.pod.uid)
+                self.release(hold)

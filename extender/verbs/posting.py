@@ -1,7 +1,8 @@
 """Posting bindings: a bounded pool of threads over one lean client.
 
 A binding whose outcome is unknown is resolved by reading the pod, and one that failed for a passing reason is
-tried again until its deadline; nothing is posted for a caller that hung up.
+tried again until its deadline; nothing is posted for a caller that hung up. The claim of one that may have
+been done is not freed: see `unconfirmed`.
 """
 
 import threading
@@ -15,7 +16,8 @@ from extender.kube.calls import Cluster
 from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, TOO_LATE, Hold
+from extender.verbs.hold import Hold
+from extender.verbs.messages import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE
 
 log = logger(__name__)
 
@@ -59,13 +61,18 @@ class Binder:
         try:
             error = self._bind(hold)
         except Exception:
-            log.exception("a binding stumbled", pod=hold.pod.key)
-            error = f"{REFUSAL_PREFIX}the binding failed"
+            log.exception("a binding could not be posted", pod=hold.pod.key)
+            error = POSTING_FAILED
         metrics.bindings.labels("failed" if error else "bound").inc()
         if error:
             log.warning("a binding failed", pod=hold.pod.key, group=hold.pod.group, error=error)
-            self._release(hold)
-        hold.finish(error)
+        try:
+            if error and not hold.may_be_bound:
+                self._release(hold)
+        except Exception:
+            log.exception("a claim could not be released", pod=hold.pod.key)
+        finally:
+            hold.finish(error)
 
     def _bind(self, hold: Hold) -> str:
         pause = _FIRST_PAUSE
@@ -86,9 +93,13 @@ class Binder:
         pod = hold.pod
         try:
             self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, timeout)
-        except (Ambiguous, Conflict):
+        except Ambiguous:
+            hold.may_be_bound = True
+            return self._what_became_of(hold)
+        except Conflict:
             return self._what_became_of(hold)
         except NotFound:
+            hold.may_be_bound = False
             return POD_GONE
         except ApiError as fault:
             return None if fault.transient else f"{REFUSAL_PREFIX}{type(fault).__name__}"
@@ -98,9 +109,11 @@ class Binder:
         try:
             found = self._cluster.pod(hold.pod.namespace, hold.pod.name)
         except NotFound:
+            hold.may_be_bound = False
             return POD_GONE
         except ApiError:
             return None
+        hold.may_be_bound = False
         return outcome(found, hold)
 
 

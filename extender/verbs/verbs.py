@@ -2,6 +2,9 @@
 
 Refusals are answers, not failures: one offered node carries the reason's constant message and the others are
 left out, which the scheduler reads as "unresolvable", so that nobody is preempted for a pod that waits.
+
+What comes by a request alone is not believed: a pod is known by the watch, and until that has shown it, it
+waits. Then a decision on it follows, and the scheduler is made to ask again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,33 +25,38 @@ from extender.api.protocol import (
     Victim,
 )
 from extender.domain.cache.ledger import Ledger
-from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.reasons import Reason, refusal
+from extender.domain.model.records import Uid
 from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
-from extender.verbs.barrier import POD_GONE, Barrier, Caller
-from extender.verbs.newcomers import Newcomers
-
-NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
-ANOTHER_UID = f"{REFUSAL_PREFIX}the pod was replaced by another of the same name"
-ALREADY_BOUND = f"{REFUSAL_PREFIX}the pod is already bound"
-UNKNOWN_NODE = f"{REFUSAL_PREFIX}the node is unknown"
-LEFT = f"{REFUSAL_PREFIX}left to Volcano's own scheduler, which is at work"
-UNREADABLE = f"{REFUSAL_PREFIX}the pod could not be read"
+from extender.verbs.barrier import Barrier
+from extender.verbs.hold import Caller
+from extender.verbs.messages import (
+    ALREADY_BOUND,
+    ANOTHER_UID,
+    LEFT,
+    NODE_CACHE_NEEDED,
+    NOT_OURS,
+    NOT_SEEN,
+    POD_GONE,
+    UNKNOWN_NODE,
+    UNREADABLE,
+    UNSUITABLE_NODE,
+)
 
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
 
 
 class SchedulerVerbs:
-    def __init__(self, ledger: Ledger, barrier: Barrier, newcomers: Newcomers, cluster: Cluster) -> None:
+    def __init__(self, ledger: Ledger, barrier: Barrier, cluster: Cluster) -> None:
         self._ledger = ledger
         self._barrier = barrier
-        self._newcomers = newcomers
         self._cluster = cluster
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
+        self._ledger.note_asked()
         if self._ledger.leaves(args.pod.spec.scheduler_name):
             return _refused_to_all(args)
         if not self._ledger.owns(args.pod):
@@ -57,7 +65,6 @@ class SchedulerVerbs:
             return (
                 FilterResult(error=NODE_CACHE_NEEDED) if _given(args.nodes) else FilterResult(node_names=[])
             )
-        self._newcomers.meet(args.pod)
         nodes = NodeNames(args.node_names)
         answer = self._ledger.answer(Uid(args.pod.metadata.uid), nodes)
         return FilterResult(node_names=answer) if isinstance(answer, list) else _refused(answer, nodes)
@@ -71,6 +78,7 @@ class SchedulerVerbs:
         return [HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
     def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+        self._ledger.note_asked()
         error = self._bind(args, caller)
         if error:
             metrics.refused()
@@ -88,21 +96,26 @@ class SchedulerVerbs:
         return PreemptionResult({node: victims for node, victims in candidates.items() if node in clear})
 
     def _bind(self, args: BindingArgs, caller: Caller) -> str:
-        pod = self._ledger.pod(Uid(args.pod_uid)) or self._look_up(args)
-        if isinstance(pod, str):
-            return pod
+        pod = self._ledger.pod(Uid(args.pod_uid))
+        if pod is None:
+            return self._why_unknown(args)
         if (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
             return ANOTHER_UID
         if pod.node:
             return ALREADY_BOUND
         if self._ledger.leaves(pod.scheduler):
             return LEFT
+        if not pod.group:
+            return NOT_OURS
         if not self._ledger.knows_node(args.node):
             return UNKNOWN_NODE
+        if not self._ledger.suits(pod, args.node):
+            return UNSUITABLE_NODE
         return self._barrier.pass_through(pod, args.node, caller)
 
-    def _look_up(self, args: BindingArgs) -> PodRecord | str:
-        """A pod that the cache lacks is read; its claim can only be one of a group of one."""
+    def _why_unknown(self, args: BindingArgs) -> str:
+        """Why a pod that no watch has shown is refused. It is read for the words only: it has no claim, and
+        what comes by a request alone gets none."""
         try:
             found = self._cluster.pod(args.pod_namespace, args.pod_name)
         except NotFound:
@@ -111,8 +124,7 @@ class SchedulerVerbs:
             return UNREADABLE
         if found.metadata.uid != args.pod_uid:
             return ANOTHER_UID
-        self._newcomers.meet(found)
-        return self._ledger.pod(Uid(args.pod_uid)) or UNREADABLE
+        return ALREADY_BOUND if found.spec.node_name else NOT_SEEN
 
 
 def _given(value: msgspec.Raw) -> msgspec.Raw | None:

@@ -1,1 +1,1 @@
-"""The ports: verbs under gunicorn, and health and debug aside."""
+"""The ports: verbs, health and metrics, debug, webhooks. What they share is in port.py."""

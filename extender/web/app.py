@@ -10,12 +10,12 @@ which cost more than most answers do.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import IO, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from wsgiref.types import StartResponse, WSGIApplication
 
 import msgspec
 from flask import Flask
-from werkzeug.exceptions import BadRequest, HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import BadRequest, HTTPException
 
 from extender.api.protocol import (
     BindingArgs,
@@ -35,8 +35,7 @@ from extender.telemetry.logs import about, logger
 from extender.web.answers import fault_as_json, show_faults_as_json
 from extender.web.caller import Caller
 
-LARGEST_BODY = 16 * 1024 * 1024
-CHUNK = 64 * 1024
+LARGEST_BODY = 16 * 1024 * 1024  # the port sees to it
 FAILED = "Muster failed to answer; its log says why"
 
 # A nesting deeper than the decoder's stack is as malformed as a missing brace.
@@ -113,29 +112,10 @@ def _serve(verb: Verb, environ: Environ) -> bytes:
 
 def _read(kind: type[Message], environ: Environ, call: metrics.Call) -> Message:
     try:
-        return decode(_body(environ["wsgi.input"]), kind)
+        return decode(environ["wsgi.input"].read(), kind)
     except MALFORMED as fault:
         call.outcome = "malformed"
         raise BadRequest(str(fault)) from fault
-    except RequestEntityTooLarge:
-        call.outcome = "malformed"
-        raise
-
-
-def _body(source: IO[bytes]) -> bytes:
-    """The whole body. Flask's own limit would cut one of unknown length short and take that for all of it."""
-    body = source.read(LARGEST_BODY + 1)
-    if len(body) > LARGEST_BODY:
-        _drop(source)
-        raise RequestEntityTooLarge(f"The body is larger than {LARGEST_BODY} bytes")
-    return body
-
-
-def _drop(source: IO[bytes]) -> None:
-    """Take more of a body that is too large: who still sends while we hang up never sees the answer."""
-    for _ in range(4 * LARGEST_BODY // CHUNK):
-        if not source.read(CHUNK):
-            break
 
 
 def _answer(verb: Verb, args: Message, caller: Caller, call: metrics.Call) -> bytes:

@@ -1,6 +1,7 @@
 """The other end of a call that is held open."""
 
 import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ class Caller:
 
     @classmethod
     def of(cls, environ: Mapping[str, Any]) -> "Caller":
-        """The caller of a request that gunicorn serves; other servers do not show their socket."""
+        """The caller of a request that a port serves; the client of a test shows no socket."""
         return cls(environ.get("gunicorn.socket"))
 
     def fileno(self) -> int:
@@ -25,11 +26,14 @@ class Caller:
         return -1 if self._connection is None else self._connection.fileno()
 
     def gone(self) -> bool:
-        """Whether the caller hung up. Looks without waiting, and without taking what it may have sent."""
+        """Whether the caller hung up. Looks without waiting, and without taking what it may have sent.
+
+        Over TLS the end is announced by a message, and nothing else is sent before the answer."""
         if self._connection is None:
             return False
         try:
-            return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            seen = socket.socket.recv(self._connection, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not seen or isinstance(self._connection, ssl.SSLSocket)
         except BlockingIOError:
             return False
         except OSError:

@@ -2,7 +2,7 @@
 
 One process, because gangs are gathered in its memory; threads, because a held bind call is a thread that
 waits. gunicorn is embedded, not configured by hand: each setting below departs from a default that was
-measured to break something.
+measured to break something. Connections are not gunicorn's: port.py has them.
 
 How it ends. A stock worker that is told to stop waits for its calls and then cuts them; calls held for the
 rest of their gang would all be cut. So every signal that ends the process wakes `on_stop` first, which is to
@@ -80,7 +80,7 @@ def _settings(listener: socket.socket, window: int, ending: "_Ending", on_start:
         "workers": 1,  # whatever $WEB_CONCURRENCY says: a second process would split gangs
         "worker_class": ConnectionWorker,  # gevent starves beside a busy thread, and ignores SIGTERM then
         "threads": threads,  # no more held calls than threads, or filter and bind starve alike
-        "worker_connections": 2 * threads,  # sets no limit; as few as threads would be warned of
+        "worker_connections": 2 * threads,  # idle ones and those that do not arrive whole are among them
         "backlog": BACKLOG,
         "keepalive": 120,  # above the 90 s of Go's transport: who closes first makes the other's POST fail
         "timeout": 0,  # a stuck worker is what /livez is for; the heartbeat cannot see one

@@ -35,12 +35,12 @@ class _Everybody:
 
 def check_queue(case: Case) -> Iterator[str]:
     given, stored = case.input, queue_object(case.input.get("object"))
-    if given["options"].get("withSchema") and given["operation"] == "CREATE":
+    if given.get("options", {}).get("withSchema") and _operation(case) == "CREATE":
         stored = _patched(stored, _patch(_ask("/queues/mutate", case, stored)))
     answer = _ask("/queues/validate", case, stored, queue_object(given.get("oldObject")))
     yield from _verdict(case, answer)
-    for field, value in case.expect.get("stored", {}).items():
-        yield from unequal(f"stored {field}", value, stored["spec"].get(field))
+    for field, value in (case.expect.get("stored") or {}).items():
+        yield from unequal(f"stored {field}", value, stored.get("spec", {}).get(field))
 
 
 def check_queue_defaults(case: Case) -> Iterator[str]:
@@ -56,7 +56,7 @@ def check_group_defaults(case: Case) -> Iterator[str]:
 
 
 def check_job(case: Case) -> Iterator[str]:
-    given = case.input.get("object") or case.input["oldObject"]
+    given = case.input.get("object") or case.input.get("oldObject") or {}
     thing = {"metadata": {"name": given.get("name", "job"), "namespace": "ns"}, "spec": given}
     yield from _verdict(case, _ask("/jobs/validate", case, thing, thing))
 
@@ -84,7 +84,7 @@ def queue_object(given: Mapping[str, Any] | None) -> Json:
 
 def _group(given: Mapping[str, Any]) -> Json:
     meta = {"name": given.get("name", "pg"), "namespace": given.get("namespace", "ns")}
-    return {"metadata": meta, "spec": given["spec"]}
+    return {"metadata": meta, "spec": given.get("spec", {})}
 
 
 # ---- asking
@@ -94,7 +94,7 @@ def _ask(path: str, case: Case, thing: Json, before: Json | None = None) -> Json
     given = case.input
     request = {
         "uid": "u",
-        "operation": given["operation"],
+        "operation": _operation(case),
         "kind": _BATCH,
         "name": given.get("requestName", ""),
         "namespace": thing.get("metadata", {}).get("namespace", ""),
@@ -107,12 +107,16 @@ def _ask(path: str, case: Case, thing: Json, before: Json | None = None) -> Json
     return response
 
 
+def _operation(case: Case) -> str:
+    return str(case.input.get("operation", "CREATE"))
+
+
 def _reviewer(case: Case) -> Reviewer:
     ledger = Ledger(Ownership(_SCHEDULERS))
     for each in case.input.get("existingQueues") or ():
         _put(ledger, each)
     for name, value in case.input.get("namespaceAnnotations", {}).items():
-        _annotate(ledger, case.input["object"]["namespace"], name, value)
+        _annotate(ledger, _group(case.input["object"])["metadata"]["namespace"], name, value)
     ledger.snapshot()
     depth = case.input.get("options", {}).get("maxQueueDepth", _DEPTH)
     latest = partial(Latest, ledger, lambda name, timeout: None)

@@ -10,28 +10,35 @@ _AMOUNTS = ("capability", "deserved", "guarantee")
 
 def deletes_open_queue(case: Case) -> bool:
     """Whether a queue may be deleted that is not Closed."""
-    deletes = case.kind == "admission.queue" and case.input["operation"] == "DELETE"
+    deletes = case.kind == "admission.queue" and case.input.get("operation") == "DELETE"
     return (
         deletes
         and case.expect["allowed"]
-        and _named(case, case.input["requestName"]).get("state") != "Closed"
+        and _named(case, case.input.get("requestName", "")).get("state") != "Closed"
     )
 
 
 def freezes_closing_queue(case: Case) -> bool:
     """Whether a queue may not be changed because of the state that it has."""
-    if case.kind != "admission.queue" or case.input["operation"] != "UPDATE":
+    if case.kind != "admission.queue" or case.input.get("operation") != "UPDATE":
         return False
-    state, before = case.input["object"].get("state"), (case.input.get("oldObject") or {}).get("state")
-    return state == before and state in ("Closing", "Unknown") and case.expect["reason"] == "invalid-state"
+    state, before = (
+        case.input.get("object", {}).get("state"),
+        (case.input.get("oldObject") or {}).get("state"),
+    )
+    return (
+        state == before and state in ("Closing", "Unknown") and case.expect.get("reason") == "invalid-state"
+    )
 
 
 def changes_root(case: Case) -> bool:
     """Whether root's amounts may change."""
     if case.kind != "admission.queue" or case.input.get("options", {}).get("protectRoot") is not False:
         return False
-    now, before = case.input["object"] or {}, case.input.get("oldObject") or {}
-    return case.input["requestName"] == "root" and any(now.get(name) != before.get(name) for name in _AMOUNTS)
+    now, before = case.input.get("object") or {}, case.input.get("oldObject") or {}
+    return case.input.get("requestName") == "root" and any(
+        now.get(name) != before.get(name) for name in _AMOUNTS
+    )
 
 
 def refuses_unsynced_queue(case: Case) -> bool:
@@ -41,7 +48,7 @@ def refuses_unsynced_queue(case: Case) -> bool:
         or case.expect.get("reason") != "queue-not-open"
     ):
         return False
-    thing = case.input["object"]
+    thing = case.input.get("object", {})
     return not _named(case, (thing.get("spec") or thing).get("queue", "")).get("state")
 
 

@@ -7,10 +7,11 @@ import msgspec
 
 from extender.api.objects import Pod, PodGroup, Workload
 from extender.api.quantities import at_least
-from extender.controllers.actor import Means
-from extender.controllers.grouping import Grouper
+from extender.controllers.auto_podgroups import AutoPodGroupsController
+from extender.controllers.controller import ControllerContext
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership, own_queue
+from extender.domain.model.pod_owners import auto_name
 from extender.kube.writers import Writers
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
@@ -29,7 +30,11 @@ class _AtOnce(Writers):
         pass
 
     def submit(
-        self, key: Hashable, job: Callable[[], object], ended: Callable[[Any], object] = lambda fault: None
+        self,
+        key: Hashable,
+        job: Callable[[], object],
+        ended: Callable[[Any], object] = lambda fault: None,
+        attempts: int | None = None,
     ) -> None:
         job()
 
@@ -57,13 +62,14 @@ class _Groups(Api):
 def check_build(case: Case) -> Iterator[str]:
     given = case.input
     api, ledger = _Groups(), Ledger(Ownership(frozenset({_SCHEDULER}), auto_groups=True))
-    grouper = Grouper(Means(ledger, api, _AtOnce(), leads=lambda: True))
+    grouper = AutoPodGroupsController(ControllerContext(ledger, api, _AtOnce(), leads=lambda: True))
     told = [given["pod"]] if "pod" in given else given["pods"]
     pods = [_pod(each, number) for number, each in enumerate(told)]
     if given.get("owner") and given.get("inheritOwnerAnnotations", True):
         ledger.set_owner(_owner(given["owner"], pods))
     if given.get("existingGroup"):
-        _exists(given, pods[0], api, ledger)
+        for each in pods[:1]:
+            _exists(given, each, api, ledger)
     for each in pods:
         if named := own_queue(each):
             ledger.set_queue(queue(named))
@@ -75,8 +81,7 @@ def check_build(case: Case) -> Iterator[str]:
 
 def _exists(given: Given, pod: Pod, api: _Groups, ledger: Ledger) -> None:
     """The group is there already, with other numbers."""
-    owner = (pod.metadata.owner_references or [])[0].uid
-    meta = {"name": f"podgroup-{owner}", "namespace": pod.metadata.namespace, "uid": "1"}
+    meta = {"name": auto_name(pod), "namespace": pod.metadata.namespace, "uid": "1"}
     references = [msgspec.to_builtins(each) for each in pod.metadata.owner_references or ()]
     group = {"metadata": {**meta, "ownerReferences": references}, "spec": dict(given["existingGroup"])}
     api.made[meta["name"]] = group
@@ -87,7 +92,7 @@ def _pod(given: Given, number: int) -> Pod:
     requests = {"containers": [{"resources": {"requests": given.get("requests") or {}}}]}
     metadata = {
         "name": given["name"],
-        "namespace": given["namespace"],
+        "namespace": given.get("namespace", "default"),
         "uid": given.get("uid", f"pod-{number}"),
         "labels": given.get("labels"),
         "annotations": given.get("annotations"),

@@ -46,12 +46,12 @@ def _check(desk: Desk, case: Case) -> Iterator[str]:
 
 def _verdict(desk: Desk, command: str, case: Case) -> Iterator[str]:
     flags: Mapping[str, Any] = case.input["flags"]
-    if flags["name"]:
+    if flags.get("name"):
         desk.queue(flags["name"])
     result = desk.muster("queue", command, *(f"--{name}={value}" for name, value in flags.items()))
     if (result.exit_code == 0) != case.expect["ok"]:
         yield f"ended with {result.exit_code}, expected {'success' if case.expect['ok'] else 'a refusal'}"
-    if reason := case.expect["reason"]:
+    if reason := case.expect.get("reason"):
         yield from _reason(result, reason)
 
 
@@ -64,9 +64,9 @@ def _table(desk: Desk, case: Case) -> Iterator[str]:
     for each in case.input["queues"]:
         _make_queue(desk, each, case.input.get("counts", {}).get(each["name"], {}))
     for each in case.input.get("podGroups", ()):
-        desk.group(each["name"], each["phase"], queue=each["queue"])
+        desk.group(each["name"], each.get("phase", ""), queue=each["queue"])
     head, *rows = map(_cells, desk.says("queue", "list", "-o", "wide").splitlines())
-    columns = case.expect.get("header", _HEADER)
+    columns = case.expect.get("header") or _HEADER
     found = [[row[head.index(name.upper())] for name in columns] for row in rows]
     if found != case.expect["rows"]:
         yield f"{columns}: {found}, expected {case.expect['rows']}"

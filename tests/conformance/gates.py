@@ -64,7 +64,7 @@ def _is_told_nothing(decision: GroupDecision) -> bool:
 
 def check_overcommit(case: Case) -> Iterator[str]:
     """The plugin compares sums, so all nodes are one here. What is reserved runs there."""
-    wanted = case.input["minResources"] or {}
+    wanted = case.input["minResources"]
     reserved = [_running(n, vector) for n, vector in enumerate(case.input["alreadyReserved"])]
     asking = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": wanted})
     gang = group({"namespace": "ns", "name": "g", "minMember": 1, "queue": "default"})

@@ -53,12 +53,15 @@ def pod(given: Given) -> Pod:
         "schedulingGates": [{"name": keys.GATE}] if phase == "Pending" and not given.get("node") else None,
         "priority": given.get("priority"),
     }
-    annotations = (given.get("annotations") or {}) | {keys.GROUP_ANNOTATION: given["podgroup"]}
+    annotations = (given.get("annotations") or {}) | {keys.GROUP_ANNOTATION: given.get("podgroup", "")}
     return _made(Pod, {**given, "annotations": annotations}, spec=spec, status={"phase": phase})
 
 
 def priority_class(given: Given) -> PriorityClass:
-    return _made(PriorityClass, given, value=given["value"])
+    """With the mark that lets groups have it whatever their pods have, as in Volcano."""
+    return _made(
+        PriorityClass, {**given, "annotations": {keys.FOR_POD_GROUPS: "true"}}, value=given.get("value", 0)
+    )
 
 
 def key(given: Given) -> str:

@@ -39,7 +39,7 @@ def _take(world: World, pod: Pod, planned: Claim) -> Sequence[Claim]:
     if not isinstance(answer, list):
         return ()
     node = planned.node if planned.node in answer else answer[0]
-    refused = world.ledger.hold(uid, node)
+    refused = world.ledger.hold(uid, node, token=1)
     return () if refused else world.ledger.confirm(planned.pod.group).posting
 
 

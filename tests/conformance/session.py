@@ -36,11 +36,11 @@ def check_cycles(case: Case) -> Iterator[str]:
     """Kind `session.multi`: several cycles one after the other, each with what came before it."""
     world, pods = World(*objects(case.input)), list[Pod]()
     for number, (cycle, expect) in enumerate(zip(case.input["cycles"], case.expect["cycles"], strict=True)):
-        _refuse_what_is_not_performed(cycle["actions"])
+        _refuse_what_is_not_performed(cycle.get("actions", ()))
         came = list(objects({"podGroups": cycle.get("addPodGroups"), "pods": cycle.get("addPods")}))
         pods += [each for each in came if isinstance(each, Pod)]
         world.add(*came)
-        binds = schedule(world, pods) if SCHEDULED in cycle["actions"] else {}
+        binds = schedule(world, pods) if SCHEDULED in cycle.get("actions", ()) else {}
         yield from unequal(f"binds of cycle {number}", expect["binds"], binds)
 
 
@@ -51,10 +51,10 @@ def _refuse_what_is_not_performed(actions: Iterable[str]) -> None:
 
 
 def _decided(case: Case, world: World, given: list[Any]) -> Iterator[str]:
-    for name, vector in case.expect.get("deserved", {}).items():
+    for name, vector in (case.expect.get("deserved") or {}).items():
         got = world.queue(name).deserved if name in world.decisions.queues else {}
         yield from differing(f"deserved of {name}", amounts(vector), got)
-    if "podGroupPhases" in case.expect:
+    if case.expect.get("podGroupPhases"):
         now = phases(world, [each for each in given if isinstance(each, PodGroup)])
         for group, phase in case.expect["podGroupPhases"].items():
             yield from unequal(f"phase of {group}", phase, now.get(group))

@@ -26,12 +26,12 @@ def _plugins(case: Case) -> Iterator[Given]:
 
 
 def _enables(case: Case, function: str) -> bool:
-    return any(function in plugin["enabled"] for plugin in _plugins(case))
+    return any(function in plugin.get("enabled", ()) for plugin in _plugins(case))
 
 
 def uses_stand_in(case: Case) -> bool:
     """Whether a gate is switched on that only Volcano's own tests have."""
-    return any(plugin["plugin"].startswith("test-") for plugin in _plugins(case))
+    return any(plugin.get("plugin", "").startswith("test-") for plugin in _plugins(case))
 
 
 # ---- what is bound
@@ -122,7 +122,7 @@ def admits_without_place(case: Case) -> bool:
 
 def _has_place(case: Case, group: Given) -> bool:
     members = pending(case, group)[: max(group["minMember"], 1)]
-    queue = next(queue for queue in case.input["queues"] if queue["name"] == group["queue"])
+    queue: Given = next((queue for queue in case.input["queues"] if queue["name"] == group["queue"]), {})
     ceiling, needed = offered(queue.get("capability")), requests(members)
     held = requests(each for each in running(case) if queue_of(case, each) == group["queue"])
     return (

@@ -5,7 +5,7 @@ import pytest
 from extender.domain.cache.claims import Stage
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import apart, group, node, pod, stranger
-from tests.domain.world import World, gang, nodes, single
+from tests.domain.world import LIMITS, World, gang, key, nodes, single
 
 
 def ready() -> World:
@@ -146,6 +146,27 @@ def test_the_lost_member_is_planned_again_while_the_rest_stays_held() -> None:
     assert world.verdict("g") is Verdict.RUNNING
 
 
+def test_what_a_node_lacks_that_nobody_asks_for_is_not_in_the_way() -> None:
+    """A device vanished under a running pod, and another pod has one that the node never showed."""
+    world = World(nodes("a", "b", more={"x.io/gpu": "1"}), gang("g", 2, cpu="3"))
+    for name in ("a", "b"):
+        devices = {"x.io/gpu": "1", "dra.io/card": "1"}
+        world.add(pod(f"uses-{name}", on=name, scheduler="default-scheduler", more=devices))
+    world.settle()
+    for name, node_ in world.plan("g").items():
+        world.ungate(name).answer(name)
+        world.hold(name, node_)
+    world.add(nodes("a", "b"))
+    assert len(world.confirm("g").posting) == 2
+
+
+def test_a_device_that_vanished_is_in_the_way_of_who_asks_for_it() -> None:
+    world = World(node("a", more={"x.io/gpu": "1"}), pod("p", more={"x.io/gpu": "1"})).settle()
+    world.ungate("p").hold("p", "a")
+    world.add(node("a"))
+    assert [claim.pod.name for claim in world.confirm(single("p")).lost] == ["p"]
+
+
 @pytest.mark.parametrize("change", ["gone", "cordoned"])
 def test_a_held_node_that_went_is_lost(change: str) -> None:
     world = held()
@@ -163,10 +184,82 @@ def test_losing_members_above_the_minimum_stops_nobody() -> None:
     for name, node_ in list(world.plan("g").items()):
         world.ungate(name).answer(name)
         world.hold(name, node_)
-    world.add(group("g", 2), stranger("s", on=world.plan("g")["g-0"], cpu="2"))
+    lost = world.plan("g")["g-0"]
+    world.add(group("g", 2)).settle().add(stranger("s", on=lost, cpu="2"))
     confirmation = world.confirm("g")
     assert [claim.pod.name for claim in confirmation.lost] == ["g-0"]
     assert sorted(claim.pod.name for claim in confirmation.posting) == ["g-1", "g-2"]
+
+
+def without_its_group(world: World) -> World:
+    world.ledger.drop_group(key("g"))
+    return world
+
+
+def test_a_podgroup_that_goes_lets_nobody_ahead() -> None:
+    """Two of three are held. What the group needs outlives its PodGroup."""
+    world = held()
+    world.release("g-2")
+    assert without_its_group(world).confirm("g").posting == ()
+    assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND
+    assert world.confirm("g").posting == ()
+
+
+def test_a_whole_group_whose_podgroup_has_just_gone_lets_nobody_ahead() -> None:
+    assert without_its_group(held()).confirm("g").posting == ()
+
+
+@pytest.mark.parametrize("needed", [2, 5])
+def test_nobody_goes_ahead_by_a_decision_on_another_podgroup(needed: int) -> None:
+    world = without_its_group(held()).add(group("g", needed, uid="second"))
+    assert world.confirm("g").posting == ()
+    assert len(world.settle().confirm("g").posting) == (3 if needed == 2 else 0)
+
+
+def test_nobody_goes_ahead_before_it_was_decided_on_what_a_podgroup_asks_for_now() -> None:
+    world = held()
+    world.release("g-2")
+    assert world.add(group("g", 2)).confirm("g").posting == ()
+    assert len(world.settle().confirm("g").posting) == 2
+
+
+def test_a_group_that_runs_goes_on_without_its_podgroup_and_nobody_joins() -> None:
+    world = World(nodes("a", "b", "c"), gang("g", 3, min_member=2)).start("g")
+    world.delete("g-0", "g-2")
+    without_its_group(world).settle()
+    world.add(pod("g-new", "g"))
+    world.pass_time(1000)
+    assert (world.verdict("g"), world.reason("g")) == (Verdict.RUNNING, Reason.GROUP_NOT_FOUND)
+    assert (world.decision("g").undo, world.answer("g-new")) == ((), Reason.GROUP_NOT_FOUND)
+
+
+def test_a_start_whose_podgroup_goes_between_two_bindings_is_undone_at_its_deadline() -> None:
+    world = held()
+    world.confirm("g")
+    world.bind("g-0", "a")
+    for name in ("g-1", "g-2"):
+        world.release(name)
+    assert without_its_group(world).settle().verdict("g") is Verdict.STARTING
+    assert world.plan("g") == {}
+    world.pass_time(1000)
+    assert world.reason("g") in (Reason.BACKING_OFF, Reason.GROUP_NOT_FOUND)
+    assert world.decision("g").undo == ("uid-g-0",)
+
+
+def test_after_a_restart_nobody_joins_members_whose_podgroup_is_gone() -> None:
+    """What the group needed is not known any more."""
+    bound, waiting = pod("g-0", "g", on="a"), [pod("g-1", "g"), pod("g-2", "g")]
+    world = World(nodes("a", "b"), bound, waiting).settle()
+    assert (world.plan("g"), world.reason("g")) == ({}, Reason.GROUP_NOT_FOUND)
+    assert world.answer("g-1") is Reason.GROUP_NOT_FOUND
+    assert world.add(group("g", 3)).settle().plan("g").keys() == {"g-1", "g-2"}
+
+
+def test_a_podgroup_says_nothing_of_members_that_come_after_all_of_its_own_went() -> None:
+    world = World(nodes("a", "b"), gang("g", 2))
+    without_its_group(world).delete("g-0", "g-1")
+    world.settle().add(pod("g-0", "g")).settle()
+    assert world.ledger.snapshot().groups[key("g")].min_member == 1
 
 
 def test_confirming_twice_posts_once() -> None:
@@ -194,6 +287,39 @@ def test_an_abandoned_answer_is_planned_again() -> None:
     assert world.stage("g-0") is Stage.PLANNED
     world.scheduler_takes("g-0", "g-1").settle()
     assert world.verdict("g") is Verdict.RUNNING
+
+
+def test_a_replacement_that_is_answered_and_never_bound_ends_by_time_alone() -> None:
+    """The scheduler stopped between its filter and its bind. The room goes to the next one."""
+    world = World(node("a", cpu="2"), gang("g", 2)).start("g").delete("g-1").add(pod("g-new", "g")).settle()
+    assert world.ungate("g-new").answer("g-new") == ["a"]
+    world.settle()
+    ends = world.now + LIMITS.start_deadline
+    assert world.decisions.wake_at == ends
+    world.pass_time(LIMITS.start_deadline - 1)
+    assert world.stage("g-new") is Stage.ANSWERED
+    world.pass_time(2)
+    assert world.stage("g-new") is Stage.PLANNED
+    world.scheduler_takes("g-new").settle()
+    assert world.stage("g-new") is Stage.BOUND
+
+
+def test_an_elastic_member_that_is_answered_and_never_bound_gives_its_room_back() -> None:
+    world = World(nodes("a", "b", "c", cpu="1"), gang("g", 3, min_member=2)).start("g")
+    (late,) = world.plan("g")
+    world.ungate(late).answer(late)
+    assert world.settle().stage(late) is Stage.ANSWERED
+    world.pass_time(LIMITS.start_deadline + 1)
+    assert world.stage(late) is not Stage.ANSWERED
+
+
+def test_a_bind_call_that_comes_in_time_keeps_its_answer() -> None:
+    world = World(node("a", cpu="2"), gang("g", 2)).start("g").delete("g-1").add(pod("g-new", "g")).settle()
+    world.ungate("g-new").answer("g-new")
+    world.settle().pass_time(LIMITS.start_deadline - 1)
+    assert world.hold("g-new", "a") is None
+    world.settle().pass_time(10)
+    assert world.stage("g-new") is Stage.HELD
 
 
 def test_finished_pods_free_their_room() -> None:

@@ -126,7 +126,10 @@ def test_priority_then_age_then_name() -> None:
     world = World(
         nodes("a", cpu="1"), high, gang("c", 1, created="2026-01-02"), gang("b", 1, created="2026-01-01")
     )
-    world.add(gang("a", 1, created="2026-01-02"), gang("z", 1, priority_class="high", created="2026-01-03"))
+    world.add(
+        gang("a", 1, created="2026-01-02"),
+        gang("z", 1, priority_class="high", priority=10, created="2026-01-03"),
+    )
     started = []
     for _ in range(4):
         world.settle()
@@ -137,10 +140,12 @@ def test_priority_then_age_then_name() -> None:
     assert started == ["z", "b", "a", "c"]
 
 
-def test_the_default_priority_class_counts_for_groups_that_name_none() -> None:
+def test_a_class_below_the_default_one_counts_for_the_groups_that_name_it() -> None:
     low = PriorityClass(Meta(name="low"), -5)
     world = World(nodes("a", cpu="1"), PriorityClass(Meta(name="base"), 3, global_default=True), low)
-    world.add(group("empty", 1), gang("low", 1, priority_class="low"), gang("plain", 1, created="2026-01-09"))
+    world.add(
+        gang("low", 1, priority_class="low", priority=3), gang("plain", 1, priority=3, created="2026-01-09")
+    )
     assert world.settle().verdict("plain") is RUNS
     assert world.verdict("low") is WAITS
 

@@ -99,6 +99,35 @@ def test_the_deadline_grows_with_the_gang_up_to_the_limit() -> None:
     assert [limits.deadline(members) for members in (1, 50, 500)] == [11.0, 60.0, 100.0]
 
 
+def test_members_whose_volumes_take_long_have_until_the_bind_deadline() -> None:
+    world = World(nodes("a", cpu="3"), gang("g", 3)).settle().scheduler_takes("g-0", "g-1").ungate("g-2")
+    assert isinstance(world.answer("g-2"), list)
+    world.pass_time(LIMITS.start_deadline - 1.0)
+    assert world.verdict("g") is STARTS
+    world.pass_time(2.0)
+    assert world.reason("g") is Reason.BACKING_OFF
+
+
+def test_a_gang_whose_members_run_is_not_undone_for_one_that_still_pulls_its_image() -> None:
+    world = World(node("n"), gang("g", 3)).settle().scheduler_takes("g-0", "g-1", "g-2").run("g-0", "g-1")
+    world.settle()
+    assert not world.stood_whole("g")
+    world.pass_time(LIMITS.whole_grace + 1.0)
+    assert world.stood_whole("g")
+    world.delete("g-2")
+    world.pass_time(1_000.0)
+    assert (world.verdict("g"), world.decision("g").undo) == (RUNS, ())
+
+
+def test_a_member_that_its_kubelet_refuses_within_the_grace_is_a_failure() -> None:
+    world = World(node("n"), gang("g", 2)).settle().scheduler_takes("g-0", "g-1").run("g-0").settle()
+    world.pass_time(5.0)
+    world.finish("g-1", phase="Failed")
+    world.pass_time(1_000.0)
+    assert world.decision("g").undo == ("uid-g-0",)
+    assert not world.stood_whole("g")
+
+
 # ---- backing off
 
 
@@ -241,6 +270,69 @@ def test_a_refusal_holds_for_pods_of_the_same_shape_only() -> None:
     assert world.verdict("other") is STARTS
 
 
+# ---- time in which nobody could act
+
+
+def test_a_start_whose_gates_stay_closed_has_not_failed() -> None:
+    world = World(node("a"), gang("g", 2)).settle()
+    world.pass_time(10_000.0)
+    assert world.verdict("g") is STARTS
+    world.ungate("g-0", "g-1")
+    world.pass_time(1.0)
+    assert world.verdict("g") is STARTS, "the clock starts with the first gate that is open"
+
+
+def outage() -> World:
+    """All gates of a gang are open, and there is no scheduler."""
+    world = World(nodes("a", "b"), gang("g", 2)).settle().advance(1.0)
+    world.scheduler_asks = False
+    return world.ungate("g-0", "g-1").settle()
+
+
+def test_half_an_hour_without_a_scheduler_is_no_failed_start() -> None:
+    world = outage()
+    first = world.plan("g")
+    world.pass_time(1_800.0)
+    view = world.ledger.snapshot()
+    assert (world.verdict("g"), world.plan("g"), view.refused) == (STARTS, first, {})
+    assert view.groups[key("g")].start.failures == 0
+
+
+def test_silence_counts_once_the_scheduler_asks_for_others_again() -> None:
+    world = outage()
+    first = world.plan("g")
+    world.pass_time(1_800.0)
+    world.scheduler_asks = True
+    world.pass_time(14.0)
+    assert world.plan("g") == first
+    world.pass_time(2.0)
+    assert world.plan("g") != first
+
+
+def test_half_an_hour_without_a_leader_is_no_failed_start() -> None:
+    world = World(nodes("a", "b"), gang("g", 2)).settle().ungate("g-0", "g-1").scheduler_takes("g-0")
+    first = world.settle().plan("g")
+    world.ledger.set_leading(False)
+    world.pass_time(1_800.0)
+    assert (world.verdict("g"), world.plan("g")) == (STARTS, first)
+    world.ledger.set_leading(True)
+    world.pass_time(14.0)
+    assert world.plan("g") == first
+    world.pass_time(2.0)
+    assert world.plan("g") != first
+
+
+def test_a_refused_pod_that_stays_silent_moves_on_in_an_idle_cluster() -> None:
+    """The scheduler patches no condition that did not change: its second refusal cannot be seen."""
+    world = World(nodes("a", "b", cpu="1"), gang("g", 1)).settle().ungate("g-0")
+    world.refuse("g-0")
+    world.pass_time(3.0)
+    second = world.plan("g")
+    world.scheduler_asks = False
+    world.advance(11.0).pass_time(61.0)
+    assert world.plan("g") != second
+
+
 # ---- room that others take
 
 
@@ -265,3 +357,14 @@ def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
     if bound:
         world.bind("g-0", "n")
     assert world.add(queue("q", spec_state="Closed")).settle().verdict("g") is STARTS
+
+
+# ---- a PodGroup that goes while its members are left
+
+
+def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
+    """In a queue that has no other group: nothing is shared out there."""
+    world = World(node("n"), queue("q"), group("g", 1, "q"), pod("g-0", "g", queue="q", on="n")).settle()
+    world.add(pod("g-1", "g", queue="q")).finish("g-0")
+    world.ledger.drop_group(key("g"))
+    assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND

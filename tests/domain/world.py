@@ -3,6 +3,7 @@ moved by hand."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatchmethod
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
@@ -53,6 +54,8 @@ class World:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.changes = 0
+        self.scheduler_asks = True  # for pods of others, all the time
+        self._calls = count(1)  # each bind call has a token
         self.ledger = Ledger(
             Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
@@ -176,8 +179,15 @@ class World:
         until = self.now + seconds
         self.settle()
         while (wake_at := self.decisions.wake_at) is not None and wake_at <= until:
-            self.now = max(wake_at, self.now + 0.001)
+            self._move_on(max(wake_at, self.now + 0.001))
             self.settle()
+        self._move_on(until)
+
+    def _move_on(self, until: float) -> None:
+        """To a moment, with a scheduler that asks for somebody every few seconds."""
+        while self.scheduler_asks and self.now < until:
+            self.now = min(self.now + 5.0, until)
+            self.ledger.note_asked()
         self.now = until
 
     # ---- deciding
@@ -187,6 +197,8 @@ class World:
 
     def settle(self) -> "World":
         """Decide and publish until nothing changes."""
+        if self.scheduler_asks:
+            self.ledger.note_asked()
         for _ in range(_PATIENCE):
             decisions, before = self.decide(), self.ledger.version
             self.ledger.publish(decisions)
@@ -202,7 +214,7 @@ class World:
                 for pod in self.ledger.members(decision.key):
                     claim = self.ledger.claim(pod.uid)
                     if claim is not None and claim.stage is Stage.HELD:
-                        self.ledger.release(pod.uid)
+                        self.ledger.release(pod.uid, claim.token)
 
     @property
     def decisions(self) -> Decisions:
@@ -247,13 +259,15 @@ class World:
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
         """A filter call. All nodes are offered unless told otherwise."""
         uid = Uid(self.pods[name].metadata.uid)
+        self.ledger.note_asked()
         return self.ledger.answer(uid, list(self.nodes) if offered is None else offered)
 
     def hold(self, name: str, node: str) -> Reason | None:
-        return self.ledger.hold(Uid(self.pods[name].metadata.uid), node)
+        return self.ledger.hold(Uid(self.pods[name].metadata.uid), node, next(self._calls))
 
     def release(self, name: str) -> None:
-        self.ledger.release(Uid(self.pods[name].metadata.uid))
+        if (claim := self.claim(name)) is not None:
+            self.ledger.release(claim.pod.uid, claim.token)
 
     def confirm(self, group: str) -> Confirmation:
         return self.ledger.confirm(key(group))

@@ -29,7 +29,6 @@ KUBERNETES = os.environ.get("MUSTER_E2E_KUBERNETES", build.DEFAULT)
 LONGEST_TEST = 300
 PASSED = pytest.StashKey[bool]()
 NUMBERS = itertools.count()
-INSTALLED = ("crds/*.yaml", "namespace.yaml", "rbac.yaml", "sidecar/rbac-*.yaml", "webhooks/rbac.yaml")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,7 +81,7 @@ def muster_user() -> User:
 def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """With the manifests' CRDs and RBAC; an admission policy is there while `stage.policy` says so."""
     with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as started:
-        manifests.apply(started.admin, *INSTALLED)
+        manifests.apply(started.admin, *manifests.INSTALLED)
         yield started
         started.keep_logs = request.session.testsfailed > 0
     if started.keep_logs:

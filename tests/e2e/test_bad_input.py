@@ -7,6 +7,7 @@ import urllib3
 
 from tests.e2e.harness import objects
 from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -15,8 +16,8 @@ Json = dict[str, Any]
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
-def test_filter_judges_a_pod_that_the_cache_does_not_know(stage: Stage, muster: Muster) -> None:
-    """From the request alone; not ours passes, ours waits."""
+def test_filter_does_not_believe_a_pod_that_no_watch_has_shown(stage: Stage, muster: Muster) -> None:
+    """Not ours passes, ours waits."""
     stage.nodes(2, cpu="4")
     for scheduler, expected in (("default-scheduler", ["n0", "n1"]), ("muster", [])):
         pod = objects.pod("unheard-of", namespace=stage.namespace, scheduler=scheduler, group="nothing")
@@ -40,6 +41,37 @@ def test_bind_refuses_what_makes_no_sense_in_words(
     assert "already bound" in _bind(muster, stage, bound, stage.pod(bound)["metadata"]["uid"], "n0")
     assert "NeverFits" in _bind(muster, stage, waiting, uid, "n0")
     assert stage.bound([waiting]) == {}
+
+
+def test_bind_refuses_pods_of_others_and_nodes_that_do_not_suit(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """Also one that could run nowhere else, past its nodeSelector."""
+    stage.nodes(1, cpu="4")
+    (foreign,) = stage.pods("foreign", 1, scheduler="default-scheduler", nodeSelector={"only": "there"})
+    (ours,) = stage.pods("ours", 1, nodeSelector={"kubernetes.io/hostname": "n1"})
+    stage.api.create(PODS, objects.pod("system", namespace="kube-system", scheduler="default-scheduler"))
+    stage.started.callback(stage.api.delete, PODS, "system", "kube-system", 0)
+    system = stage.api.get(PODS, "system", "kube-system")["metadata"]["uid"]
+    wait_for(lambda: _knows(muster, stage, ours), what="the pods are known")
+    stage.nodes(1, prefix="other", cpu="4")
+    assert "not one of Muster's" in _bind(muster, stage, foreign, _uid(stage, foreign), "n0")
+    assert "not one of Muster's" in _bind(muster, stage, "system", system, "n0", "kube-system")
+    assert "labels or taints" in _bind(muster, stage, ours, _uid(stage, ours), "n0")
+    assert "nodeName" not in stage.api.get(PODS, "system", "kube-system")["spec"]
+    assert stage.bound([foreign, ours]) == {}
+
+
+def test_thousands_of_invented_pods_hold_no_room(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(2, cpu="4")
+    for number in range(3000):
+        pod = objects.pod(f"invented-{number}", namespace=stage.namespace, cpu="4")
+        pod["metadata"]["uid"] = f"{number:08}{NOBODY[8:]}"
+        _ask(muster, "filter", {"Pod": pod, "Nodes": None, "NodeNames": ["n0", "n1"]})
+    stage.wait_phase(stage.gang("a", 8, gated=True), "Running")
+    assert len(muster.debug("/debug/podgroups")) == 1
 
 
 def test_bad_requests_are_told_what_is_wrong(stage: Stage, muster: Muster) -> None:
@@ -69,10 +101,16 @@ def test_a_stop_answers_all_that_is_held(stage: Stage, muster: Muster, scheduler
     stage.wait_phase([*held, *replaced])
 
 
-def _bind(muster: Muster, stage: Stage, name: str, uid: str, node: str) -> str:
+def _bind(muster: Muster, stage: Stage, name: str, uid: str, node: str, namespace: str = "") -> str:
     """The error's words. The status is 200 all the same: the scheduler reads no other."""
-    asked = {"PodName": name, "PodNamespace": stage.namespace, "PodUID": uid, "Node": node}
+    where = namespace or stage.namespace
+    asked = {"PodName": name, "PodNamespace": where, "PodUID": uid, "Node": node}
     return str(_ask(muster, "bind", asked)["Error"])
+
+
+def _uid(stage: Stage, pod: str) -> str:
+    uid: str = stage.pod(pod)["metadata"]["uid"]
+    return uid
 
 
 def _ask(muster: Muster, verb: str, body: Json) -> Json:

@@ -8,9 +8,9 @@ import pytest
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import answer, hold_answer, lose_answer
+from tests.e2e.harness.faults import answer, hold_answer, hold_request, lose_answer
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import NODES, PODS
+from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.standstill import Standstill
@@ -18,6 +18,7 @@ from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import wait_for
 
 STOCK = "default-scheduler"
+GPU = "example.com/gpu"
 
 
 @pytest.fixture
@@ -147,6 +148,52 @@ def test_a_member_deleted_at_the_barrier_without_a_replacement(
     stage.finish(other)
     late = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
     stage.wait_phase([kept, gang.last, *late], "Running")
+
+
+def test_a_podgroup_deleted_at_the_barrier(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """Two of three are held. Nobody is bound before there is a PodGroup again, which asks for two."""
+    stage.nodes(3, cpu="2")
+    gang = Standstill(stage, muster, proxy, cpu="2")
+    stage.api.delete(POD_GROUPS, "a", stage.namespace)
+    muster.wait_held([])
+    muster.wait_decision(stage.namespace, "a", verdict="Waiting", reason="GroupNotFound")
+    assert proxy.bindings() == {}
+    stage.group("a", 2)
+    stage.wait_bound(gang.held)
+    gang.let_go()
+    stage.wait_phase(gang.pods, "Running")
+
+
+def test_a_podgroup_deleted_between_two_bindings(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """What was posted together is bound together."""
+    stage.nodes(3, cpu="2")
+    released = threading.Event()
+    hangs = hold_request(released)
+    proxy.inject(hangs)
+    gang = stage.gang("a", 3, cpu="2", gated=True)
+    wait_for(lambda: hangs.hit.is_set() and len(stage.bound(gang)) == 2, what="two of three bound")
+    stage.api.delete(POD_GROUPS, "a", stage.namespace)
+    muster.wait_decision(stage.namespace, "a", reason="GroupNotFound")
+    released.set()
+    stage.wait_phase(gang, "Running")
+
+
+def test_a_device_that_vanished_under_others_blocks_nobody_who_asks_for_none(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(2, cpu="4", **{GPU: "1"})
+    for node in ("n0", "n1"):
+        stage.pods(f"uses-{node}", 1, limits={GPU: "1"}, scheduler=STOCK)
+        stage.api.bind(stage.namespace, f"uses-{node}-0", node)
+    stage.wait_phase(["uses-n0-0", "uses-n1-0"], "Running")
+    for node in ("n0", "n1"):
+        gone = {"allocatable": {GPU: None}, "capacity": {GPU: None}}
+        stage.api.patch(NODES, node, {"status": gone}, sub="status")
+    stage.wait_phase(stage.gang("a", 4, gated=True), "Running")
 
 
 # ---- kubelets refuse

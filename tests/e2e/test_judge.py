@@ -58,6 +58,54 @@ def test_the_order_of_versions_counts_not_that_of_arrival() -> None:
     assert judged(room, member(2, 0, "a"), came, gone) == []
 
 
+def test_what_a_gang_needs_outlives_its_record() -> None:
+    gone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
+    assert judged(*gone, until=16) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
+    assert judged(*gone, member(4, 8, "a", holds=False), member(5, 9, "b"), until=100) == []
+
+
+def test_it_tells_which_gangs_stand_in_pieces() -> None:
+    judge = Judge(DEADLINE)
+    judge.replay([GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)], 7)
+    assert judge.in_pieces() == ["gang x/g stands with 1 of 2, and its PodGroup is gone"]
+    judge.replay([member(4, 7, "b")], 8)
+    assert judge.in_pieces() == []
+
+
+def test_a_member_that_has_done_its_work_stands() -> None:
+    done = PodSeen(3, 6, "x/a", "a", "n0", "x/g", holds=False, requests=Counter(), succeeded=True)
+    history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), done, member(4, 7, "b")]
+    assert judged(*history, until=100) == []
+
+
+def test_a_deadline_counts_calm_seconds_only() -> None:
+    history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a")]
+    frozen = Judge(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
+    assert frozen.replay(history, 26) == []
+    frozen = Judge(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
+    assert frozen.replay(history, 28) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
+    assert frozen.found[0].at == 28
+
+
+def test_only_what_a_newcomer_asks_for_is_its_fault() -> None:
+    small = NodeSeen(3, 2, "n0", Counter({"cpu": 2, "gpu": 0}))
+    room = NodeSeen(1, 0, "n0", Counter({"cpu": 2, "gpu": 1}))
+    gpu = PodSeen(2, 1, "x/gpu", "gpu", "n0", None, holds=True, requests=Counter({"cpu": 1, "gpu": 1}))
+    assert judged(room, gpu, small, member(4, 3, "a")) == []
+    assert judged(room, gpu, small, member(4, 3, "a", cpu=2)) != []
+
+
+def test_what_nobody_could_see_yet_is_held_against_nobody() -> None:
+    room, shrunk = (NodeSeen(1, 0, "n0", Counter({"cpu": 2})), NodeSeen(3, 5, "n0", Counter({"cpu": 1})))
+    before = [room, member(2, 1, "a"), shrunk]
+    foreign = PodSeen(3, 5, "x/f", "f", "n0", None, holds=True, requests=Counter({"cpu": 1}), foreign=True)
+    for late, wrong in ((8, False), (12, True)):
+        for seen in (before, [room, member(2, 1, "a"), foreign]):
+            found = Judge(DEADLINE, sight=5).replay([*seen, member(4, late, "b")], 0)
+            assert bool(found) is wrong
+        assert Judge(DEADLINE).replay([*before, member(4, late, "b")], 0) != []
+
+
 def test_marks_and_growing_nodes_are_no_overcommitment() -> None:
     small, large = (NodeSeen(version, 0, "n0", Counter({"cpu": cpu})) for version, cpu in ((1, 1), (3, 2)))
     assert judged(small, member(2, 0, "a"), large, member(4, 0, "b")) == []

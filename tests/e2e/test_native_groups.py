@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import INSTALLED, KUBERNETES
+from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
@@ -28,7 +28,7 @@ def native_stage() -> Iterator[Stage]:
     """On a control plane of its own, whose scheduler knows nothing of groups."""
     users = manifests.service_accounts()
     with ControlPlane(kubernetes=KUBERNETES, users=users, apiserver_flags=ALPHA) as cluster:
-        manifests.apply(cluster.admin, *INSTALLED)
+        manifests.apply(cluster.admin, *manifests.INSTALLED)
         cluster.admin.create(NAMESPACES, namespace(NAMESPACE))
         with Observer(cluster.admin) as observer, Kubelet(cluster.admin) as kubelet:
             made = Stage(cluster, NAMESPACE, kubelet, observer)

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import before_request, hold_request, lose_request, pass_on
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import EVENTS, NODES
+from tests.e2e.harness.resources import EVENTS, NODES, POD_GROUPS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.standstill import Standstill
@@ -92,6 +92,25 @@ def test_muster_killed_between_two_bindings_undoes_a_gang_that_cannot_be_complet
     assert stage.bound(gang) == {}
     others = stage.pods("a", 2, first=3, group="a", cpu="2", gated=True)
     stage.wait_phase([waiting, *others], "Running")
+
+
+def test_muster_killed_between_two_bindings_binds_nobody_after_the_podgroup_went(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """What the group needs is in no object any more. Whoever is bound runs on, until there is a PodGroup."""
+    stage.nodes(3, cpu="2")
+    gang, dead = _killed_between_two_bindings(stage, muster, proxy)
+    stage.api.delete(POD_GROUPS, "a", stage.namespace)
+    muster.start()
+    dead.set()
+    muster.wait_decision(stage.namespace, "a", reason="GroupNotFound")
+    after = stage.gang("b", 1, cpu="2", gated=True)
+    stage.wait_phase(after, "Running")
+    assert len(stage.bound(gang)) == 1
+    assert muster.held() == {}
+    stage.group("a", 3)
+    stage.finish(after)
+    stage.wait_phase(gang, "Running")
 
 
 def test_a_scheduler_killed_at_the_barrier(

@@ -9,12 +9,11 @@ import pytest
 
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.host.actors import Actors
+from extender.host.controllers import Controllers
 from extender.host.feed import Feed
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
 from extender.kube.writers import Writers
-from extender.verbs.newcomers import Newcomers
 from tests.domain.builders import SCHEDULER
 from tests.host.server import PATIENCE, ApiServer
 from tests.kube.conftest import write_kubeconfig
@@ -28,16 +27,13 @@ class Station:
         self.api = api
         self.changed = Condition()
         self.ledger = Ledger(Ownership(frozenset({SCHEDULER})), lock=RLock(), on_change=self._notice)
-        self.newcomers = Newcomers(self.ledger, lambda: self.now)
         self.connection = connection
-        actors = Actors(self.ledger, Cluster(connection), Writers(1, "test"), lambda: True, "volcano-system")
-        self.writers = actors.all_writers
-        self.reporter, self.queue_reporter, self.commander = (
-            actors.reporter,
-            actors.queue_reporter,
-            actors.commander,
+        controllers = Controllers(
+            self.ledger, Cluster(connection), Writers(1, "test"), lambda: True, "volcano-system"
         )
-        self.feed = Feed(connection, self.ledger, self.newcomers, actors, auto_groups=True)
+        self.writers = controllers.all_writers
+        self.objects, self.bus_commands = controllers.objects, controllers.bus_commands
+        self.feed = Feed(connection, self.ledger, controllers, auto_groups=True)
 
     def _notice(self) -> None:
         with self.changed:

@@ -18,8 +18,8 @@ from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.limits import Limits
-from extender.verbs.barrier import Barrier, Hold
-from extender.verbs.newcomers import Newcomers
+from extender.verbs.barrier import Barrier
+from extender.verbs.hold import Hold
 from extender.verbs.verbs import SchedulerVerbs
 from tests.controllers.api import Api
 from tests.domain.builders import NAMESPACE, SCHEDULER
@@ -62,8 +62,7 @@ class Stage(World):
         self.posted: list[Hold] = []
         post = self._note_posting if withholds else self._post
         self.barrier = Barrier(self.ledger, post, longest_hold, clock=lambda: self.now)
-        self.newcomers = Newcomers(self.ledger, lambda: self.now)
-        self.verbs = SchedulerVerbs(self.ledger, self.barrier, self.newcomers, self.api)
+        self.verbs = SchedulerVerbs(self.ledger, self.barrier, self.api)
         self._pool: ThreadPoolExecutor | None = None
         self.add(*objects)
         self.settle()

@@ -9,7 +9,9 @@ from structlog.testing import capture_logs
 
 from extender.domain.cache.claims import Stage as ClaimStage
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict
-from extender.verbs.barrier import (
+from extender.domain.model.records import GroupKey
+from extender.verbs import barrier
+from extender.verbs.messages import (
     ABANDONED,
     BOUND_ELSEWHERE,
     NODE_TAKEN,
@@ -304,6 +306,37 @@ def test_a_gang_that_became_whole_without_another_call_is_let_go() -> None:
         assert started(*calls) == ["", ""]
 
 
+def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Stage(nodes("a", "b"), gang("g", 2), gang("h", 2)).calls() as stage:
+        calls = [stage.held_call("g-0"), stage.held_call("h-0")]
+        stage.add(group("h", 1)).settle()
+        asked = stage.ledger.is_quorate
+
+        def is_quorate(key: GroupKey) -> bool:
+            return asked(key) if key == "team/h" else [True][1]
+
+        monkeypatch.setattr(stage.ledger, "is_quorate", is_quorate)
+        with capture_logs() as logs:
+            stage.barrier.obey(stage.decisions)
+        assert started(calls[1]) == [""]
+        assert {(line["log_level"], line["group"]) for line in logs} == {("error", "team/g")}
+
+
+def test_a_caller_that_cannot_be_asked_keeps_no_other_from_being_noticed() -> None:
+    class Broken(Patient):
+        def gone(self) -> bool:
+            return [self.left][1]
+
+    with gang_of_three().calls() as stage:
+        left = Patient()
+        stage.held_call("g-0", caller=Broken())
+        gone = stage.held_call("g-1", caller=left)
+        left.left = True
+        with capture_logs():
+            stage.barrier.sweep()
+        assert started(gone) == [ABANDONED]
+
+
 # ---- time, and the end
 
 
@@ -322,6 +355,35 @@ def test_a_posting_under_way_is_waited_for_beyond_the_deadline() -> None:
         stage.wait_for(lambda: len(stage.posted) == 1)
         stage.posted[0].finish("")
         assert started(call) == [""]
+
+
+def test_a_posting_that_outlasts_its_call_frees_its_claim_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(barrier, "LAST_ANSWER", 0.0)
+    with Stage(node("a"), pod("p"), longest_hold=0, withholds=True).calls() as stage:
+        assert started(stage.call("p")) == [TOO_LATE]
+        (hold,) = stage.posted
+        assert (stage.stage("p"), stage.barrier.held()) == (ClaimStage.POSTED, [])
+        stage.barrier.release(hold)
+        assert stage.stage("p") is None
+
+
+def test_a_call_that_fails_on_its_way_leaves_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gang_of_three().calls() as stage:
+        monkeypatch.setattr(stage.barrier, "advance", lambda group: [][0])
+        call = stage.call("g-0")
+        with pytest.raises(IndexError):
+            call.result(PATIENCE)
+        assert (stage.claim("g-0"), stage.barrier.held()) == (None, [])
+
+
+def test_a_firm_claim_that_no_call_holds_is_not_posted() -> None:
+    with Stage(node("a"), pod("p")).calls() as stage:
+        stage.filtered("p")
+        stage.hold("p", "a")
+        stage.barrier.advance(GroupKey("team/pod:p"))
+        assert (stage.stage("p"), stage.posted) == (None, [])
 
 
 def test_stopping_answers_all_that_is_held_and_refuses_what_comes_later() -> None:

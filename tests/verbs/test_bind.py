@@ -1,12 +1,23 @@
 """Bind before it reaches the barrier: what is refused at once, and pods that the watch has not shown."""
 
+import pytest
+
+from extender.api.objects import Node, Taint, Toleration
 from extender.api.protocol import BindingArgs
-from extender.domain.cache.claims import Stage as ClaimStage
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.kube.errors import Forbidden, Unreachable
-from extender.verbs.barrier import POD_GONE
-from extender.verbs.verbs import ALREADY_BOUND, ANOTHER_UID, LEFT, UNKNOWN_NODE, UNREADABLE
-from tests.domain.builders import SCHEDULER, node, pod, stranger
+from extender.verbs.messages import (
+    ALREADY_BOUND,
+    ANOTHER_UID,
+    LEFT,
+    NOT_OURS,
+    NOT_SEEN,
+    POD_GONE,
+    UNKNOWN_NODE,
+    UNREADABLE,
+    UNSUITABLE_NODE,
+)
+from tests.domain.builders import SCHEDULER, ZONE, node, pod, stranger
 from tests.domain.world import gang, nodes
 from tests.verbs.stage import Patient, Stage, started
 
@@ -47,15 +58,11 @@ def test_a_node_without_room_is_refused() -> None:
 # ---- a pod that the watch has not shown is looked up
 
 
-def test_an_unknown_pod_is_looked_up_and_waits_for_its_decision() -> None:
+def test_a_pod_that_no_watch_has_shown_is_refused_and_not_believed() -> None:
     stage = Stage(node("a"))
     stage.api.pods["p"] = pod("p", gated=False)
-    assert refusal(stage) == f"{REFUSAL_PREFIX}{Reason.NOT_READY}"
-    stage.settle()
-    with stage.calls():
-        stage.pods["p"] = stage.api.pods["p"]
-        assert started(stage.call("p", "a")) == [""]
-    assert stage.api.calls == [("pod", "p")]
+    assert refusal(stage) == NOT_SEEN
+    assert (stage.api.calls, stage.settle().ledger.find_pod("team", "p")) == ([("pod", "p")], None)
 
 
 def test_an_unknown_pod_that_was_replaced_is_refused() -> None:
@@ -79,24 +86,36 @@ def test_an_unknown_pod_that_cannot_be_read_is_refused() -> None:
     stage.api.pods["p"] = pod("p")
     stage.api.fail("pod", Unreachable(), Forbidden(403))
     assert [refusal(stage), refusal(stage)] == [UNREADABLE, UNREADABLE]
-    stage.api.pods["p"] = pod("p", cpu="a lot")
-    assert refusal(stage) == UNREADABLE
 
 
-def test_a_pod_that_is_not_ours_is_bound_whatever_we_think_of_the_node() -> None:
-    stage = Stage(node("a"), gang("g", 4), stranger("s"))
-    assert stage.plan("g")
-    assert refusal(stage, "s", uid="uid-s") == ""
-    assert [(hold.pod.name, hold.node) for hold in stage.posted] == [("s", "a")]
-    assert (stage.stage("s"), stage.barrier.held()) == (ClaimStage.BOUND, [])
+def test_a_pod_that_is_not_ours_is_refused() -> None:
+    """Whoever reaches the port could bind any pod of the cluster anywhere."""
+    stage = Stage(node("a"), stranger("s"))
+    assert refusal(stage, "s", uid="uid-s") == NOT_OURS
+    assert (stage.posted, stage.stage("s")) == ([], None)
 
 
-def test_a_pod_that_is_not_ours_is_told_when_its_binding_failed() -> None:
-    with Stage(node("a"), stranger("s"), withholds=True).calls() as stage:
-        call = stage.call("s", "a")
-        stage.wait_for(lambda: len(stage.posted) == 1)
-        stage.posted[0].finish("no")
-        assert started(call) == ["no"]
+SHUT, DISLIKED = Taint(key="k", effect="NoSchedule"), Taint(key="x", effect="PreferNoSchedule")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [node("b"), node("b", zone="z", taints=[SHUT]), node("b", zone="z", cordoned=True)],
+    ids=["labels", "taints", "cordoned"],
+)
+def test_a_node_that_does_not_suit_is_refused(where: Node) -> None:
+    stage = Stage(node("a", zone="z"), where, pod("p", selector={ZONE: "z"}))
+    stage.filtered("p", ["a"])
+    assert refusal(stage, on="b") == UNSUITABLE_NODE
+    with stage.calls():
+        assert started(stage.call("p", "a")) == [""]
+
+
+def test_a_taint_that_the_pod_tolerates_is_no_hindrance() -> None:
+    tolerant = pod("p", tolerations=[Toleration(key="k", operator="Exists")])
+    stage = Stage(node("a", taints=[SHUT, DISLIKED]), tolerant)
+    with stage.calls():
+        assert started(stage.call("p", "a")) == [""]
 
 
 def test_a_pod_that_is_left_to_another_scheduler_is_refused() -> None:

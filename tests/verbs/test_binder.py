@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
-from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, TOO_LATE, Hold
+from extender.verbs.hold import Hold
+from extender.verbs.messages import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE
 from extender.verbs.posting import Binder
 from tests.domain.builders import pod
 from tests.domain.world import World
@@ -32,7 +33,7 @@ class Desk:
     """A binder whose pauses move its clock, and a held call to node `a` that it may bind."""
 
     def __init__(self, server: Server, connection: Connection) -> None:
-        self.server = server
+        self.server, self.connection = server, connection
         self.now = 0.0
         self.pauses: list[float] = []
         self.released: list[Hold] = []
@@ -51,14 +52,15 @@ class Desk:
         self.now += seconds
         self.while_pausing()
 
-    def bind(self, *replies: Reply) -> str:
-        """The verdict, once the API server has answered like this."""
+    def bind(self, *replies: Reply, unclear: bool = False) -> str:
+        """The verdict, once the API server has answered like this. The claim of a failed binding is freed,
+        unless it is `unclear` what became of it."""
         self.server.script.extend(replies)
         with capture_logs():
             self.binder.bind(self.hold)
         verdict = self.hold.wait(0)
         assert verdict is not None
-        assert self.released == ([self.hold] if verdict else [])
+        assert self.released == ([self.hold] if verdict and not unclear else [])
         assert not self.server.script
         return verdict
 
@@ -130,6 +132,17 @@ def test_an_answer_that_got_lost_before_success_is_tried_again(desk: Desk) -> No
     assert desk.bind(NO_ANSWER, read(), BOUND) == ""
 
 
+def test_the_claim_of_a_binding_that_may_have_been_done_stays(desk: Desk) -> None:
+    desk.now = 59.99
+    assert desk.bind(NO_ANSWER, status(500), unclear=True) == TOO_LATE
+
+
+def test_the_claim_of_a_binding_that_was_seen_to_come_to_nothing_is_freed(desk: Desk) -> None:
+    desk.now = 59.99
+    assert desk.bind(NO_ANSWER, read()) == TOO_LATE
+    assert not desk.hold.may_be_bound
+
+
 def test_a_failed_read_is_no_outcome(desk: Desk) -> None:
     assert desk.bind(NO_ANSWER, status(500), status(409, "Conflict"), read("a")) == ""
 
@@ -161,7 +174,21 @@ def test_tries_go_on_until_the_deadline_with_growing_pauses(desk: Desk) -> None:
 
 def test_an_accident_is_an_answer_too(desk: Desk) -> None:
     desk.while_pausing = lambda: [][0]
-    assert desk.bind(status(500)) == f"{REFUSAL_PREFIX}the binding failed"
+    assert desk.bind(status(500)) == POSTING_FAILED
+
+
+def test_a_release_that_fails_is_an_answer_too(desk: Desk) -> None:
+    desk.binder = Binder(
+        Cluster(desk.connection),
+        lambda hold: [][0],
+        threads=1,
+        clock=lambda: desk.now,
+        pause=desk.pauses.append,
+    )
+    with capture_logs():
+        desk.server.script.append(status(403, "Forbidden"))
+        desk.binder.bind(desk.hold)
+    assert desk.hold.wait(0) == f"{REFUSAL_PREFIX}Forbidden"
 
 
 def test_its_threads_take_what_is_posted(desk: Desk) -> None:

@@ -8,9 +8,9 @@ import pytest
 from extender.api.protocol import ExtenderArgs, FilterResult, encode
 from extender.domain.cache.claims import Stage as ClaimStage
 from extender.domain.model.reasons import Reason, refusal
-from extender.verbs.verbs import LEFT, NODE_CACHE_NEEDED
+from extender.verbs.messages import LEFT, NODE_CACHE_NEEDED
 from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
-from tests.domain.world import gang, nodes
+from tests.domain.world import gang, key, nodes
 from tests.verbs.stage import Stage, raw
 
 UNREADABLE_NAMES = msgspec.Raw(b'["a", 7, {]')  # whoever decodes them fails
@@ -121,15 +121,32 @@ def test_a_group_of_one_that_fits_nowhere_offered_is_refused() -> None:
 # ---- pods that the watch has not shown
 
 
-def test_an_unknown_pod_is_judged_from_the_request() -> None:
+def test_a_pod_that_no_watch_has_shown_waits_until_one_does() -> None:
     stage = Stage(node("n"))
-    newcomer = pod("p", cpu="2", gated=False)
-    assert stage.filter(newcomer, ["n"]) == refused(Reason.NOT_READY, "n")
-    stage.settle()
-    assert stage.filter(newcomer, ["n"]) == FilterResult(node_names=["n"])
-    found = stage.ledger.find_pod("team", "p")
-    assert found is not None
-    assert found.shape.requests["cpu"] == 2000
+    early = pod("p", gated=False)
+    assert stage.filter(early, ["n"]) == refused(Reason.NOT_READY, "n")
+    stage.add(early).settle()
+    assert stage.filter(early, ["n"]) == FilterResult(node_names=["n"])
+
+
+def test_invented_pods_hold_no_room_and_are_not_remembered() -> None:
+    stage = Stage(node("n", cpu="2"))
+    version = stage.ledger.version
+    for number in range(100):
+        stage.filter(pod(f"invented-{number}", gated=False), ["n"])
+    assert stage.settle().ledger.version == version
+    stage.add(pod("p", cpu="2")).settle()
+    assert stage.filtered("p") == ["n"]
+
+
+def test_a_filter_call_after_the_end_of_its_pod_brings_nobody_back() -> None:
+    """The watch told first. A group of two has one member from then on, not two."""
+    stage = Stage(nodes("a", "b"), gang("g", 2))
+    late = stage.pods["g-1"]
+    stage.delete("g-1")
+    stage.filter(late, ["a"])
+    assert stage.settle().reason("g") is Reason.NOT_ENOUGH_MEMBERS
+    assert [member.name for member in stage.ledger.members(key("g"))] == ["g-0"]
 
 
 def test_a_pod_with_a_quantity_that_does_not_parse_is_refused_not_failed() -> None:

@@ -1,10 +1,12 @@
-"""The smallest program that holds bind calls, for the tests of the real server.
+"""The smallest program with all ports that holds bind calls, for the tests of the real server.
 
-Run as `python -m tests.web.program`. Its debug port can be asked to wait: /debug/pods/held/N answers once N
-calls are held, and /debug/pods/gone/NAME once the socket of the caller that binds NAME has something to tell.
+Its webhook port says back what it is told at /echo, with a certificate that nobody vouches for. Run as
+`python -m tests.web.program`. Its debug port can be asked to wait: /debug/pods/held/N answers once N calls
+are held, and /debug/pods/gone/NAME once the socket of the caller that binds NAME has something to tell.
 """
 
 import sys
+import time
 from select import select
 from threading import Condition, Event, Thread
 
@@ -22,9 +24,13 @@ from extender.telemetry import logs
 from extender.web.app import create_app
 from extender.web.caller import Caller
 from extender.web.debug import create_debug_app
+from extender.web.health import create_health_app
+from extender.web.identity import Identity
 from extender.web.listen import listen
 from extender.web.server import serve
 from extender.web.side import SideServer
+from extender.web.webhooks import WebhookServer
+from extender.webhooks.certificates import make_pair
 
 WINDOW = 100
 STOPPED = "Muster stops"
@@ -69,13 +75,24 @@ class Holding:
         return {"before": before, "after": caller.gone()}
 
 
+class Echo:
+    paths = frozenset({"/echo"})
+
+    def answer(self, path: str, body: bytes) -> bytes:
+        return body
+
+
+def identity() -> Identity:
+    made, pair = Identity(), make_pair(["127.0.0.1"], 3600, time.time())
+    made.use(pair.certificate, pair.key)
+    return made
+
+
 def main() -> None:
     logs.set_up("json")
-    verbs, debug = (
-        listen("--listen", Address("127.0.0.1", 0)),
-        listen("--debug-listen", Address("127.0.0.1", 0)),
-    )
-    print(verbs.getsockname()[1], debug.getsockname()[1], flush=True)  # noqa: T201
+    ports = [listen("--listen", Address("127.0.0.1", 0)) for _ in range(4)]
+    print(*(port.getsockname()[1] for port in ports), flush=True)  # noqa: T201
+    verbs, debug, health, webhooks = ports
     holding = Holding()
 
     def start() -> None:
@@ -83,6 +100,8 @@ def main() -> None:
             Thread(target=Event().wait).start()  # not a daemon: it would keep the process
             raise RuntimeError("cannot start")
         SideServer("debug", debug, create_debug_app({"pod": holding.look}))
+        SideServer("health", health, create_health_app({}, {}))
+        WebhookServer(webhooks, Echo(), identity())
 
     serve(verbs, app=lambda: create_app(holding), on_start=start, on_stop=holding.stop, window=WINDOW)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from extender import __version__
+from extender.api.durations import rounded
 from extender.api.objects import Lease
 from extender.cli.check.findings import (
     APPLY,
@@ -19,7 +20,6 @@ from extender.cli.check.findings import (
     wrong,
 )
 from extender.cli.output import Json
-from extender.cli.seen import duration
 from extender.domain.model.leases import age_of, lively
 from extender.kube.resources import LEASES
 
@@ -80,7 +80,7 @@ def _lease(site: Site, name: str) -> Finding:
     lease = msgspec.convert(found, Lease).spec
     age = age_of(lease, site.now)
     if age is None or not lively(lease, site.now):
-        since = f" for {duration(int(age))}" if age is not None else ""
+        since = f" for {rounded(int(age))}" if age is not None else ""
         return wrong("leader", f"nobody has renewed {name}{since}", "No scheduler leads: look at its log.")
     if age < -_SKEW:
         todo = "Let the node follow the same time server as the API server."

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from extender.api.keys import SCHEDULED
 from extender.cli.access import Place
 from extender.cli.answer import Other, QueuePart, queue_part
 from extender.cli.bars import bars
@@ -96,7 +95,7 @@ def _group(evidence: Evidence, group: GroupSeen, phase: str) -> Iterator[str]:
 
 
 def _stands(group: GroupSeen) -> str:
-    since = next((each for each in group.status.conditions or () if each.type == SCHEDULED), None)
+    since = group.scheduled
     needs = f"needs {group.spec.min_member}"
     return f"{needs}, for {age(since.last_transition_time)}" if since else needs
 

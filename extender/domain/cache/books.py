@@ -16,6 +16,7 @@ from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shapes
+from extender.domain.snapshot.attention import Attention
 from extender.domain.snapshot.limits import Limits
 
 FEW_SHAPES = 1000
@@ -49,6 +50,23 @@ class Books:
         self._moved_claims: dict[GroupKey, int] = {}  # the version at which a group's claims last moved
         self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
         self._version = 0
+        self._attention = Attention()
+
+    def note_asked(self) -> None:
+        """The scheduler asks for a pod, or says something about one: it is there."""
+        before, now = self._attention, self._clock()
+        self._attention = before.asked(now, self.limits.asking_pause)
+        if self._attention.asked_since != before.asked_since:
+            with self._lock:
+                self._changed()
+
+    def set_leading(self, leading: bool) -> None:
+        """Whether anybody acts on what is decided here."""
+        before = self._attention
+        self._attention = before.led(self._clock(), leading)
+        if self._attention is not before:
+            with self._lock:
+                self._changed()
 
     def owns(self, pod: Pod) -> bool:
         """Whether a pod is ours."""
@@ -73,8 +91,8 @@ class Books:
 
     # ---- moves
 
-    def _put(self, pod: PodRecord, node: str, stage: Stage) -> None:
-        self._claims.put(pod, node, stage, self._clock(), self._version + 1)
+    def _put(self, pod: PodRecord, node: str, stage: Stage, token: int = 0) -> None:
+        self._claims.put(pod, node, stage, self._clock(), self._version + 1, token)
         self._moved_claims[pod.group] = self._version + 1
         self._restand(self._registry.group(pod.group), pod)
         self._registry.touch(pod.group)

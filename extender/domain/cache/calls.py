@@ -44,8 +44,9 @@ class Calls(Books):
                 return self._pin(pod, claim.node)
             return self._another(pod, group, claim, nodes)
 
-    def hold(self, uid: Uid, node: str) -> Reason | None:
-        """A bind call has come for a pod: its claim becomes firm. A reason when it must be refused."""
+    def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
+        """A bind call has come for a pod: its claim becomes firm, and is this call's, which `token` names. A
+        reason when it must be refused."""
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is None or claim is None:
@@ -54,31 +55,41 @@ class Calls(Books):
                 return Reason.NO_ROOM
             if claim.node != node and not self._claims.fits(pod, node):
                 return Reason.NO_ROOM
-            self._put(pod, node, Stage.HELD)
+            self._put(pod, node, Stage.HELD, token)
             self._changed()
             return None
 
     def confirm(self, key: GroupKey) -> Confirmation:
         """Once a group is whole in bound and held members: check every held node once more and let those go
-        ahead that still have theirs, provided that the group is whole with them."""
+        ahead that still have theirs, provided that the group is whole with them.
+
+        Nobody goes ahead before it was decided that the group starts, as its PodGroup is now."""
         with self._lock:
             group = self._registry.groups.get(key)
-            if group is None or not group.is_quorate():
+            if group is None or not self._starts(group) or not group.is_quorate():
                 return Confirmation()
             held = [claim for uid in group.pods if (claim := self._claims.get(uid)) and _is_held(claim)]
             lost = tuple(claim for claim in held if self._loses_node(claim))
             posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
             for claim in posting:
-                self._put(claim.pod, claim.node, Stage.POSTED)
+                self._put(claim.pod, claim.node, Stage.POSTED, claim.token)
             return Confirmation(posting, lost)
 
-    def release(self, uid: Uid) -> None:
-        """A claim ends without a binding: the call was abandoned, refused or failed."""
+    def release(self, uid: Uid, token: int) -> None:
+        """A claim ends without a binding: the call that made it firm was abandoned, refused or failed. A
+        newer call's claim stays."""
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
-            if pod is not None and claim is not None and claim.stage is not Stage.BOUND:
+            if pod is None or claim is None or claim.token != token:
+                return
+            if claim.stage is not Stage.BOUND:
                 self._release(pod)
                 self._changed()
+
+    def posted_before(self, moment: float) -> list[Claim]:
+        """Claims whose binding was posted before `moment` and has not shown since."""
+        with self._lock:
+            return [claim for claim in self._claims.at(Stage.POSTED) if claim.since < moment]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
         """For each node the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
@@ -99,6 +110,16 @@ class Calls(Books):
             return set(granted)
 
     # ---- inside
+
+    def _starts(self, group: Group) -> bool:
+        """Whether the group starts or runs by decisions that know its PodGroup as it is now."""
+        decision = self._decisions.groups.get(group.key)
+        return (
+            decision is not None
+            and decision.lets_members_start
+            and group.exists
+            and self._decisions.version >= group.known_since
+        )
 
     def _pin(self, pod: PodRecord, node: str) -> list[str]:
         claim = self._claims.get(pod.uid)
@@ -132,9 +153,8 @@ class Calls(Books):
 
     def _loses_node(self, claim: Claim) -> bool:
         """Whether somebody else took the room of a held claim, or its node went: then it is released."""
-        if not self._claims.capacity.overcommitted(claim.node, claim.pod) and self._claims.capacity.suits(
-            claim.pod, claim.node
-        ):
+        capacity = self._claims.capacity
+        if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
             return False
         self._release(claim.pod)
         self._changed()

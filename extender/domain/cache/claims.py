@@ -31,8 +31,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: PodRecord
     node: str
     stage: Stage
-    since: float = 0.0
+    since: float = 0.0  # monotonic, in seconds: when it came to this stage
     version: int = 0  # of the ledger, from which on the claim is as it is
+    token: int = 0  # of the bind call that made it firm; 0 before
 
     @property
     def pinned(self) -> bool:
@@ -46,6 +47,7 @@ class Claims:
         self.capacity = NodeCapacity()
         self._claims: dict[Uid, Claim] = {}
         self._on_node: dict[str, dict[Uid, Claim]] = {}
+        self._at: dict[Stage, dict[Uid, Claim]] = {stage: {} for stage in Stage}
 
     def get(self, uid: Uid) -> Claim | None:
         return self._claims.get(uid)
@@ -53,22 +55,37 @@ class Claims:
     def on_node(self, node: str) -> Iterable[Claim]:
         return self._on_node.get(node, {}).values()
 
+    def at(self, stage: Stage) -> Iterable[Claim]:
+        """The claims at a stage."""
+        return self._at[stage].values()
+
     def __iter__(self) -> Iterator[Claim]:
         return iter(self._claims.values())
 
-    def put(self, pod: PodRecord, node: str, stage: Stage, since: float = 0.0, version: int = 0) -> None:
+    def put(
+        self,
+        pod: PodRecord,
+        node: str,
+        stage: Stage,
+        since: float = 0.0,
+        version: int = 0,
+        token: int = 0,
+    ) -> None:
         """Set the claim of a pod, in place of any that it had."""
-        before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version)
+        before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token)
         if before is None or not _count_alike(before, claim):
             if before is not None:
                 self._take_off(before)
             self.capacity.count(claim, 1)
-        self._claims[pod.uid] = claim
+        if before is not None:
+            del self._at[before.stage][pod.uid]
+        self._claims[pod.uid] = self._at[stage][pod.uid] = claim
         self._on_node.setdefault(node, {})[pod.uid] = claim
 
     def drop(self, uid: Uid) -> Claim | None:
         claim = self._claims.pop(uid, None)
         if claim is not None:
+            del self._at[claim.stage][uid]
             self._take_off(claim)
             if claim.stage is Stage.BOUND:
                 self.capacity.touch(claim.node)

@@ -9,18 +9,23 @@ from collections.abc import Mapping
 from extender.domain.cache.claims import Claims
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.pod_owners import OwnerRecord
-from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid
+from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.group_view import GroupView, Refusal, Start
 
 
 class Group:
-    """`standing` are the members on a node, posted or held, by role."""
+    """`record` is its PodGroup, `last_record` the one that it has or had last: while members are there, what
+    it needs outlives it. `records` are all PodGroups of its name, of whatever kind. `standing` are the
+    members on a node, posted or held, by role; `started` those that run or have run."""
 
     __slots__ = (
+        "bound_since",
         "entitled",
         "expected_since",
         "key",
+        "known_since",
+        "last_record",
         "owner",
         "pods",
         "record",
@@ -36,11 +41,14 @@ class Group:
     def __init__(self, key: GroupKey) -> None:
         self.key = key
         self.record: GroupRecord | None = None
+        self.last_record: GroupRecord | None = None
+        self.known_since = 0  # the ledger's version from which on its PodGroup asks for what it asks for
         self.records: dict[Origin, GroupRecord] = {}
         self.owner: OwnerRecord | None = None  # the controller of pods that name no group
         self.pods: dict[Uid, PodRecord] = {}
         self.standing: dict[Uid, str] = {}
         self.started: dict[Uid, str] = {}
+        self.bound_since: dict[Uid, float] = {}
         self.expected_since: dict[Uid, float] = {}
         self.refusals: dict[Uid, Refusal] = {}
         self.view: GroupView | None = None
@@ -51,10 +59,18 @@ class Group:
         self.entitled = False
         self.stood_whole = False
 
+    def put_record(self, record: GroupRecord | None, version: int) -> None:
+        """The PodGroup as the API has it from `version` on; None: it is gone."""
+        if _terms(self.record) != _terms(record):
+            self.known_since = version
+        self.record = record
+        self.last_record = record or (self.last_record if self.pods else None)
+
     def forget(self, uid: Uid) -> None:
         self.pods.pop(uid, None)
         self.standing.pop(uid, None)
         self.started.pop(uid, None)
+        self.bound_since.pop(uid, None)
         self.expected_since.pop(uid, None)
         self.refusals.pop(uid, None)
 
@@ -63,16 +79,22 @@ class Group:
         return self.key.partition("/")[0]
 
     @property
+    def exists(self) -> bool:
+        """Whether there is such a group: by a PodGroup, or by pods that name none."""
+        return self.record is not None or self.is_implied or is_single(self.key)
+
+    @property
     def is_implied(self) -> bool:
         """Whether the group is there without a PodGroup, by its pods alone."""
         return any(pod.auto for pod in self.pods.values())
 
     @property
     def needs(self) -> tuple[int, dict[str, int]]:
-        """minMember and minTaskMember; without a PodGroup 1, unless the pods' controller asks for more."""
-        if self.record is None:
+        """minMember and minTaskMember; where there never was a PodGroup 1, unless the pods' controller asks
+        for more."""
+        if self.last_record is None:
             return (self.owner.min_member if self.owner else 1), {}
-        return self.record.min_member, dict(self.record.min_task_member)
+        return self.last_record.min_member, dict(self.last_record.min_task_member)
 
     def is_quorate(self) -> bool:
         """Whether the members that stand make the group whole, or it once was."""
@@ -90,6 +112,13 @@ class Group:
         if not self.stood_whole and self.record is not None and len(self.started) >= self.needs[0]:
             self.stood_whole = whole(*self.needs, Counter(self.started.values()), len(self.started))
 
+    def note_bound(self, pod: PodRecord, now: float) -> None:
+        """Since when a member is on its node, as far as we saw."""
+        if pod.placed and pod.node:
+            self.bound_since.setdefault(pod.uid, now)
+        else:
+            self.bound_since.pop(pod.uid, None)
+
     def could_lose(self, lost: Mapping[str, int]) -> bool:
         """Whether the group stands, and still would with so many members of each role less. A group of one is
         no gang."""
@@ -103,6 +132,13 @@ class Group:
     def waits_for_nobody(self) -> bool:
         """Groups of one have no barrier, and the scheduler's own scoring picks their node."""
         return self.needs[0] <= 1 and not self.needs[1]
+
+
+def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
+    """What decisions on a group follow from. Its status is no part of that."""
+    if record is None:
+        return None
+    return (record.uid, record.queue, record.min_member, record.min_task_member, record.fault)
 
 
 class Members:

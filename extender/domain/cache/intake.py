@@ -53,12 +53,6 @@ class Intake(Books):
         with self._lock:
             self._set(self._record(pod))
 
-    def adopt_pod(self, pod: Pod) -> None:
-        """A pod shown by somebody before the watch does; what the watch showed stays. Raises BadQuantity."""
-        with self._lock:
-            if Uid(pod.metadata.uid) not in self._pods:
-                self.set_pod(pod)
-
     def drop_pod(self, uid: Uid) -> None:
         with self._lock:
             record = self._pods.pop(uid, None)
@@ -84,12 +78,12 @@ class Intake(Books):
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         with self._lock:
-            if self._registry.set_group(any_group_record(group)):
+            if self._registry.set_group(any_group_record(group), self._version + 1):
                 self._changed()
 
     def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
         with self._lock:
-            self._registry.drop_group(key, origin)
+            self._registry.drop_group(key, origin, self._version + 1)
             self._changed()
 
     def set_owner(self, workload: Workload) -> bool:
@@ -128,13 +122,13 @@ class Intake(Books):
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
-            self._registry.set_priority(priority.metadata.name, priority.value, priority.global_default)
-            self._changed()
+            if self._registry.set_priority_class(priority):
+                self._changed()
 
     def drop_priority_class(self, name: str) -> None:
         with self._lock:
-            self._registry.set_priority(name, None)
-            self._changed()
+            if self._registry.drop_priority_class(name):
+                self._changed()
 
     # ---- inside
 
@@ -175,7 +169,7 @@ class Intake(Books):
         elif pod.node or not pod.waiting:
             self._claims.drop(pod.uid)
         elif (claim := self._claims.get(pod.uid)) is not None:
-            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version)
+            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version, claim.token)
 
     def _forget_old_shapes(self) -> None:
         """Now and then, once they have doubled in number."""
@@ -195,6 +189,7 @@ class Intake(Books):
         group = self._registry.group(pod.group)
         group.pods[pod.uid] = pod
         group.note_started(pod)
+        group.note_bound(pod, self._clock())
         self._note_refusal(group, pod, before)
         if pod.node or not pod.waiting:
             group.refusals.pop(pod.uid, None)
@@ -209,6 +204,7 @@ class Intake(Books):
         group.forget(pod.uid)
         if group.record is None and not group.pods:
             group.forget_history()
+            group.last_record = None
         self._registry.touch(pod.group)
 
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
@@ -217,6 +213,7 @@ class Intake(Books):
         words, claim = pod.unschedulable, self._claims.get(pod.uid)
         if not words or before is None or words == before.unschedulable or REFUSAL_PREFIX in words:
             return
+        self.note_asked()
         group.refusals[pod.uid] = Refusal(words, self._clock())
         if claim is not None and claim.stage is Stage.ANSWERED:
             self._claims.put(pod, claim.node, Stage.PLANNED, self._clock())

@@ -113,6 +113,11 @@ class Ledger(Intake, Calls, Publishing):
     def knows_node(self, name: str) -> bool:
         return self._claims.capacity.knows(name)
 
+    def suits(self, pod: PodRecord, node: str) -> bool:
+        """Whether a node's labels and taints admit a pod."""
+        with self._lock:
+            return self._claims.capacity.suits(pod, node)
+
     def queue_names(self) -> set[str]:
         """The queues that the API has."""
         with self._lock:

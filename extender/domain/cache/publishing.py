@@ -3,6 +3,8 @@
 What filter has pinned since a snapshot was taken is newer than any decision made on it, and stays.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from extender.domain.cache.books import Books
@@ -29,6 +31,7 @@ class Publishing(Books):
 
     def snapshot(self) -> Snapshot:
         with self._lock:
+            self._end_answers()
             touched, groups, queues = self._registry.refresh(self._claims)
             refused = self._refusals.rows(self._clock())
             self._unpublished.update(touched)
@@ -44,9 +47,10 @@ class Publishing(Books):
                 refused=refused,
                 queues=queues,
                 groups=groups,
-                refused_until=self._refusals.until(),
+                expires_at=min(self._expiries(), default=None),
                 orphans=self._registry.orphans(),
                 touched=frozenset(self._unpublished),
+                attention=self._attention,
             )
 
     def publish(self, decisions: Decisions) -> None:
@@ -62,6 +66,20 @@ class Publishing(Books):
 
     # ---- inside
 
+    def _end_answers(self) -> None:
+        """An answer of filter that no bind call followed in the longest time that a start may take (volumes
+        are bound before bind is called) ends here: it would hold its room for good."""
+        oldest = self._clock() - self.limits.start_deadline
+        for claim in [each for each in self._claims.at(Stage.ANSWERED) if each.since <= oldest]:
+            self._release(claim.pod)
+            self._changed()
+
+    def _expiries(self) -> Iterator[float]:
+        if (until := self._refusals.until()) is not None:
+            yield until
+        for claim in self._claims.at(Stage.ANSWERED):
+            yield claim.since + self.limits.start_deadline
+
     def _follow(
         self, was: GroupDecision | None, decision: GroupDecision, version: int, has_moved: bool
     ) -> None:
@@ -75,6 +93,10 @@ class Publishing(Books):
         if group is None:
             return
         self._learn(group, decision)
+        if decision.stood_whole and not group.stood_whole:
+            group.stood_whole = True
+            self._registry.touch(group.key)
+            self._changed()
         start = self._started(group, decision)
         if start != group.start:
             group.start = start

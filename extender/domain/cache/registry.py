@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from extender.api import keys
+from extender.api.objects import PriorityClass
 from extender.domain.cache.claims import Claims
 from extender.domain.cache.groups import Group, Members
 from extender.domain.cache.owners import Owners
@@ -15,7 +16,7 @@ from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.reasons import Reason
-from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner, is_single
+from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.orphans import Orphan, Wards, orphan
 from extender.domain.queues.queue_records import QueueRecord
@@ -51,31 +52,31 @@ class Registry:
     def touch(self, key: GroupKey) -> None:
         self._dirty[key] = None
 
-    def set_group(self, record: GroupRecord) -> bool:
-        """True when anything that matters changed."""
+    def set_group(self, record: GroupRecord, version: int) -> bool:
+        """True when anything that matters changed. `version`: the ledger's, from which on it is so."""
         group = self.group(record.key)
         group.records[record.origin] = record
-        return self._settle_record(group)
+        return self._settle_record(group, version)
 
-    def _settle_record(self, group: Group) -> bool:
-        """A PodGroup that comes to pods that had a group without it changes nothing of their course."""
+    def _settle_record(self, group: Group, version: int) -> bool:
+        """What a group needs, and how far it came, outlives its PodGroup while members are there."""
         before, now = group.record, group.records[min(group.records)] if group.records else None
         if before == now:
             return False
-        if not ((before and now and before.uid == now.uid) or group.is_implied):
-            group.forget_history()
         if now is None:
             group.entitled = False  # pods that are left without it come to their queue anew
+        elif not ((before and before.uid == now.uid) or group.is_implied):
+            group.forget_history()
         self._wards.note(before, now)
-        group.record = now
+        group.put_record(now, version)
         self._note_arrival(group)
         self.touch(group.key)
         return True
 
-    def drop_group(self, key: GroupKey, origin: Origin) -> None:
+    def drop_group(self, key: GroupKey, origin: Origin, version: int) -> None:
         group = self.groups.get(key)
         if group is not None and group.records.pop(origin, None) is not None:
-            self._settle_record(group)
+            self._settle_record(group, version)
 
     def set_owner(self, namespace: str, record: OwnerRecord) -> bool:
         """True when anything that matters changed."""
@@ -117,25 +118,29 @@ class Registry:
         self._touch_all(group for group in self.groups.values() if group.namespace == namespace)
         return True
 
-    def set_priority(self, name: str, value: int | None, is_default: bool = False) -> None:
-        """A priority class; `value` None: it is gone."""
-        self._priorities.put(name, value, is_default)
-        self._touch_all(self.groups.values())
+    def set_priority_class(self, priority: PriorityClass) -> bool:
+        """True when anything that matters changed."""
+        return self._priorities.put(priority) and self._touch_all(self.groups.values())
 
-    def _touch_all(self, groups: Iterable[Group]) -> None:
+    def drop_priority_class(self, name: str) -> bool:
+        return self._priorities.drop(name) and self._touch_all(self.groups.values())
+
+    def _touch_all(self, groups: Iterable[Group]) -> bool:
         for group in groups:
             self.touch(group.key)
+        return True
 
     # ---- reading
 
     def queue_of(self, group: Group) -> str:
-        """The PodGroup's queue, else the pod's own, else its namespace's, else `default`.
+        """The PodGroup's queue, also of one that is gone, else the pod's own, else its namespace's, else
+        `default`.
 
         `default` in a PodGroup is what its schema fills in, so the namespace may say otherwise.
         """
         namespace_queue = self.namespace_queues.get(group.namespace, "")
-        if group.record is not None:
-            named = group.record.queue if group.record.queue != keys.DEFAULT_QUEUE else ""
+        if group.last_record is not None:
+            named = group.last_record.queue if group.last_record.queue != keys.DEFAULT_QUEUE else ""
         else:
             named = next((pod.queue for pod in group.pods.values()), "")
         return named or namespace_queue or keys.DEFAULT_QUEUE
@@ -182,7 +187,7 @@ class Registry:
             priority=self._priority(group),
             created=record.created if record else min((p.created for p in group.pods.values()), default=""),
             recorded=record is not None,
-            exists=record is not None or group.is_implied or is_single(group.key),
+            exists=group.exists,
             fault=record.fault if record else "",
             entitled=group.entitled or bool(members.placed),
             stood_whole=group.stood_whole,
@@ -193,6 +198,7 @@ class Registry:
             waiting=tuple(members.waiting),
             planned=members.planned,
             expected_since=dict(group.expected_since),
+            bound_since=dict(group.bound_since),
             refusals=dict(group.refusals),
             held_back=members.held_back,
             leaving=members.leaving,
@@ -235,10 +241,8 @@ class Registry:
         return bool(noted) and noted not in self._queues.uids and self.queue_of(group) != keys.DEFAULT_QUEUE
 
     def _priority(self, group: Group) -> int:
-        name = group.record.priority_class if group.record else ""
-        if not name and group.pods:
-            return max(pod.priority for pod in group.pods.values())
-        return self._priorities.value(name)
+        name = group.last_record.priority_class if group.last_record else ""
+        return self._priorities.of_group(name, (pod.priority for pod in group.pods.values()))
 
     def is_open(self, queue: str) -> bool:
         return self._queues.is_open(queue)

@@ -31,6 +31,13 @@ class GroupDecision(msgspec.Struct, frozen=True):
     retry_at: float = 0.0
     moved: Mapping[Uid, str] = {}
     life: Life = Life()
+    stood_whole: bool = False
+
+    @property
+    def lets_members_start(self) -> bool:
+        """Whether members that bind calls hold may go on; of a group whose PodGroup is gone none may."""
+        goes_on = self.verdict is Verdict.STARTING or self.verdict is Verdict.RUNNING
+        return goes_on and self.reason is not Reason.GROUP_NOT_FOUND
 
 
 class QueueDecision(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
 
 def _containers_and_sidecars(spec: PodSpec) -> dict[str, int]:
     sums: dict[str, int] = {}
-    for container in spec.containers + [c for c in spec.init_containers or [] if _is_sidecar(c)]:
+    for container in spec.containers + [c for c in spec.init_containers or [] if c.is_sidecar]:
         add(sums, asked(container.resources.requests))
     return sums
 
@@ -34,13 +34,9 @@ def _initialisation(containers: list[Container]) -> dict[str, int]:
         moment = dict(sidecars)
         add(moment, asked(container.resources.requests))
         peak = largest(peak, moment)
-        if _is_sidecar(container):
+        if container.is_sidecar:
             sidecars = moment
     return peak
-
-
-def _is_sidecar(container: Container) -> bool:
-    return container.restart_policy == "Always"
 
 
 def _pod_level(spec: PodSpec) -> dict[str, int]:

@@ -5,6 +5,7 @@ from sys import intern
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.conditions import condition
 from extender.api.objects import (
     Condition,
     ContainerStatus,
@@ -20,6 +21,7 @@ from extender.domain.model.ownership import group_of, own_queue, queue_named_by
 from extender.domain.model.pod_owners import controller_of
 from extender.domain.model.queue_notes import noted_queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid
+from extender.domain.model.resizes import counted_spec
 from extender.domain.model.resources import asked
 from extender.domain.model.shapes import Shapes
 
@@ -32,7 +34,7 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         uid=Uid(meta.uid),
         namespace=intern(meta.namespace),
         name=meta.name,
-        shape=shapes.of_others(spec),
+        shape=shapes.of_others(counted_spec(pod)),
         labels=shapes.labels.of(meta.labels),
         node=intern(spec.node_name),
         scheduler=intern(spec.scheduler_name),
@@ -53,7 +55,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         uid=Uid(meta.uid),
         namespace=intern(meta.namespace),
         name=meta.name,
-        shape=shapes.of(spec, meta.namespace),
+        shape=shapes.of(counted_spec(pod), meta.namespace),
         labels=shapes.labels.of(meta.labels),
         node=intern(spec.node_name),
         scheduler=intern(spec.scheduler_name),
@@ -97,10 +99,9 @@ def _ran(status: ContainerStatus) -> bool:
 
 def _scheduler_says(pod: Pod) -> str:
     """The scheduler's words when it finds no node for the pod, else empty."""
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return condition.message if condition.reason == "Unschedulable" else ""
-    return ""
+    said = condition(pod.status.conditions, "PodScheduled")
+    refused = said is not None and said.status == "False" and said.reason == "Unschedulable"
+    return said.message if said is not None and refused else ""
 
 
 # ---- PodGroups
@@ -164,8 +165,7 @@ def _owner(meta: Meta) -> str:
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:
-    conditions = group.status.conditions or ()
-    return next((each for each in conditions if each.type == kind), Condition(kind, "Unknown"))
+    return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
 
 
 def _group_fault(group: PodGroup) -> str:

@@ -6,6 +6,7 @@ Worked out once for each view of a group, since most groups on their way are the
 from collections import Counter
 from collections.abc import Container, Iterable
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,14 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import NodeTable, Rows
 
 Planned = tuple[PodRecord, str]
-Silence = tuple[float, bool]  # since when, and whether it began with a refusal
+
+
+class Silence(NamedTuple):
+    """Since when the scheduler has not used a planned node, and what it said of the pod meanwhile."""
+
+    since: float
+    refused: bool  # it refused the pod since
+    known: bool  # it refused the pod before: another refusal in the same words would not be seen
 
 
 class Holding:
@@ -28,9 +36,7 @@ class Holding:
     ) -> None:
         self.pods = tuple(pods)
         self.unplanned = tuple(unplanned)
-        self.silences = tuple(
-            {refused: (since, refused) for since, refused in sorted(silences)[::-1]}.values()
-        )
+        self.silences = tuple({silence[1:]: silence for silence in sorted(silences, reverse=True)}.values())
         self._rows: tuple[NodeTable | None, dict[Shape, Rows]] = (None, {})
 
     @cached_property
@@ -84,4 +90,7 @@ def silence_of(group: GroupView, pod: PodRecord) -> Silence | None:
     since, refusal = group.expected_since.get(pod.uid), group.refusals.get(pod.uid)
     if since is None:
         return None
-    return (refusal.at, True) if refusal is not None and refusal.at >= since else (since, False)
+    known = bool(pod.unschedulable)
+    if refusal is not None and refusal.at >= since:
+        return Silence(refusal.at, refused=True, known=known)
+    return Silence(since, refused=False, known=known)

@@ -37,10 +37,12 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     for group in snapshot.groups.values():
         if (rest := at_rest(group)) is not None:
             round_.settle(rest)
-        elif not group.placed and (fault := obstacle(round_, group)) is not None:
+        elif not group.is_on_nodes and (fault := obstacle(round_, group)) is not None:
             round_.settle(fault)
         elif group.is_empty:
             round_.settle(_waits(group, Reason.NOT_ENOUGH_MEMBERS, NOBODY_THERE))
+        elif not group.exists and (group.stands or group.stood_whole):
+            round_.settle(_without_its_group(group))
         elif group.stands:
             standing.append(group)
         elif group.stood_whole:
@@ -64,7 +66,7 @@ def at_rest(group: GroupView) -> GroupDecision | None:
 
 def _at_rest(group: GroupView) -> GroupDecision | None:
     outcome = ended(group)
-    if outcome is None and not group.ends and (group.is_empty or not group.rests):
+    if outcome is None and not group.ends and (group.is_empty or not group.rests or not group.stood_whole):
         return None
     verdict = Verdict.RUNNING if outcome is None else Verdict.ENDED
     life = life_of(group, Verdict.RUNNING)
@@ -75,7 +77,7 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
     """What keeps a group that holds no node from being judged at all."""
     queue = round_.snapshot.queues.get(group.queue)
     if not group.exists:
-        return _waits(group, Reason.GROUP_NOT_FOUND, f"PodGroup {group.key} does not exist")
+        return _waits(group, Reason.GROUP_NOT_FOUND, starting.no_group(group))
     if group.fault:
         return _waits(group, Reason.INVALID_SPEC, group.fault)
     if queue is None or not queue.exists:
@@ -85,6 +87,12 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
     if not group.entitled:
         return _waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
     return None
+
+
+def _without_its_group(group: GroupView) -> GroupDecision:
+    """Members on nodes whose PodGroup is gone run on, and nobody joins them."""
+    reason, detail = Reason.GROUP_NOT_FOUND, starting.no_group(group)
+    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, detail)
 
 
 def _closed(queue: QueueView) -> str:

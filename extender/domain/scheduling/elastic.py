@@ -11,6 +11,7 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.stood_whole import whole_at
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape
@@ -55,7 +56,7 @@ def grow(round_: Round, growths: list[Growth]) -> None:
             round_.keep_room_of_claimants()
         _take_turns(round_, hungry, lending)
     for growth in growths:
-        round_.settle(_decision(growth))
+        round_.settle(_decision(round_, growth))
 
 
 def _take_turns(round_: Round, hungry: Iterable[Growth], lending: bool) -> None:
@@ -128,11 +129,27 @@ def _headroom(round_: Round, group: GroupView, shape: Shape, limit: Mapping[str,
     return round_.headroom(group.queue, shape.requests, limit)
 
 
-def _decision(growth: Growth) -> GroupDecision:
+def _decision(round_: Round, growth: Growth) -> GroupDecision:
     group = growth.group
     reason = growth.reason if growth.left() else None
-    verdict = _verdict(growth)
-    return GroupDecision(group.key, group.queue, verdict, reason, plan=growth.plan, moved=growth.kept.moved)
+    return GroupDecision(
+        group.key,
+        group.queue,
+        _verdict(growth),
+        reason,
+        plan=growth.plan,
+        moved=growth.kept.moved,
+        stood_whole=_has_stood_whole(round_, group),
+    )
+
+
+def _has_stood_whole(round_: Round, group: GroupView) -> bool:
+    moment = None if group.stood_whole else whole_at(group, round_.limits.whole_grace)
+    if moment is None:
+        return group.stood_whole
+    if moment > round_.snapshot.now:
+        round_.wake_at.append(moment)
+    return moment <= round_.snapshot.now
 
 
 def _verdict(growth: Growth) -> Verdict:

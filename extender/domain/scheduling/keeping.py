@@ -10,10 +10,12 @@ import msgspec
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.placement.holding import Holding, silence_of
+from extender.domain.placement.holding import Holding, Silence, silence_of
 from extender.domain.placement.holding import holding as holding_of
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
+
+_UNHEARD = 4  # times the grace of silence, where nothing shows whether the scheduler is there
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -66,34 +68,38 @@ def _still_wanted(round_: Round, group: GroupView) -> tuple[GroupView, Holding, 
 
 def _is_due(round_: Round, holding: Holding) -> bool:
     """Whether the scheduler had its time to use any of the planned nodes."""
-    due = min(_due(round_, *silence) for silence in holding.silences)
-    if round_.snapshot.now >= due:
-        return True
-    round_.wake_at.append(due)
-    return False
+    return any(_has_lasted(round_, silence) for silence in holding.silences)
 
 
 def _unused(round_: Round, group: GroupView, pod: PodRecord) -> bool:
     silence = silence_of(group, pod)
-    if silence is None:
-        return False
-    due = _due(round_, *silence)
-    if round_.snapshot.now >= due:
-        return True
-    round_.wake_at.append(due)
-    return False
+    return silence is not None and _has_lasted(round_, silence)
 
 
-def _due(round_: Round, since: float, refused: bool) -> float:
-    """When the scheduler had its time to use a planned node, and did not.
+def _has_lasted(round_: Round, silence: Silence) -> bool:
+    due = _due(round_, silence)
+    return due is not None and round_.is_due(due)
 
-    Its own refusal has a short grace (its view may lag ours); silence a longer one (it patches no condition
-    that did not change, so a member can be unplaceable without any sign but its absence), and the longer
-    the more pods it has before it.
+
+def _due(round_: Round, silence: Silence) -> float | None:
+    """When the scheduler had its time to use a planned node, and did not; None: nobody can tell yet.
+
+    Its own refusal has a short grace (its view may lag ours); silence a longer one, and the longer the more
+    pods it has before it. Silence counts while the scheduler asks for others. It patches no condition that
+    did not change, so a pod that it refused before may be unplaceable without any sign: that one's silence
+    counts in the end even if nobody else wants anything.
     """
-    if refused:
-        return since + round_.limits.refusal_grace
-    return since + round_.limits.arrival_grace + round_.limits.arrival_grace_per_pod * round_.in_flight
+    limits, attention = round_.limits, round_.snapshot.attention
+    if attention.leading_since is None:
+        return None
+    begun = max(silence.since, attention.leading_since)
+    if silence.refused:
+        return begun + limits.refusal_grace
+    grace = limits.arrival_grace + limits.arrival_grace_per_pod * round_.in_flight
+    asked = attention.since(begun)
+    if asked is not None:
+        return asked + grace
+    return begun + _UNHEARD * grace if silence.known else None
 
 
 def take_part(

@@ -37,12 +37,19 @@ class Round:
         self.claimants: list[GroupView] = []  # groups within their share that only lack room
         self._room_is_kept = False
         self.taken = 0  # how often somebody took something; while it stands still, so does all else
-        self.wake_at = [] if snapshot.refused_until is None else [snapshot.refused_until]
+        self.wake_at = [] if snapshot.expires_at is None else [snapshot.expires_at]
         self._ceilings: dict[str, Portions] = {}
         self._allocated = {name: dict(queue.allocated) for name, queue in snapshot.queues.items()}
 
     def settle(self, decision: GroupDecision) -> None:
         self.decided[decision.key] = decision
+
+    def is_due(self, moment: float) -> bool:
+        """Whether a moment has come; if not, it is looked at again when it does."""
+        if self.snapshot.now >= moment:
+            return True
+        self.wake_at.append(moment)
+        return False
 
     def charge(self, group: GroupView, pods: Iterable[PodRecord]) -> None:
         """Count newly planned `pods` to the group's queue."""

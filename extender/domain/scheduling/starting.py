@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import missing
+from extender.domain.lifecycle.start_clock import start_begun
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, requests_of
@@ -36,23 +37,40 @@ def _oldest_start_first(group: GroupView) -> tuple[float, tuple[int, str, str]]:
 
 
 def _ends(round_: Round, group: GroupView) -> bool:
-    """Settle a start that ends here."""
+    """Settle a start that ends here, or that nobody can join any more."""
     now, start = round_.snapshot.now, group.start
     if start.admitted_at is None and now < start.retry_at:
         round_.settle(_undo(round_, group))
         return True
-    deadline = _deadline(round_, group)
-    if now >= deadline:
+    begun = start_begun(group, round_.snapshot)
+    if begun is not None and round_.is_due(begun + _patience(round_, group)):
         round_.settle(_fail(round_, group, _TOO_LATE))
         return True
-    round_.wake_at.append(deadline)
-    return False
+    if not group.exists:
+        round_.settle(_without_its_group(group))
+    return not group.exists
 
 
-def _deadline(round_: Round, group: GroupView) -> float:
-    """A start that nobody remembers, left by a crash, begins now."""
-    begun = round_.snapshot.now if group.start.admitted_at is None else group.start.admitted_at
-    return begun + round_.limits.deadline(group.min_member)
+def _patience(round_: Round, group: GroupView) -> float:
+    limits = round_.limits
+    return limits.start_deadline if _all_answered(group) else limits.deadline(group.min_member)
+
+
+def _all_answered(group: GroupView) -> bool:
+    """Whether the scheduler is at work on all members that still miss: their volumes may take until the bind
+    deadline."""
+    wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
+    return not wanted.absent and all(pod.uid in pinned for pod in wanted.members)
+
+
+def _without_its_group(group: GroupView) -> GroupDecision:
+    """The PodGroup went during the start: nobody joins, and at the deadline the start is undone."""
+    reason, detail = Reason.GROUP_NOT_FOUND, no_group(group)
+    return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail)
+
+
+def no_group(group: GroupView) -> str:
+    return f"PodGroup {group.key} does not exist"
 
 
 def _complete(round_: Round, kept: Kept) -> GroupDecision:
@@ -85,11 +103,8 @@ def _never_began(round_: Round, kept: Kept, absent: str) -> GroupDecision:
 
 
 def _stalled(round_: Round, group: GroupView) -> bool:
-    due = (group.start.admitted_at or round_.snapshot.now) + round_.limits.stall_grace
-    if round_.snapshot.now >= due:
-        return True
-    round_.wake_at.append(due)
-    return False
+    begun = start_begun(group, round_.snapshot)
+    return begun is not None and round_.is_due(begun + round_.limits.stall_grace)
 
 
 def _why_no_plan(kept: Kept) -> str:

@@ -54,6 +54,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     waiting: tuple[PodRecord, ...]
     planned: Mapping[Uid, str]
     expected_since: Mapping[Uid, float]
+    bound_since: Mapping[Uid, float]
     refusals: Mapping[Uid, Refusal]
     held_back: int
     leaving: int
@@ -89,9 +90,14 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         return not (self.min_member or self.placed or self.pinned or self.waiting or self.leaving)
 
     @property
+    def is_on_nodes(self) -> bool:
+        """Whether any placed member has not finished."""
+        return len(self.placed) > self.succeeded
+
+    @property
     def lives(self) -> bool:
         """Whether any member is on a node and has not finished."""
-        return self.leaving > 0 or len(self.placed) > self.succeeded
+        return self.leaving > 0 or self.is_on_nodes
 
     def once(self, work: Callable[["GroupView"], T]) -> T:
         """What `work` makes of the view, worked out when it is first asked for: a view never changes."""

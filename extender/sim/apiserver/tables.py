@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from extender.api.durations import rounded
 from extender.api.keys import SCHEDULED
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Json, Kind
 
@@ -73,13 +74,9 @@ def _meta(name: str) -> Callable[[Json], Any]:
 
 
 def _age(obj: Json) -> str:
-    """As kubectl writes durations, roughly: 12s, 5m, 3h, 2d."""
     since = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
     seconds = int((datetime.now(UTC) - since).total_seconds())
-    for unit, length, upto in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172800)):
-        if seconds < upto:
-            return f"{seconds // length}{unit}"
-    return f"{seconds // 86400}d"
+    return rounded(seconds)
 
 
 def _ready(pod: Json) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from extender.api.conditions import condition
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE, SCHEDULED
 from extender.api.objects import Node, Pod, PodGroup, Queue
 from extender.api.quantities import Quantity
@@ -159,8 +160,8 @@ def _gang(group: PodGroup, by_group: Mapping[str, list[Pod]]) -> Gang:
 
 def _scheduled(group: PodGroup) -> dict[str, str]:
     """The condition that says whether a group may start."""
-    conditions = (each for each in group.status.conditions or () if each.type == SCHEDULED)
-    return next(({"reason": each.reason, "message": each.message} for each in conditions), {})
+    said = condition(group.status.conditions, SCHEDULED)
+    return {"reason": said.reason, "message": said.message} if said else {}
 
 
 # ---- queues

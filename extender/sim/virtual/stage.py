@@ -111,7 +111,7 @@ class Stage:
         planned = self.ledger.to_release()
         for claim in planned:
             if isinstance(self.ledger.answer(claim.pod.uid, [claim.node]), list):
-                self.ledger.hold(claim.pod.uid, claim.node)
+                self.ledger.hold(claim.pod.uid, claim.node, token=1)
         return [
             claim
             for key in dict.fromkeys(claim.pod.group for claim in planned)

@@ -80,8 +80,8 @@ class EmbeddedStage(Stage):
         scheduler.start()
         return scheduler
 
-    def start_fault_proxy(self) -> FaultProxy:
-        return self.started.enter_context(FaultProxy(self.cluster.server))
+    def start_fault_proxy(self, remember: int | None = None) -> FaultProxy:
+        return self.started.enter_context(FaultProxy(self.cluster.server, remember=remember))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import json
 import re
 import ssl
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,11 +36,18 @@ class Call:
 class FaultProxy:
     """`with stage.start_fault_proxy() as proxy: proxy.inject(answer(409), answer(500), lose_answer())`."""
 
-    def __init__(self, server: str, certificate: Path | None = None, key: Path | None = None) -> None:
-        """Without a certificate it speaks plain HTTP, as a server on loopback may."""
+    def __init__(
+        self,
+        server: str,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        remember: int | None = None,
+    ) -> None:
+        """Without a certificate it speaks plain HTTP, as a server on loopback may. It remembers the last
+        `remember` calls, else all."""
         self.target = server.rpartition("/")[2]
         self.trust = ssl.create_default_context(cafile=str(certificate)) if certificate else None
-        self.calls: list[Call] = []
+        self.calls: deque[Call] = deque(maxlen=remember)
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         self._server = _Server(self, certificate, key)
@@ -65,7 +72,7 @@ class FaultProxy:
     def inject(self, *faults: Fault) -> None:
         """Requests meet the faults in this order; each is used up by as many requests as it says."""
         with self._lock:
-            self._faults.extend(faults)
+            self._faults = [each for each in (*self._faults, *faults) if each.times > 0]
 
     def left(self) -> list[Fault]:
         """Faults that no request has met yet."""

@@ -31,6 +31,7 @@ class Follower(threading.Thread):
         self._resource = resource
         self._listener = listener
         self._version = ""
+        self._reached = 0  # the version of the last event, also when it is of no use any more
         self._watch: Watch | None = None
         self._asked = threading.Event()
         self._ended = threading.Event()
@@ -80,15 +81,16 @@ class Follower(threading.Thread):
         self._asked.clear()
 
     def _list(self) -> None:
+        """What is gone went at some time since the last event: the earliest possible accuses nobody."""
         listing = self._client.listing(self._resource)
         version = listing["metadata"]["resourceVersion"]
         present = {item["metadata"]["uid"]: item for item in listing["items"]}
         for uid in self.known.keys() - present.keys():
-            self._hand_over("DELETED", self.known[uid], int(version))
+            self._hand_over("DELETED", self.known[uid], self._reached)
         for uid, item in present.items():
             if self._is_news(uid, item):
                 self._hand_over("MODIFIED" if uid in self.known else "ADDED", item, _version(item))
-        self._version = version
+        self._version, self._reached = version, int(version)
 
     def _is_news(self, uid: str, item: Json) -> bool:
         return uid not in self.known or _version(self.known[uid]) != _version(item)
@@ -104,7 +106,7 @@ class Follower(threading.Thread):
     def _event(self, kind: str, item: Json) -> None:
         if kind != "BOOKMARK":
             self._hand_over(kind, item, _version(item))
-        self._version = item["metadata"]["resourceVersion"]
+        self._version, self._reached = item["metadata"]["resourceVersion"], _version(item)
 
     def _hand_over(self, kind: str, item: Json, version: int) -> None:
         self._listener(kind, item, version)

@@ -2,10 +2,13 @@
 
 Watches of different kinds arrive in any order, their versions do not: one etcd counts them all. So the
 history is first put in the order of its versions and judged afterwards, never while it arrives.
+
+What nobody can know is held against nobody: within `sight` seconds a scheduler may have missed that a node
+shrank or that another scheduler took room. Seconds are counted by `calm`, which stands still during outages.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tests.e2e.harness.amounts import MILLI, Amounts
@@ -29,6 +32,8 @@ class PodSeen(Seen):
     gang: str | None
     holds: bool
     requests: Amounts
+    succeeded: bool = False  # it has done its work, and counts as a member that stands
+    foreign: bool = False  # another scheduler's
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,15 @@ class GangSeen(Seen):
     min_member: int | None
 
 
+@dataclass(frozen=True)
+class Violation:
+    """What was wrong, and when: in the seconds of the history's own clock."""
+
+    at: float
+    key: str  # of the node, or of the gang
+    what: str
+
+
 @dataclass
 class Gang:
     """How far one gang stands, and since when it has been in pieces."""
@@ -54,8 +68,9 @@ class Gang:
     stood_whole: bool = False
     partial_since: float | None = None
     members: set[str] = field(default_factory=set)
+    recorded: bool = False
 
-    def judge(self, at: float, deadline: float) -> str | None:
+    def judge(self, now: float, deadline: float) -> str | None:
         """Called after each change of its members; a gang that stood whole once is never judged again."""
         if self.min_member is None or self.stood_whole:
             return None
@@ -63,24 +78,48 @@ class Gang:
         since, self.partial_since = self.partial_since, None
         self.stood_whole = standing >= self.min_member
         if 0 < standing < self.min_member:
-            self.partial_since = at if since is None else since
-        return self._late(since, at, deadline)
+            self.partial_since = now if since is None else since
+        return self._late(since, now, deadline)
 
-    def _late(self, since: float | None, at: float, deadline: float) -> str | None:
-        if since is None or at - since <= deadline:
+    def _late(self, since: float | None, now: float, deadline: float) -> str | None:
+        if since is None or now - since <= deadline:
             return None
-        return (
-            f"gang {self.name} stood between 0 and {self.min_member} for {at - since:.1f} s of {deadline:g} s"
-        )
+        took = f"{now - since:.1f} s of {deadline:g} s"
+        return f"gang {self.name} stood between 0 and {self.min_member} for {took}"
+
+
+@dataclass
+class Room:
+    """What a node has, and what it had until lately: (until when, how much)."""
+
+    allocatable: Amounts
+    former: list[tuple[float, Amounts]] = field(default_factory=list)
+
+    def change(self, allocatable: Amounts, now: float) -> None:
+        self.former.append((now, self.allocatable))
+        self.allocatable = allocatable
+
+    def most(self, since: float) -> Amounts:
+        """The most of each resource that it had at any time since then."""
+        most = Amounts(self.allocatable)
+        for until, allocatable in self.former:
+            if until > since:
+                most |= allocatable
+        return most
 
 
 class Judge:
     """Replays a history and collects what was wrong in it."""
 
-    def __init__(self, deadline: float) -> None:
-        self.violations: list[str] = []
+    def __init__(
+        self, deadline: float, *, sight: float = 0.0, calm: Callable[[float], float] = lambda at: at
+    ) -> None:
+        self.found: list[Violation] = []
         self._deadline = deadline
-        self._nodes: dict[str, Amounts] = {}
+        self._sight = sight
+        self._calm = calm
+        self._nodes: dict[str, Room] = {}
+        self._came: dict[str, float] = {}
         self._pods: dict[str, PodSeen] = {}
         self._gangs: dict[str, Gang] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)
@@ -90,7 +129,16 @@ class Judge:
             self._take(event)
         for gang in self._gangs.values():
             self._judge_gang(gang, until)
-        return list(dict.fromkeys(self.violations))
+        return list(dict.fromkeys(each.what for each in self.found))
+
+    def in_pieces(self) -> list[str]:
+        """The gangs that stand between 0 and minMember when the history ends, whether that is late or not."""
+        return [
+            f"gang {gang.name} stands with {len(gang.members)} of {gang.min_member}"
+            + ("" if gang.recorded else ", and its PodGroup is gone")
+            for gang in self._gangs.values()
+            if gang.partial_since is not None
+        ]
 
     def _take(self, event: Seen) -> None:
         match event:
@@ -105,14 +153,19 @@ class Judge:
         """A node that shrinks under its pods is no scheduler's fault: only bindings are judged."""
         if event.allocatable is None:
             self._nodes.pop(event.key, None)
+        elif (room := self._nodes.get(event.key)) is None:
+            self._nodes[event.key] = Room(event.allocatable)
         else:
-            self._nodes[event.key] = event.allocatable
+            room.change(event.allocatable, self._calm(event.at))
 
     def _take_gang(self, event: GangSeen) -> None:
+        """What a gang needs outlives its record, until the last of its members is gone."""
         gang = self._gang(event.key)
         if event.min_member is None:
-            self._gangs[event.key] = Gang(event.key, members=gang.members)
+            gang.recorded = False
+            self._forget(gang)
         else:
+            gang.recorded = True
             gang.min_member = event.min_member
             self._judge_gang(gang, event.at)
 
@@ -122,6 +175,7 @@ class Judge:
         if event.holds:
             self._on_node[event.node].add(event.uid)
             if before is None or not before.holds:
+                self._came[event.uid] = self._calm(event.at)
                 self._judge_node(event)
         else:
             self._on_node[event.node].discard(event.uid)
@@ -129,29 +183,46 @@ class Judge:
             self._move(self._gang(event.gang), event)
 
     def _move(self, gang: Gang, event: PodSeen) -> None:
-        if event.holds:
+        if event.holds or event.succeeded:
             gang.members.add(event.uid)
         else:
             gang.members.discard(event.uid)
         self._judge_gang(gang, event.at)
+        self._forget(gang)
+
+    def _forget(self, gang: Gang) -> None:
+        if not gang.recorded and not gang.members:
+            self._gangs[gang.name] = Gang(gang.name)
 
     def _judge_node(self, event: PodSeen) -> None:
+        """Only what the newcomer asks for: what went over without it is no fault of its scheduler."""
         room = self._nodes.get(event.node)
-        if room is None:
+        since = self._calm(event.at) - self._sight
+        if room is None or self._unseen(event, since):
             return
-        held = Amounts()
-        for uid in self._on_node[event.node]:
-            held += self._pods[uid].requests
-        over = {name: value for name, value in held.items() if value > room[name]}
+        held, most = self._held(event.node, since), room.most(since)
+        asked = [name for name, value in event.requests.items() if value]
+        over = {name: held[name] for name in asked if held[name] > most[name]}
         if over:
             told = ", ".join(
-                f"{name} {value / MILLI:g} of {room[name] / MILLI:g}" for name, value in over.items()
+                f"{name} {value / MILLI:g} of {most[name] / MILLI:g}" for name, value in over.items()
             )
-            self.violations.append(f"node {event.node} over its allocatable when {event.key} came: {told}")
+            what = f"node {event.node} over its allocatable when {event.key} came: {told}"
+            self.found.append(Violation(event.at, event.node, what))
+
+    def _held(self, node: str, since: float) -> Amounts:
+        held = Amounts()
+        for uid in self._on_node[node]:
+            if not self._unseen(pod := self._pods[uid], since):
+                held += pod.requests
+        return held
+
+    def _unseen(self, pod: PodSeen, since: float) -> bool:
+        return pod.foreign and self._came[pod.uid] > since
 
     def _judge_gang(self, gang: Gang, at: float) -> None:
-        if (violation := gang.judge(at, self._deadline)) is not None:
-            self.violations.append(violation)
+        if (what := gang.judge(self._calm(at), self._deadline)) is not None:
+            self.found.append(Violation(at, gang.name, what))
 
     def _gang(self, key: str) -> Gang:
         return self._gangs.setdefault(key, Gang(key))

@@ -12,7 +12,7 @@ from typing import Any
 from tests.e2e.harness.amounts import Amounts, amounts, requests
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.follower import Follower
-from tests.e2e.harness.judge import GangSeen, Judge, NodeSeen, PodSeen, Seen
+from tests.e2e.harness.judge import GangSeen, Judge, NodeSeen, PodSeen, Seen, Violation
 from tests.e2e.harness.objects import GROUP_NAME
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS
 from tests.e2e.harness.waiting import wait_for
@@ -21,13 +21,24 @@ Json = dict[str, Any]
 Reading = Callable[[str, Json, int, float], Seen]
 GANG_DEADLINE = 30.0
 OVER = ("Succeeded", "Failed")
+OUR_SCHEDULERS = ("muster", "volcano", "default-scheduler")
 
 
 class Observer:
     """`with Observer(client, deadline=...) as observer: ...; observer.assert_clean()`."""
 
-    def __init__(self, client: Client, deadline: float = GANG_DEADLINE) -> None:
+    def __init__(
+        self,
+        client: Client,
+        deadline: float = GANG_DEADLINE,
+        *,
+        sight: float = 0.0,
+        calm: Callable[[float], float] = lambda at: at,
+    ) -> None:
+        """`sight` and `calm` are the judge's; the seconds are those of `time.monotonic`."""
         self.deadline = deadline
+        self._sight = sight
+        self._calm = calm
         self._history: list[Seen] = []
         self._last: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -47,13 +58,26 @@ class Observer:
             follower.stop()
 
     def violations(self) -> list[str]:
-        """What was wrong up to now, once all that has happened until now has been received."""
+        """What was wrong up to now, each said once."""
+        return list(dict.fromkeys(each.what for each in self.found()))
+
+    def found(self) -> list[Violation]:
+        """The same with its moments, once all that has happened until now has been received."""
+        return self._judged().found
+
+    def in_pieces(self) -> list[str]:
+        """The gangs that stand between 0 and minMember now."""
+        return self._judged().in_pieces()
+
+    def _judged(self) -> Judge:
         for follower in self._followers:
             follower.ask()
         wait_for(self._settled, what="observer settled")
         with self._lock:
             history = list(self._history)
-        return Judge(self.deadline).replay(history, time.monotonic())
+        judge = Judge(self.deadline, sight=self._sight, calm=self._calm)
+        judge.replay(history, time.monotonic())
+        return judge
 
     def gaps(self) -> list[str]:
         """Where the API server no longer knew what happened since the last event."""
@@ -87,7 +111,7 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
     metadata, spec = item["metadata"], item["spec"]
     group = metadata.get("annotations", {}).get(GROUP_NAME)
     node = spec.get("nodeName", "")
-    over = kind == "DELETED" or item.get("status", {}).get("phase") in OVER
+    gone, phase = kind == "DELETED", item.get("status", {}).get("phase")
     return PodSeen(
         version,
         at,
@@ -95,8 +119,10 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
         uid=metadata["uid"],
         node=node,
         gang=f"{metadata['namespace']}/{group}" if group else None,
-        holds=bool(node) and not over,
+        holds=bool(node) and not gone and phase not in OVER,
         requests=requests(item),
+        succeeded=not gone and phase == "Succeeded",
+        foreign=spec["schedulerName"] not in OUR_SCHEDULERS,
     )
 
 

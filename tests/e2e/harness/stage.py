@@ -71,9 +71,10 @@ class Stage:
         """A wire to the API server, or to a proxy in front of it, that can be cut."""
         return self.started.enter_context(TcpProxy(int((server or self.cluster.server).rpartition(":")[2])))
 
-    def start_fault_proxy(self) -> FaultProxy:
+    def start_fault_proxy(self, remember: int | None = None) -> FaultProxy:
         cluster = self.cluster
-        return self.started.enter_context(FaultProxy(cluster.server, cluster.certificate, cluster.key))
+        proxy = FaultProxy(cluster.server, cluster.certificate, cluster.key, remember)
+        return self.started.enter_context(proxy)
 
     def nodes(self, count: int, *, prefix: str = "n", **options: Any) -> list[str]:
         """`nodes(3, cpu="4")` makes n0, n1, n2."""

@@ -1,0 +1,39 @@
+"""Durations as text: exact, as Go and Kubernetes read them, and rounded, as kubectl shows them to people."""
+
+import re
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def as_seconds(text: str) -> float:
+    """The seconds of a duration as Go writes it: 500ms, 2s, 1m30s. Raises ValueError."""
+    if re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
+        raise ValueError(text)
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
+
+
+def as_duration(seconds: float) -> str:
+    """`seconds` as Go reads them, in the larger unit that keeps them whole: 120s, 500ms."""
+    milliseconds = round(seconds * 1000)
+    return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
+
+
+_STEPS = (  # below so many seconds: the unit, the letter; the same of a second unit, or nothing
+    (120, 1, "s", 0, ""),
+    (600, 60, "m", 1, "s"),
+    (3 * 3600, 60, "m", 0, ""),
+    (8 * 3600, 3600, "h", 60, "m"),
+    (48 * 3600, 3600, "h", 0, ""),
+    (8 * 86400, 86400, "d", 3600, "h"),
+    (2 * 365 * 86400, 86400, "d", 0, ""),
+    (8 * 365 * 86400, 365 * 86400, "y", 86400, "d"),
+)
+
+
+def rounded(seconds: int) -> str:
+    """As kubectl says it to people: two units while the first is small, then one."""
+    for below, unit, letter, second, second_letter in _STEPS:
+        if seconds < below:
+            rest = seconds % unit // second if second else 0
+            return f"{seconds // unit}{letter}" + (f"{rest}{second_letter}" if rest else "")
+    return f"{seconds // (365 * 86400)}y"

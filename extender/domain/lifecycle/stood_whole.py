@@ -1,0 +1,25 @@
+"""When a group has stood whole: from then on, losing members never undoes the rest.
+
+All members that it needs are on nodes, and none of them failed within a grace. A kubelet that refuses a pod
+does so before any container runs, and within seconds; a container that has run shows that none did. An image
+that is still being pulled, or a volume that is still being mounted, is no sign of failure.
+"""
+
+from collections import Counter
+
+from extender.domain.lifecycle.quorum import whole
+from extender.domain.snapshot.group_view import GroupView
+
+
+def whole_at(group: GroupView, grace: float) -> float | None:
+    """The moment from which the members on nodes make the group one that stood whole; None: too few are."""
+    moments = sorted(
+        (0.0 if pod.started else group.bound_since.get(pod.uid, 0.0) + grace, pod.uid, pod.role)
+        for pod in group.placed
+    )
+    roles: Counter[str] = Counter()
+    for members, (moment, _, role) in enumerate(moments, start=1):
+        roles[role] += 1
+        if whole(group.min_member, group.min_task_member, roles, members):
+            return moment
+    return None

@@ -1,0 +1,170 @@
+"""One caller's connection, read without waiting, until a whole request is there.
+
+    handshake ──► idle ──► head ──► body ──► answered ──► idle ──► …
+                                     └─► refused ──► what still comes is thrown away ──► closed
+
+Each of these has a deadline. How long a request is, is said by its Content-Length alone: who would send a
+body in chunks is told to say its length. Everything else about a head is for gunicorn's parser to judge.
+"""
+
+import re
+import socket
+import ssl
+from typing import Any, NamedTuple
+
+from werkzeug.exceptions import (
+    BadRequest,
+    HTTPException,
+    LengthRequired,
+    RequestEntityTooLarge,
+    RequestHeaderFieldsTooLarge,
+)
+
+from extender.web.answers import readable
+
+LARGEST_HEAD = 64 * 1024
+_PIECE = 256 * 1024  # bytes read at a time
+_MOST_DISCARDED = 128 * 1024 * 1024
+_END_OF_HEAD = b"\r\n\r\n"
+_FRAMING = re.compile(rb"\r\n(content-length|transfer-encoding)[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
+
+
+class Patience(NamedTuple):
+    """For how many seconds a connection may stay in one state."""
+
+    handshake: float = 5.0
+    idle: float = 120.0  # above the 90 s of Go's transport: who closes first makes the other's POST fail
+    head: float = 5.0
+    body: float = 10.0
+    answer: float = 10.0  # for the caller to take it
+    discard: float = 2.0
+
+
+class HungUp(ConnectionError):
+    """The caller closed the connection."""
+
+
+class Connection:
+    """`client` is its address. Used by one thread at a time."""
+
+    def __init__(
+        self, sock: socket.socket, client: tuple[Any, ...], largest_body: int, patience: Patience, now: float
+    ) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.client: tuple[str, int] = (client[0], client[1])  # more follows with IPv6
+        self.state = "handshake" if isinstance(sock, ssl.SSLSocket) else "idle"
+        self.deadline = now + getattr(patience, self.state)
+        self.answered = 0  # requests
+        self._largest_body = largest_body
+        self._patience = patience
+        self._received = bytearray()
+        self._searched = 0  # how much of it has no end of a head
+        self._length = 0  # of the request, once its head is there
+        self._discarded = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of a request that is not whole yet."""
+        return len(self._received)
+
+    def receive(self, now: float) -> bytes | None:
+        """A whole request, or None while it is not there.
+
+        Raises HTTPException for one that will not be read, after which `refuse` is to be called, and OSError
+        when the connection is of no use any more."""
+        try:
+            self._shake_hands(now)
+            while not self._whole(now):
+                self._take(self.sock.recv(self._wanted()))
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return None
+        request = bytes(self._received[: self._length])
+        del self._received[: self._length]
+        self._searched = self._length = 0
+        return request
+
+    def send(self, data: bytes | bytearray) -> None:
+        """Raises an OSError, also for a caller who does not take it in time."""
+        self.sock.settimeout(self._patience.answer)
+        self.sock.sendall(data)
+        self.sock.setblocking(False)
+
+    def rest(self, now: float) -> None:
+        """The answer is given; another request may come, or be there already."""
+        self.answered += 1
+        self._enter("idle", now)
+
+    def refuse(self, fault: HTTPException, now: float) -> None:
+        """Say why, and read on without looking: who still sends while we hang up never sees the answer."""
+        self.send(refused(fault))
+        self._received.clear()
+        self._enter("discard", now)
+        if not isinstance(self.sock, ssl.SSLSocket):
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self.sock.close()
+
+    # ---- inside
+
+    def _enter(self, state: str, now: float) -> None:
+        self.state = state
+        self.deadline = now + getattr(self._patience, state)
+
+    def _shake_hands(self, now: float) -> None:
+        if self.state == "handshake" and isinstance(self.sock, ssl.SSLSocket):
+            self.sock.do_handshake()
+            self._enter("idle", now)
+
+    def _wanted(self) -> int:
+        """Of what follows a request nothing is read before that is answered."""
+        return min(_PIECE, self._length - self.size) if self.state == "body" else _PIECE
+
+    def _take(self, piece: bytes) -> None:
+        if not piece:
+            raise HungUp
+        if self.state != "discard":
+            self._received += piece
+            return
+        self._discarded += len(piece)
+        if self._discarded > _MOST_DISCARDED:
+            raise HungUp
+
+    def _whole(self, now: float) -> bool:
+        if self.state == "idle" and self._received:
+            self._enter("head", now)
+        if self.state == "head" and (end := self._end_of_head()):
+            self._length = end + self._length_of_body(self._received[: end - 2])
+            self._enter("body", now)
+        return self.state == "body" and self.size >= self._length
+
+    def _end_of_head(self) -> int:
+        """Where the body begins, 0 while that has not come. Raises RequestHeaderFieldsTooLarge."""
+        found = self._received.find(_END_OF_HEAD, max(0, self._searched - len(_END_OF_HEAD)))
+        self._searched = self.size
+        if found > LARGEST_HEAD or (found < 0 and self.size > LARGEST_HEAD):
+            raise RequestHeaderFieldsTooLarge(f"The head is larger than {LARGEST_HEAD} bytes")
+        return found + len(_END_OF_HEAD) if found >= 0 else 0
+
+    def _length_of_body(self, head: bytearray) -> int:
+        fields = [(name.lower(), value) for name, value in _FRAMING.findall(head)]
+        lengths = [value.strip() for name, value in fields if name == b"content-length"]
+        if len(lengths) < len(fields):
+            raise LengthRequired("A Content-Length is needed: bodies in chunks are not read")
+        if len(lengths) > 1 or not all(re.fullmatch(rb"[0-9]{1,18}", each) for each in lengths):
+            raise BadRequest("Content-Length: allowed is one whole number")
+        length = int(lengths[0]) if lengths else 0
+        if length > self._largest_body:
+            raise RequestEntityTooLarge(f"The body is larger than {self._largest_body} bytes")
+        return length
+
+
+def refused(fault: HTTPException) -> bytes:
+    """The whole answer."""
+    body = readable({"error": fault.description or fault.name})
+    head = (
+        f"HTTP/1.1 {fault.code} {fault.name}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,102 @@
+"""Connections whose next request is not whole: how many, how large, and for how long.
+
+When there are more connections than may be, one of those that wait here is closed: the one that has waited
+longest of those that were never answered, else of all. Callers who have something to say say it at once, so
+a flood of silent ones only closes its own.
+"""
+
+from collections import OrderedDict
+from threading import Lock
+
+from extender.telemetry import metrics
+from extender.web.connection import Connection
+from extender.web.readiness import Readiness
+
+PERIOD = 1.0  # seconds between two looks at deadlines,
+_SOON = 0.01  # or less, while there are more whose time is over than are closed at a time
+_AT_A_TIME = 50
+_BEGUN = ("handshake", "head", "body")  # and not ended
+
+
+class Parking:
+    """`most`: connections, those included that are being served. `room`: bytes of all that wait.
+
+    A connection belongs to the thread that admitted or took it, until that parks it again or lets it go."""
+
+    def __init__(self, name: str, readiness: Readiness, most: int, room: int) -> None:
+        self._name = name
+        self._readiness = readiness
+        self._most = most
+        self._room = room
+        self._lock = Lock()  # of all that follows
+        self._parked = OrderedDict[int, Connection]()  # by descriptor, the one parked last at the end
+        self._bytes = 0
+        self._open = 0
+        self._closed = False
+        self.next_look = 0.0
+
+    def admit(self) -> bool:
+        """Whether there may be one more; another is closed for it if need be."""
+        with self._lock:
+            if self._open >= self._most:
+                self._count("full")
+                if not self._parked:
+                    return False
+                parked = self._parked.values()
+                self._drop(next((each for each in parked if not each.answered), next(iter(parked))))
+            self._open += 1
+            return True
+
+    def take(self, descriptor: int) -> Connection | None:
+        """None: it was closed meanwhile."""
+        with self._lock:
+            connection = self._parked.pop(descriptor, None)
+            if connection:
+                self._bytes -= connection.size
+            return connection
+
+    def park(self, connection: Connection) -> None:
+        with self._lock:
+            if self._closed:
+                self._open -= 1
+                return connection.close()
+            self._parked[connection.sock.fileno()] = connection
+            self._bytes += connection.size
+            self._readiness.watch(connection.sock.fileno())
+            while self._bytes > self._room:
+                self._count("memory")
+                self._drop(max(self._parked.values(), key=lambda each: each.size))
+
+    def let_go(self, connection: Connection) -> None:
+        with self._lock:
+            self._open -= 1
+        connection.close()
+
+    def look(self, now: float) -> None:
+        """Close those whose time is over, a few at a time: others wait for the lock."""
+        if now < self.next_look:
+            return
+        with self._lock:
+            late = [each for each in self._parked.values() if each.deadline < now]
+            self.next_look = now + (_SOON if len(late) > _AT_A_TIME else PERIOD)
+            for connection in late[:_AT_A_TIME]:
+                if connection.state in _BEGUN:
+                    self._count(connection.state)
+                self._drop(connection)
+
+    def close(self) -> None:
+        """All that wait, and each that would from now on."""
+        with self._lock:
+            self._closed = True
+            for connection in [*self._parked.values()]:
+                self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        """One that is parked. Under the lock."""
+        del self._parked[connection.sock.fileno()]
+        self._bytes -= connection.size
+        self._open -= 1
+        connection.close()
+
+    def _count(self, reason: str) -> None:
+        metrics.connections_dropped.labels(self._name, reason).inc()

@@ -1,0 +1,185 @@
+"""A port that nobody can block: connections cost no threads, only whole requests do.
+
+All threads of a port wait for all of its connections. Whoever is told that one has something to read reads
+it, without waiting; if the request is whole by then, the same thread answers it, else the connection is
+parked again. So a request costs one wake-up, and a thousand callers who fall silent cost nothing but memory,
+which has a bound as well.
+"""
+
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import NamedTuple
+
+from werkzeug.exceptions import HTTPException
+
+from extender.telemetry.logs import logger
+from extender.web.connection import Connection, Patience
+from extender.web.parking import PERIOD, Parking
+from extender.web.readiness import Readiness
+
+_LEAST_IDLE = 4  # threads that wait; the next one is started when fewer do
+_MOST_IDLE = 8  # when none of them has had anything to do for a while, those beyond leave
+_PAUSE = 0.02  # seconds, when there are too many files
+
+log = logger(__name__)
+
+Answer = Callable[[Connection, bytes], bool]  # whether another request may follow; raises HTTPException
+Secure = Callable[[], ssl.SSLContext | None]  # None: nobody can be served yet
+
+
+class Limits(NamedTuple):
+    """`threads`: requests answered at a time. `body`: the most bytes of one. `unread`: bytes of all requests
+    that are not whole."""
+
+    connections: int
+    threads: int
+    body: int
+    unread: int
+    patience: Patience = Patience()
+
+
+class Port:
+    """Serves `listener` from now on."""
+
+    def __init__(
+        self, name: str, listener: socket.socket, limits: Limits, answer: Answer, secure: Secure | None = None
+    ) -> None:
+        self._name = name
+        self._listener = listener
+        self._limits = limits
+        self._answer = answer
+        self._secure = secure
+        self._readiness = Readiness()
+        self._parking = Parking(name, self._readiness, limits.connections, limits.unread)
+        self._changed = Condition()  # and the lock of what follows
+        self._threads = self._idle = self._busy = 0
+        self._stopping = False
+        self._end, self._ending = os.pipe()
+        self._readiness.watch(self._end, once=False)
+        listener.setblocking(False)
+        self._listen_on()
+        self._hire()
+
+    def stop(self, grace: float) -> None:
+        """Take no new request, and wait for the answers to those that are whole, so many seconds at most."""
+        with self._changed:
+            if self._stopping:
+                return
+            self._stopping = True
+            self._listener.close()
+            os.close(self._ending)  # wakes all threads
+        self._parking.close()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy, grace)
+
+    # ---- threads
+
+    def _hire(self) -> None:
+        """See that enough threads wait, as long as there may be more."""
+        with self._changed:
+            new = max(min(_LEAST_IDLE - self._idle, self._limits.threads - self._threads), 0)
+            self._threads += new
+            self._idle += new
+        for _ in range(new):
+            Thread(target=self._attend, name=self._name, daemon=True).start()
+
+    def _attend(self) -> None:
+        descriptor: int | None = -1
+        while not self._leaves(bored=descriptor is None):
+            patience = min(PERIOD, max(0.0, self._parking.next_look - time.monotonic()))
+            descriptor = self._readiness.wait(patience)
+            if descriptor == self._listener.fileno():
+                self._accept()
+            elif descriptor is not None and (connection := self._parking.take(descriptor)):
+                self._serve(connection)
+            self._parking.look(time.monotonic())
+
+    def _leaves(self, bored: bool) -> bool:
+        """The last thread of a port that is stopped puts out the light."""
+        with self._changed:
+            if not self._stopping and not (bored and self._idle > _MOST_IDLE):
+                return False
+            self._idle -= 1
+            self._threads -= 1
+            if not self._threads:
+                self._readiness.close()
+                os.close(self._end)
+            return True
+
+    # ---- connections
+
+    def _accept(self) -> None:
+        try:
+            sock, client = self._listener.accept()
+        except OSError:  # the caller is gone already, or there are too many files, or the end has come
+            time.sleep(_PAUSE)
+            return self._listen_on()
+        self._listen_on()
+        try:
+            sock = self._secured(sock)
+            connection = Connection(sock, client, self._limits.body, self._limits.patience, time.monotonic())
+        except OSError:
+            return sock.close()
+        if self._parking.admit():
+            self._serve(connection)
+        else:
+            connection.close()
+
+    def _listen_on(self) -> None:
+        with self._changed:
+            if not self._stopping:
+                self._readiness.watch(self._listener.fileno())
+
+    def _secured(self, sock: socket.socket) -> socket.socket:
+        """Raises an OSError."""
+        if self._secure is None:
+            return sock
+        if (context := self._secure()) is None:
+            raise ssl.SSLError("no certificate yet")
+        sock.setblocking(False)
+        return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    # ---- requests
+
+    def _serve(self, connection: Connection) -> None:
+        """All that is there of it. Whatever happens, the thread goes on to the next one."""
+        try:
+            while (request := connection.receive(time.monotonic())) is not None:
+                if not self._respond(connection, request):
+                    return self._parking.let_go(connection)
+            return self._parking.park(connection)
+        except HTTPException as fault:
+            return self._refuse(connection, fault)
+        except OSError as fault:
+            log.debug("a connection ended", port=self._name, error=str(fault))
+        except Exception:
+            log.exception("a connection failed", port=self._name)
+        self._parking.let_go(connection)
+
+    def _respond(self, connection: Connection, request: bytes) -> bool:
+        """Whether another request may follow."""
+        with self._changed:
+            self._idle -= 1
+            self._busy += 1
+        self._hire()
+        try:
+            more = self._answer(connection, request)
+            connection.rest(time.monotonic())
+            return more and not self._stopping
+        finally:
+            with self._changed:
+                self._idle += 1
+                self._busy -= 1
+                self._changed.notify_all()
+
+    def _refuse(self, connection: Connection, fault: HTTPException) -> None:
+        try:
+            connection.refuse(fault, time.monotonic())
+        except OSError:
+            self._parking.let_go(connection)
+        else:
+            self._parking.park(connection)

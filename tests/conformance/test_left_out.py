@@ -1,0 +1,72 @@
+"""A case may leave out what its schema does not ask for, or write null for it: it is judged all the same."""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.cases import DATA, Case, load
+from tests.conformance.judge import CHECKS, judge
+
+Place = tuple[str | int, ...]
+_NEEDED = {"name", "object", "queue", "op", "command", "handler", "cycles", "queues"}
+_BREAKS = ("KeyError", "AttributeError", "TypeError", "IndexError", "ValidationError", "Malformed")
+
+
+def _places(given: Any, above: Place = ()) -> Iterator[Place]:
+    match given:
+        case dict():
+            for key, value in given.items():
+                yield (*above, key)
+                yield from _places(value, (*above, key))
+        case list():
+            for number, value in enumerate(given):
+                yield from _places(value, (*above, number))
+
+
+def _first_of_each_place(kind: str) -> Iterator[tuple[Case, Place]]:
+    seen = set()
+    for case in load(DATA):
+        for place in _places(case.input) if case.kind == kind else ():
+            alike = tuple("*" if isinstance(step, int) else step for step in place)
+            if alike not in seen and place[-1] not in _NEEDED:
+                seen.add(alike)
+                yield case, place
+
+
+def _judged_without(case: Case, place: Place, has_null: bool, file: Path) -> tuple[str, ...]:
+    given = deepcopy(case.input)
+    at: Any = given
+    for step in place[:-1]:
+        at = at[step]
+    if has_null:
+        at[place[-1]] = None
+    else:
+        del at[place[-1]]
+    told = {"id": case.id, "kind": case.kind, "input": given, "expect": case.expect}
+    file.write_text(json.dumps({"schemaVersion": 1, "cases": [told]}))
+    return judge(load(file)[0]).words
+
+
+@pytest.mark.parametrize("has_null", [False, True], ids=["left out", "null"])
+@pytest.mark.parametrize("kind", sorted(CHECKS))
+def test_what_a_case_leaves_out_does_not_break_it(kind: str, has_null: bool, tmp_path: Path) -> None:
+    said = {
+        f"{case.id}: {place}": _judged_without(case, place, has_null, tmp_path / "cases.json")
+        for case, place in _first_of_each_place(kind)
+    }
+    broken = {
+        where: words for where, words in said.items() if any(each.startswith(_BREAKS) for each in words)
+    }
+    assert broken == {}
+
+
+def test_a_group_in_a_namespace_without_annotations(tmp_path: Path) -> None:
+    given = {"operation": "CREATE", "object": {"spec": {"queue": "default"}}, "namespaceAnnotations": None}
+    case = {"id": "x", "kind": "admission.podgroup.mutate", "input": given, "expect": {"patch": []}}
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps({"schemaVersion": 1, "cases": [case]}))
+    assert judge(load(file)[0]).words == ()

@@ -1,0 +1,24 @@
+"""The fault campaign in small: a minute of random gangs and faults on a control plane of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.e2e.conftest import KUBERNETES
+
+SEED, SECONDS = 7, 60
+LONGEST = 450  # when something is wrong, it waits for that to mend itself; otherwise it takes two minutes
+
+
+@pytest.mark.timeout(LONGEST + 30)
+def test_a_minute_of_faults_violates_nothing() -> None:
+    """What it prints tells the rest: each violation, what went before it, and where the logs are."""
+    asked = ["--seconds", str(SECONDS), "--seed", str(SEED), "--kubernetes", KUBERNETES]
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.storm", *asked], capture_output=True, text=True, timeout=LONGEST
+    )
+    told = ended.stdout + ended.stderr
+    assert ended.returncode == 0, told
+    assert "no violations" in told
+    assert "faults: " in told

@@ -1,0 +1,92 @@
+"""The cluster of a campaign, and every wire between its parts, so that each can break.
+
+Muster ──wire──► fault proxy ──► API server ◄──wire── scheduler ──wire──► Muster's verbs
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.e2e.harness import manifests
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.objects import namespace, node
+from tests.e2e.harness.observer import Observer
+from tests.e2e.harness.resources import NAMESPACES, NODES
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.tcp_proxy import TcpProxy
+from tests.storm.calm import Calm
+from tests.storm.view import View
+from tests.storm.wishes import PRIORITIES, QUEUES, REFUSED, ZONES
+
+NAMESPACE = "storm"
+NODE_COUNT, NODE_CPU = 24, "6"
+FLAGS = ("--bind-deadline=8s", "--start-backoff=1s", "--start-backoff-max=5s", "--log-format=json")
+GRACE = 8.0  # after an outage a start under way has its whole deadline again
+SIGHT = 5.0  # a watch that was cut comes back within this, in undisturbed seconds
+DEADLINE = 30.0  # several times --bind-deadline: first it is completed, then undone, and members go meanwhile
+
+
+class Arena:
+    """Everything that runs. What is done to it goes through `faults`."""
+
+    def __init__(self, stage: Stage, view: View, calm: Calm) -> None:
+        self.stage = stage
+        self.cluster = stage.cluster
+        self.api: Client = stage.api
+        self.namespace = stage.namespace
+        self.view = view
+        self.calm = calm
+        self.down: set[str] = set()  # what is out of order now: one fault at a time for each part
+        user = next(iter(manifests.service_accounts()), ADMIN)
+        self.proxy = stage.start_fault_proxy(remember=1000)
+        self.muster_wire = stage.start_wire(self.proxy.server)
+        self.scheduler_wire = stage.start_wire()
+        self.muster = stage.start_muster(*FLAGS, user=user, server=self.muster_wire.server)
+        verbs_port = int(self.muster.address.rpartition(":")[2])
+        self.verbs_wire = stage.started.enter_context(TcpProxy(verbs_port))
+        self.scheduler = stage.start_scheduler(
+            "sidecar.yaml",
+            muster=f"127.0.0.1:{self.verbs_wire.port}",
+            user=user,
+            server=self.scheduler_wire.server,
+        )
+
+
+def the_node(number: int) -> dict[str, Any]:
+    """The node of this number: every zone has as many, every fourth has GPUs."""
+    gpus: dict[str, Any] = {"example.com/gpu": "4"} if number % 4 == 0 else {}
+    zone = {"zone": ZONES[number % len(ZONES)]}
+    return node(f"n{number}", cpu=NODE_CPU, memory="64Gi", labels=zone, **gpus)
+
+
+@contextmanager
+def arena(kubernetes: str) -> Iterator[Arena]:
+    """A cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
+    calm = Calm(GRACE)
+    users = manifests.service_accounts()
+    with ControlPlane(kubernetes=kubernetes, users=users, keep_logs=True) as cluster:
+        manifests.apply(cluster.admin, *manifests.INSTALLED)
+        cluster.admin.create(NAMESPACES, namespace(NAMESPACE))
+        watching = Client(cluster.access(ADMIN))
+        with (
+            Observer(watching, DEADLINE, sight=SIGHT, calm=calm) as observer,
+            View(watching) as view,
+            Kubelet(Client(cluster.access(ADMIN))) as kubelet,
+        ):
+            kubelet.refuse(lambda pod: REFUSED in pod["metadata"].get("annotations", {}))
+            stage = Stage(cluster, NAMESPACE, kubelet, observer)
+            with stage.started:
+                _furnish(stage)
+                yield Arena(stage, view, calm)
+
+
+def _furnish(stage: Stage) -> None:
+    stage.api.create_many(NODES, map(the_node, range(NODE_COUNT)))
+    for name, spec in QUEUES.items():
+        stage.queue(name, **spec)
+    for name, value in PRIORITIES.items():
+        stage.priority(name, value)
+    stage.start_controller_manager()

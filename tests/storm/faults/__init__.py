@@ -1,0 +1,9 @@
+"""Everything that is broken on purpose: the table of all kinds."""
+
+from tests.storm.faults import on_objects, on_processes, on_wires
+from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim
+from tests.storm.faults.on_wires import Standstill
+
+__all__ = ["FAULTS", "Broken", "Field", "Inflict", "NoVictim", "Standstill"]
+
+FAULTS: dict[str, Inflict] = {**on_objects.FAULTS, **on_processes.FAULTS, **on_wires.FAULTS}

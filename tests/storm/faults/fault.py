@@ -1,0 +1,95 @@
+"""What a fault is: it breaks something, says what, and knows how that is mended."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
+
+import urllib3
+
+from tests.storm.arena import Arena
+from tests.storm.crowd import Crowd, Gang
+from tests.storm.view import unbound
+
+Json = dict[str, Any]
+Each = TypeVar("Each")
+
+
+class NoVictim(Exception):
+    """There is nothing that this fault could break now."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a fault may draw its victims from, and the luck that it draws by."""
+
+    arena: Arena
+    crowd: Crowd
+    luck: Random
+    lasting: float
+    target: Gang | None = None  # the gang that is to be struck
+
+    def one(self, victims: list[Each]) -> Each:
+        if not victims:
+            raise NoVictim
+        return self.luck.choice(victims)
+
+    def gang(self) -> Gang:
+        """The target; else, two times of three, one that stands at the barrier, where there is one."""
+        if self.target is not None:
+            return self.target
+        gangs = [each for each in self.crowd.gangs.values() if not each.leaving and each.wish.kind != "pods"]
+        starting = [each for each in gangs if each.wish.name in self.starting()]
+        return self.one(starting if starting and self.luck.random() < 0.67 else gangs)
+
+    def starting(self) -> set[str]:
+        """Gangs with members at the barrier."""
+        return {name.rpartition("-")[0] for name in self._held()}
+
+    def _held(self) -> dict[str, str]:
+        """As Muster's page tells while it answers."""
+        try:
+            return self.arena.muster.held()
+        except (urllib3.exceptions.HTTPError, AssertionError):
+            return {}
+
+    def member(self, running: bool | None = None) -> Json:
+        """A pod of a gang; two times of three one that is not bound yet, if that is all the same."""
+        pods = self.arena.view.members(self.gang().wish.name)
+        if running:
+            return self.one([each for each in pods if each["status"].get("phase") == "Running"])
+        waiting = [each for each in pods if unbound(each)]
+        return self.one(waiting if waiting and self.luck.random() < 0.67 else pods)
+
+    def node(self, having: str = "cpu") -> Json:
+        """A node that nothing else was done to, with this resource."""
+        known = self.arena.view.nodes()
+        nodes = [each for each in known if having in each["status"]["allocatable"]]
+        free = [each for each in nodes if each["metadata"]["name"] not in self.arena.down]
+        return self.one([each for each in free if each["metadata"]["name"] in self._aims()] or free)
+
+    def _aims(self) -> set[str]:
+        """The nodes of the target's members, held or bound."""
+        if self.target is None:
+            return set()
+        name = self.target.wish.name
+        bound = {each["spec"].get("nodeName", "") for each in self.arena.view.members(name)}
+        return bound | {node for pod, node in self._held().items() if pod.rpartition("-")[0] == name}
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What was done to whom, and what mends it, if anything does; a mend that says False is not done yet."""
+
+    what: str
+    mend: Callable[[], object] | None = None
+
+
+Inflict = Callable[[Field], Broken]
+
+
+def takes_down(field: Field, part: str) -> None:
+    """One fault at a time for each part."""
+    if part in field.arena.down:
+        raise NoVictim
+    field.arena.down.add(part)

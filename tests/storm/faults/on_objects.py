@@ -1,0 +1,205 @@
+"""What people and other programs do to objects, in the middle of anything."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from tests.e2e.harness import objects
+from tests.e2e.harness.amounts import amounts, requests
+from tests.e2e.harness.resources import JOBS, NODES, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.watch import ApiError
+from tests.storm.arena import NODE_CPU, Arena, the_node
+from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
+from tests.storm.view import holds
+from tests.storm.wishes import QUEUES as STORM_QUEUES
+
+Json = dict[str, Any]
+ELSEWHERE = "elsewhere"  # the name of another scheduler
+NOT_FOUND = 404
+
+
+def _allocatable(name: str, value: str) -> Json:
+    return {"status": {"allocatable": {name: value}}}
+
+
+TAINT: Json = {"key": "storm", "value": "yes", "effect": "NoSchedule"}
+
+
+def _delete_group(remade: bool, field: Field) -> Broken:
+    gang = field.gang()
+    field.arena.api.delete(POD_GROUPS, gang.wish.name, field.arena.namespace)
+    what = f"PodGroup {gang.wish.name} deleted"
+    if not remade:
+        return Broken(what)
+    return Broken(f"{what}, to be made anew", partial(setattr, gang, "remade", True))
+
+
+def _delete_pod(field: Field) -> Broken:
+    name = field.member()["metadata"]["name"]
+    field.arena.api.delete(PODS, name, field.arena.namespace)
+    return Broken(f"pod {name} deleted")
+
+
+def _delete_gang(field: Field) -> Broken:
+    """Its owner has changed his mind: all at once."""
+    gang = field.gang()
+    gang.leaving = True
+    gang.to_create.clear()
+    with suppress(ApiError):
+        field.arena.api.delete(JOBS, gang.wish.name, field.arena.namespace)
+    return Broken(f"gang {gang.wish.name} taken back by its owner")
+
+
+def _fail_member(field: Field) -> Broken:
+    name = field.member(running=True)["metadata"]["name"]
+    field.arena.stage.kubelet.finish(field.arena.namespace, [name], "Failed")
+    return Broken(f"pod {name} failed")
+
+
+def _finish_member(field: Field) -> Broken:
+    name = field.member(running=True)["metadata"]["name"]
+    field.arena.stage.kubelet.finish(field.arena.namespace, [name])
+    return Broken(f"pod {name} has done its work early")
+
+
+# ---- nodes
+
+
+def _delete_node(field: Field) -> Broken:
+    """Its pods are deleted with it, as the cluster's garbage collector would do a little later."""
+    name = field.node()["metadata"]["name"]
+    takes_down(field, name)
+    field.arena.api.delete(NODES, name)
+    return Broken(f"node {name} deleted", partial(_node_back, field.arena, name))
+
+
+def _node_back(arena: Arena, name: str) -> bool:
+    """Only when nothing is left on it."""
+    left = [each for each in arena.view.pods() if each["spec"].get("nodeName") == name]
+    for each in left:
+        _tolerantly(arena.api.delete, PODS, each["metadata"]["name"], arena.namespace, 0)
+    if left:
+        return False
+    if arena.api.find(NODES, name) is None:
+        arena.api.create(NODES, the_node(int(name[1:])))
+    arena.down.discard(name)
+    return True
+
+
+def _change_node(what: str, change: Json, back: Json, sub: str, field: Field) -> Broken:
+    name = field.node()["metadata"]["name"]
+    takes_down(field, name)
+    field.arena.api.patch(NODES, name, change, sub=sub)
+    return Broken(f"node {name} {what}", partial(_restore_node, field.arena, name, back, sub))
+
+
+def _restore_node(arena: Arena, name: str, back: Json, sub: str) -> None:
+    arena.api.patch(NODES, name, back, sub=sub)
+    arena.down.discard(name)
+
+
+def _lose_gpus(field: Field) -> Broken:
+    """Below pods that use them: a node that is over in one resource still has room in others."""
+    name = field.node(having="example.com/gpu")["metadata"]["name"]
+    takes_down(field, name)
+    field.arena.api.patch(NODES, name, _allocatable("example.com/gpu", "0"), sub="status")
+    back = _allocatable("example.com/gpu", "4")
+    return Broken(f"node {name} lost its GPUs", partial(_restore_node, field.arena, name, back, "status"))
+
+
+# ---- queues
+
+
+def _change_queue(what: str, change: Json, back: Callable[[str], Json], field: Field) -> Broken:
+    name = field.one([each for each in STORM_QUEUES if each not in field.arena.down])
+    takes_down(field, name)
+    field.arena.api.patch(QUEUES, name, {"spec": change})
+    return Broken(f"queue {name} {what}", partial(_restore_queue, field.arena, name, back(name)))
+
+
+def _restore_queue(arena: Arena, name: str, back: Json) -> None:
+    arena.api.patch(QUEUES, name, {"spec": back})
+    arena.down.discard(name)
+
+
+def _usual(name: str) -> Json:
+    return {"capability": None, **STORM_QUEUES[name]}
+
+
+# ---- others
+
+
+def _foreign_pods(field: Field) -> Broken:
+    """Another scheduler binds a few pods where it sees room; it sees bound pods only."""
+    node = field.node()
+    name, number = node["metadata"]["name"], field.luck.randint(1, 3)
+    made = [f"foreign-{field.luck.getrandbits(32):x}" for _ in range(number)]
+    placed = [each for each in made if _bind_foreign(field, each, node)]
+    if not placed:
+        raise NoVictim
+    return Broken(f"{', '.join(placed)} bound to {name}", partial(_take_away, field.arena, made))
+
+
+def _bind_foreign(field: Field, name: str, node: Json) -> bool:
+    arena, on = field.arena, node["metadata"]["name"]
+    made = objects.pod(name, namespace=arena.namespace, scheduler=ELSEWHERE, cpu="1")
+    held = [each for each in arena.view.pods() if each["spec"].get("nodeName") == on and holds(each)]
+    free = amounts(node["status"]["allocatable"])
+    for each in (*held, made, made):
+        free.subtract(requests(each))
+    if min(free.values()) < 0:
+        return False
+    arena.api.create(PODS, made)
+    arena.api.bind(arena.namespace, name, on)
+    return True
+
+
+def _take_away(arena: Arena, names: list[str]) -> None:
+    for name in names:
+        _tolerantly(arena.api.delete, PODS, name, arena.namespace)
+
+
+def _kubelets_off(field: Field) -> Broken:
+    takes_down(field, "kubelets")
+    field.arena.stage.kubelet.off()
+    return Broken(f"kubelets silent for {field.lasting:.1f} s", partial(_kubelets_on, field.arena))
+
+
+def _kubelets_on(arena: Arena) -> None:
+    arena.stage.kubelet.on()
+    arena.down.discard("kubelets")
+
+
+def _tolerantly(call: Callable[..., object], *arguments: object) -> None:
+    try:
+        call(*arguments)
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+
+
+FAULTS: dict[str, Inflict] = {
+    "delete-group": partial(_delete_group, False),
+    "delete-group-and-remake": partial(_delete_group, True),
+    "delete-pod": _delete_pod,
+    "delete-gang": _delete_gang,
+    "fail-member": _fail_member,
+    "finish-member": _finish_member,
+    "delete-node": _delete_node,
+    "cordon-node": partial(
+        _change_node, "cordoned", {"spec": {"unschedulable": True}}, {"spec": {"unschedulable": None}}, ""
+    ),
+    "taint-node": partial(
+        _change_node, "tainted", {"spec": {"taints": [TAINT]}}, {"spec": {"taints": None}}, ""
+    ),
+    "shrink-node": partial(
+        _change_node, "shrunk to 2 cpu", _allocatable("cpu", "2"), _allocatable("cpu", NODE_CPU), "status"
+    ),
+    "lose-gpus": _lose_gpus,
+    "close-queue": partial(_change_queue, "closed", {"state": "Closed"}, lambda _: {"state": "Open"}),
+    "cap-queue": partial(_change_queue, "capped to 10 cpu", {"capability": {"cpu": "10"}}, _usual),
+    "reweigh-queue": partial(_change_queue, "of weight 9", {"weight": 9}, _usual),
+    "foreign-pods": _foreign_pods,
+    "kubelets-off": _kubelets_off,
+}

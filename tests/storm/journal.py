@@ -1,0 +1,43 @@
+"""What was done and seen, in order: a file to read afterwards, and the lines about one object."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Line:
+    at: float  # of time.monotonic
+    kind: str
+    told: str
+
+
+class Journal:
+    """Seconds are counted from its making."""
+
+    def __init__(self, file: Path) -> None:
+        self.began = time.monotonic()
+        self._lines: list[Line] = []
+        self._file = file.open("w", buffering=1)
+
+    def note(self, kind: str, told: str) -> None:
+        line = Line(time.monotonic(), kind, told)
+        self._lines.append(line)
+        self._file.write(self.written(line) + "\n")
+
+    def written(self, line: Line) -> str:
+        return f"{line.at - self.began:8.1f} s  {line.kind:24} {line.told}"
+
+    def before(self, at: float, key: str, count: int = 12) -> list[str]:
+        """The last lines up to this moment that name the object, or that concern everybody."""
+        name = key.rpartition("/")[2]
+        found = [each for each in self._lines if each.at <= at and _about(each, name)]
+        return [self.written(each) for each in found[-count:]]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _about(line: Line, name: str) -> bool:
+    words = line.told.replace(",", " ").split()
+    return name in words or any(word.startswith(f"{name}-") for word in words) or "muster" in line.kind

@@ -1,0 +1,179 @@
+"""What must be true when all faults are over and nothing moves any more, judged on what the API server has.
+
+Each judge takes a picture of the cluster and says what is wrong in it, a line for each. They know nothing of
+how Muster decides; what they accuse of fitting is placed by `placing`, and below the ceiling of its queue.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
+from tests.e2e.harness.objects import GROUP_NAME
+from tests.storm.placing import place, rooms, size
+from tests.storm.view import Eviction, holds, stands, unbound
+from tests.storm.wishes import QUEUE
+
+Json = dict[str, Any]
+OURS = ("muster", "volcano")
+TASK = "volcano.sh/task-spec"
+COUNTED = ("cpu", "memory", "pods")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Everything at one moment; `claimed` is Muster's page /debug/nodes."""
+
+    nodes: list[Json] = field(default_factory=list)
+    pods: list[Json] = field(default_factory=list)
+    groups: list[Json] = field(default_factory=list)
+    queues: list[Json] = field(default_factory=list)
+    claimed: list[Json] = field(default_factory=list)
+
+    def ours(self) -> list[Json]:
+        return [each for each in self.pods if each["spec"]["schedulerName"] in OURS]
+
+    def members(self) -> dict[str, list[Json]]:
+        """By the name of the group that the pods name."""
+        found = defaultdict[str, list[Json]](list)
+        for pod in self.ours():
+            if name := pod["metadata"].get("annotations", {}).get(GROUP_NAME):
+                found[name].append(pod)
+        return found
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """What could start at once: so many pods of a group, or a pod alone."""
+
+    name: str
+    queue: str
+    pods: list[Json]
+
+
+def complaints(picture: Picture) -> list[str]:
+    return [*idle_room(picture), *ownerless(picture), *wrong_sums(picture)]
+
+
+# ---- what fits and does not run
+
+
+def idle_room(picture: Picture) -> Iterator[str]:
+    """Each waiter for itself: of several that fit one at least is wrong to wait."""
+    space = rooms(picture.nodes, picture.pods)
+    for waiter in waiters(picture):
+        if not _below_ceiling(waiter, picture):
+            continue
+        if (placed := place(waiter.pods, space)) is not None:
+            where = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
+            yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {where}"
+
+
+def waiters(picture: Picture) -> Iterator[Waiter]:
+    members = picture.members()
+    for group in picture.groups:
+        name, spec = group["metadata"]["name"], group["spec"]
+        pods = members.get(name, [])
+        if pods and (needed := _needed(spec, pods)):
+            yield Waiter(f"group {name}", spec.get("queue", "default"), needed)
+    grouped = {pod["metadata"]["uid"] for pods in members.values() for pod in pods}
+    for pod in picture.ours():
+        if unbound(pod) and pod["metadata"]["uid"] not in grouped:
+            queue = pod["metadata"].get("labels", {}).get(QUEUE, "default")
+            yield Waiter(f"pod {pod['metadata']['name']}", queue, [pod])
+
+
+def _needed(spec: Json, pods: list[Json]) -> list[Json]:
+    """The largest of those that would make it whole, of a whole group one more; none where that cannot be."""
+    waiting = sorted(filter(unbound, pods), key=size, reverse=True)
+    there = [pod for pod in pods if stands(pod)]
+    if _whole(spec, there):
+        return waiting[:1]
+    needed = list[Json]()
+    for task, least in spec.get("minTaskMember", {}).items():
+        missing = least - sum(_task(pod) == task for pod in there)
+        needed += [pod for pod in waiting if _task(pod) == task][: max(missing, 0)]
+    others = [pod for pod in waiting if pod not in needed]
+    needed += others[: max(spec.get("minMember", 1) - len(there) - len(needed), 0)]
+    return needed if _whole(spec, [*there, *needed]) else []
+
+
+def _whole(spec: Json, pods: list[Json]) -> bool:
+    tasks = Counter(map(_task, pods))
+    roles = spec.get("minTaskMember", {})
+    return len(pods) >= spec.get("minMember", 1) and all(
+        tasks[task] >= least for task, least in roles.items()
+    )
+
+
+def _task(pod: Json) -> str:
+    return str(pod["metadata"].get("annotations", {}).get(TASK, ""))
+
+
+def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
+    """Only open queues that exist can be told to start something."""
+    queue = next((each for each in picture.queues if each["metadata"]["name"] == waiter.queue), None)
+    if queue is None or queue.get("status", {}).get("state", "Open") != "Open":
+        return False
+    held = Amounts()
+    for pod in picture.ours():
+        if holds(pod) and pod["metadata"].get("labels", {}).get(QUEUE) == waiter.queue:
+            held += requests(pod)
+    for pod in waiter.pods:
+        held += requests(pod)
+    ceiling = amounts(queue["spec"].get("capability"))
+    return all(held[name] <= most for name, most in ceiling.items())
+
+
+# ---- claims
+
+
+def ownerless(picture: Picture) -> Iterator[str]:
+    """A claim belongs to a pod that exists: bound there, or, while it is not bound, about to be."""
+    pods = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in picture.pods}
+    for node in picture.claimed:
+        for claim in node["claims"]:
+            if wrong := _wrong_claim(claim, pods.get(claim["pod"])):
+                yield f"claim {claim['stage']} of {claim['pod']} on {claim['node']}: {wrong}"
+
+
+def _wrong_claim(claim: Json, pod: Json | None) -> str:
+    if pod is None:
+        return "there is no such pod"
+    if claim["stage"] != "BOUND":
+        return "it is bound" if pod["spec"].get("nodeName") else "nothing moves, and still it waits"
+    if pod["spec"].get("nodeName") != claim["node"]:
+        return f"it is on {pod['spec'].get('nodeName')}"
+    return "" if holds(pod) else "it is over"
+
+
+def wrong_sums(picture: Picture) -> Iterator[str]:
+    """Muster's idle room against that of the API server. A node that is over has none. The page counts cpu in
+    thousandths, everything else in its own unit."""
+    truth = {each["metadata"]["name"]: amounts(each["status"]["allocatable"]) for each in picture.nodes}
+    for pod in picture.pods:
+        if holds(pod) and pod["spec"]["nodeName"] in truth:
+            truth[pod["spec"]["nodeName"]].subtract(requests(pod))
+    told = {each["name"]: each["idle"] for each in picture.claimed}
+    for name, left in truth.items() if picture.claimed else ():
+        if (idle := told.get(name)) is None:
+            yield f"node {name}: Muster does not know it"
+            continue
+        for resource in COUNTED:
+            right = max(left[resource] // (1 if resource == "cpu" else MILLI), 0)
+            if max(idle.get(resource, 0), 0) != right:
+                yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {right}"
+
+
+# ---- gangs that stood whole
+
+
+def undone(evictions: Iterable[Eviction], settled: Mapping[str, float]) -> Iterator[tuple[float, str, str]]:
+    """A gang that stood whole loses nobody to Muster, whatever it lost itself. Told once for each gang, with
+    the moment and the name; `settled` has the moments from which on this is asked."""
+    told = set[str]()
+    for at, gang, pod in evictions:
+        if gang not in told and settled.get(gang, at) < at:
+            told.add(gang)
+            yield at, gang, f"gang {gang} had stood whole, and {pod} was evicted"

@@ -1,0 +1,59 @@
+"""A simple placement check: what it finds room for has room. What it finds none for may still have some."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.e2e.harness.amounts import Amounts, amounts, requests
+from tests.storm.view import holds
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Room:
+    """What is left on one node that takes new pods."""
+
+    node: str
+    labels: dict[str, str]
+    left: Amounts
+
+    def takes(self, pod: Json) -> bool:
+        wanted = pod["spec"].get("nodeSelector", {}).items()
+        return wanted <= self.labels.items() and all(
+            asked <= self.left[name] for name, asked in requests(pod).items() if asked
+        )
+
+
+def rooms(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Room]:
+    """Of the nodes without taints that are not cordoned."""
+    found = {
+        each["metadata"]["name"]: Room(
+            each["metadata"]["name"],
+            each["metadata"].get("labels", {}),
+            amounts(each["status"]["allocatable"]),
+        )
+        for each in nodes
+        if not each["spec"].get("unschedulable") and not each["spec"].get("taints")
+    }
+    for pod in pods:
+        if holds(pod) and (room := found.get(pod["spec"]["nodeName"])) is not None:
+            room.left.subtract(requests(pod))
+    return list(found.values())
+
+
+def place(members: Iterable[Json], into: Iterable[Room]) -> dict[str, str] | None:
+    """Each member's node: the largest first, each on the first node that takes it. None: none found so."""
+    left = [Room(each.node, each.labels, Amounts(each.left)) for each in into]
+    placed = dict[str, str]()
+    for pod in sorted(members, key=size, reverse=True):
+        room = next((each for each in left if each.takes(pod)), None)
+        if room is None:
+            return None
+        room.left.subtract(requests(pod))
+        placed[pod["metadata"]["name"]] = room.node
+    return placed
+
+
+def size(pod: Json) -> int:
+    return requests(pod)["cpu"]

@@ -1,0 +1,34 @@
+"""One line that says how far it is: rewritten on a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TextIO
+
+EVERY = {True: 0.5, False: 15.0}  # seconds, on a terminal and elsewhere
+
+
+class Progress:
+    """`Progress(600).show({"faults": 3})`."""
+
+    def __init__(self, seconds: float, to: TextIO = sys.stderr) -> None:
+        self._seconds = seconds
+        self._to = to
+        self._live = to.isatty()
+        self._began = time.monotonic()
+        self._shown = 0.0
+
+    def show(self, counts: Mapping[str, int]) -> None:
+        now = time.monotonic()
+        if now - self._shown < EVERY[self._live]:
+            return
+        self._shown = now
+        passed = now - self._began
+        stage = f"{passed:.0f} of {self._seconds:g} s" if passed < self._seconds else "the end is judged"
+        told = ", ".join(f"{count} {name}" for name, count in counts.items())
+        self._to.write(f"\r\x1b[K{stage}: {told}" if self._live else f"{stage}: {told}\n")
+        self._to.flush()
+
+    def close(self) -> None:
+        if self._live:
+            self._to.write("\n")

@@ -1,0 +1,49 @@
+"""Whether Muster lives while it should: its probe, asked as a kubelet asks, and its process."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from tests.storm.arena import Arena
+
+PERIOD = 1.0
+PATIENCE = 20.0  # a kubelet would restart it after three failures in 30 s
+
+
+@dataclass
+class Pulse:
+    """Judges the answers in the order of their moments."""
+
+    patience: float = PATIENCE
+    found: list[tuple[float, str]] = field(default_factory=list)
+    failing_since: float | None = None
+
+    def note(self, at: float, alive: bool, excused: bool) -> None:
+        """`excused` while it is killed, frozen or not up yet."""
+        if alive or excused:
+            self.failing_since = None
+        elif self.failing_since is None:
+            self.failing_since = at
+        elif at - self.failing_since > self.patience:
+            self.found.append((at, f"/livez has failed for {at - self.failing_since:.0f} s"))
+            self.failing_since = None
+
+
+class Watcher(threading.Thread):
+    """Asks once a second until told to stop."""
+
+    def __init__(self, arena: Arena) -> None:
+        super().__init__(name="pulse", daemon=True)
+        self.pulse = Pulse()
+        self._arena = arena
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(PERIOD):
+            excused = "muster" in self._arena.down
+            alive = self._arena.muster.live()
+            self.pulse.note(time.monotonic(), alive, excused or "muster" in self._arena.down)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()

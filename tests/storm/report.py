@@ -1,0 +1,21 @@
+"""What a campaign says at its end."""
+
+import textwrap
+from collections import Counter
+
+from tests.storm.campaign import Outcome
+
+WIDTH = 110
+
+
+def told(outcome: Outcome) -> str:
+    """Counts first, then every violation with what went before it, then where to read on."""
+    head = f"storm of {outcome.seconds:g} s, seed {outcome.seed}: {outcome.faults.total()} faults"
+    lines = [head, *_counted("faults", outcome.faults), *_counted("gangs and pods", outcome.counts)]
+    lines += [f"violation at {each}" for each in outcome.violations] or ["no violations"]
+    return "\n".join([*lines, f"journal and logs: {outcome.folder}"])
+
+
+def _counted(title: str, counts: Counter[str]) -> list[str]:
+    text = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+    return textwrap.wrap(f"{title}: {text}", WIDTH, subsequent_indent="  ")

@@ -1,0 +1,160 @@
+"""Each judge of the campaign, with pictures made up by hand: what it accuses, and what it lets pass."""
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import objects
+from tests.storm.judges import Picture, complaints, undone
+from tests.storm.view import Eviction
+from tests.storm.wishes import QUEUE
+
+Json = dict[str, Any]
+
+
+def node(name: str = "n0", cpu: str = "4", **changes: Any) -> Json:
+    made = objects.node(name, cpu=cpu, labels={"zone": "a"})
+    made["spec"] |= changes
+    return made
+
+
+def pod(
+    name: str, on: str = "", phase: str = "", queue: str = "default", group: str = "g", **options: Any
+) -> Json:
+    made = objects.pod(name, namespace="x", group=group or None, labels={QUEUE: queue}, **options)
+    made["metadata"]["uid"] = name
+    made["spec"] |= {"nodeName": on} if on else {}
+    made["status"] = {"phase": phase or ("Running" if on else "Pending")}
+    return made
+
+
+def group(least: int, queue: str = "default", **spec: Any) -> Json:
+    return objects.pod_group("g", namespace="x", min_member=least, queue=queue, **spec)
+
+
+def queue(state: str = "Open", **spec: Any) -> Json:
+    return {**objects.queue("default", **spec), "status": {"state": state}}
+
+
+def judged(*pods: Json, group: Json, nodes: list[Json] | None = None, queue: Json = queue()) -> list[str]:  # noqa: B008
+    return complaints(Picture([node()] if nodes is None else nodes, list(pods), [group], [queue]))
+
+
+# ---- what fits and does not run
+
+
+def test_a_gang_that_fits_must_run() -> None:
+    told = judged(pod("a"), pod("b"), group=group(2))
+    assert told == ["group g of queue default fits and does not run: a on n0, b on n0"]
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        [node(cpu="1")],
+        [node(unschedulable=True)],
+        [node(taints=[{"key": "k"}])],
+        [node(cpu="1"), node("n1", "500m")],
+    ],
+    ids=["too small", "cordoned", "tainted", "in pieces"],
+)
+def test_a_gang_that_does_not_fit_may_wait(room: list[Json]) -> None:
+    assert judged(pod("a"), pod("b"), group=group(2), nodes=room) == []
+
+
+def test_room_that_is_held_is_no_room() -> None:
+    held = pod("other", on="n0", group="", cpu="3")
+    assert judged(held, pod("a"), pod("b"), group=group(2)) == []
+    over = pod("other", on="n0", phase="Succeeded", group="", cpu="3")
+    assert len(judged(over, pod("a"), pod("b"), group=group(2))) == 1
+
+
+def test_selectors_and_gpus_count() -> None:
+    assert judged(pod("a", nodeSelector={"zone": "b"}), group=group(1)) == []
+    assert judged(pod("a", limits={"example.com/gpu": "1"}), group=group(1)) == []
+
+
+def test_members_that_are_missing_excuse() -> None:
+    assert judged(pod("a"), group=group(2)) == []
+    assert (
+        judged(pod("a", task="w"), pod("b", task="w"), group=group(2, minTaskMember={"w": 1, "l": 1})) == []
+    )
+    both = (pod("a", task="w"), pod("b", task="l"))
+    assert len(judged(*both, group=group(2, minTaskMember={"w": 1, "l": 1}))) == 1
+
+
+def test_only_what_is_needed_has_to_fit_and_then_each_further_member() -> None:
+    waiting = [pod(f"p{number}", cpu="2") for number in range(4)]
+    assert "p0 on n0, p1 on n0" in judged(*waiting, group=group(2))[0]
+    running = [pod("r0", on="n0"), pod("r1", on="n0")]
+    assert judged(*running, *waiting, group=group(2)) == [
+        "group g of queue default fits and does not run: p0 on n0"
+    ]
+
+
+def test_a_queue_at_its_ceiling_or_not_open_excuses() -> None:
+    members = (pod("a"), pod("b"))
+    assert judged(*members, group=group(2), queue=queue(capability={"cpu": "1"})) == []
+    assert judged(*members, group=group(2), queue=queue(state="Closing")) == []
+    assert judged(*members, group=group(2, queue="another")) == []
+    assert len(judged(*members, group=group(2), queue=queue(capability={"cpu": "2"}))) == 1
+
+
+def test_a_pod_without_a_group_is_judged_alone() -> None:
+    told = complaints(Picture([node()], [pod("lone", group="")], [], [queue()]))
+    assert told == ["pod lone of queue default fits and does not run: lone on n0"]
+    stranger = pod("lone", group="", scheduler="elsewhere")
+    assert complaints(Picture([node()], [stranger], [], [queue()])) == []
+
+
+# ---- claims
+
+
+def claimed(stage: str, at: str = "n0", of: str = "a", idle: int = 3000) -> list[Json]:
+    claim = {"pod": f"x/{of}", "podGroup": "x/g", "node": at, "stage": stage}
+    free = {"cpu": idle, "memory": 16 * 2**30 - 64 * 2**20, "pods": 109}
+    return [{"name": "n0", "idle": free, "claims": [claim]}]
+
+
+@pytest.mark.parametrize(
+    ("stage", "of", "pods", "told"),
+    [
+        ("HELD", "gone", [pod("a", on="n0")], "there is no such pod"),
+        ("BOUND", "gone", [pod("a", on="n0")], "there is no such pod"),
+        ("POSTED", "a", [pod("a", on="n0")], "it is bound"),
+        ("PLANNED", "b", [pod("a", on="n0"), pod("b", cpu="9")], "nothing moves, and still it waits"),
+        ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n1")], "it is on n1"),
+        ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n0", phase="Failed")], "it is over"),
+    ],
+)
+def test_a_claim_needs_an_owner(stage: str, of: str, pods: list[Json], told: str) -> None:
+    found = complaints(Picture([node()], pods, [group(1)], [queue()], claimed(stage, of=of)))
+    assert found == [f"claim {stage} of x/{of} on n0: {told}"]
+
+
+def test_a_claim_of_a_bound_pod_is_right() -> None:
+    assert complaints(Picture([node()], [pod("a", on="n0")], [group(1)], [queue()], claimed("BOUND"))) == []
+
+
+def test_sums_that_are_wrong() -> None:
+    books = claimed("BOUND", idle=2500)
+    found = complaints(Picture([node()], [pod("a", on="n0")], [group(1)], [queue()], books))
+    assert found == ["node n0: Muster says cpu 2500 idle, it is 3000"]
+    found = complaints(
+        Picture([node(), node("n1")], [pod("a", on="n0")], [group(1)], [queue()], claimed("BOUND"))
+    )
+    assert found == ["node n1: Muster does not know it"]
+
+
+# ---- gangs that stood whole
+
+
+def test_a_gang_that_stood_whole_is_not_undone() -> None:
+    evictions = [
+        Eviction(5, "g", "g-0"),
+        Eviction(12, "g", "g-1"),
+        Eviction(13, "g", "g-2"),
+        Eviction(14, "h", "h-0"),
+    ]
+    assert list(undone(evictions, {"g": 10})) == [(12, "g", "gang g had stood whole, and g-1 was evicted")]
+    assert list(undone(evictions, {"g": 20})) == []

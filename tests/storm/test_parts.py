@@ -1,0 +1,79 @@
+"""The plan, the clock that stands still, and the pulse: all without a cluster."""
+
+from tests.storm.calm import Calm
+from tests.storm.faults import FAULTS
+from tests.storm.plan import MILD_KINDS, MINUTE, ROUGH, ROUGH_KINDS, plan
+from tests.storm.pulse import Pulse
+from tests.storm.wishes import FATES
+
+
+def test_a_plan_follows_from_its_seed() -> None:
+    assert plan(7, 120) == plan(7, 120)
+    assert plan(7, 120) != plan(8, 120)
+
+
+def test_a_longer_campaign_begins_like_a_shorter_one() -> None:
+    longer = [step for step in plan(7, 300) if step.at < 60]
+    assert longer == [step for step in plan(7, 100) if step.at < 60]
+
+
+def test_every_kind_of_fault_is_planned_and_can_be_done() -> None:
+    assert FAULTS.keys() == MILD_KINDS.keys() | ROUGH_KINDS.keys()
+    assert {step.kind for step in plan(1, 3600)} == {"arrive", *FAULTS}
+    assert FATES.keys() <= {"", *FAULTS}
+
+
+def test_half_an_hour_has_a_thousand_faults() -> None:
+    assert sum(step.wish is None for step in plan(1, 1800)) > 1200
+
+
+def test_nothing_dies_in_the_calm_part_of_a_minute() -> None:
+    late = {step.kind for step in plan(3, 3600) if step.at % MINUTE >= ROUGH}
+    assert not late & ROUGH_KINDS.keys()
+
+
+def test_wishes_make_sense() -> None:
+    for wish in (step.wish for step in plan(5, 1800) if step.wish):
+        assert 1 <= wish.min_member <= wish.size <= 40
+        pods = [wish.pod(number, "x")["metadata"]["annotations"] for number in range(wish.size)]
+        for role, least in wish.roles.items():
+            assert sum(pod.get("volcano.sh/task-spec") == role for pod in pods) >= least
+        assert sum("storm/refused" in pod for pod in pods) == wish.refused
+
+
+def test_the_calm_clock_stands_still_during_outages() -> None:
+    calm = Calm(grace=2)
+    calm.begin("muster", at=10)
+    calm.begin("apiserver", at=12)
+    calm.end("muster", at=14)
+    assert calm(20) == 10, "the API server is still away"
+    calm.end("apiserver", at=15)
+    assert [calm(at) for at in (5, 10, 13, 17, 20)] == [5, 10, 10, 10, 13]
+    calm.begin("muster", at=30)
+    calm.end("muster", at=31)
+    assert calm(40) == 40 - 7 - 3
+    assert calm(13) == 10
+
+
+def test_an_outage_that_ends_twice_ended_once() -> None:
+    calm = Calm(grace=0)
+    calm.begin("muster", at=1)
+    calm.end("muster", at=2)
+    calm.end("muster", at=9)
+    assert calm(10) == 9
+
+
+def test_the_pulse_tells_a_probe_that_fails_for_long() -> None:
+    pulse = Pulse(patience=20)
+    for at in range(31):
+        pulse.note(at, alive=at < 5, excused=False)
+    assert pulse.found == [(26, "/livez has failed for 21 s")]
+
+
+def test_the_pulse_excuses_what_was_killed_and_forgives_what_comes_back() -> None:
+    pulse = Pulse(patience=20)
+    for at in range(100):
+        pulse.note(at, alive=at % 15 == 0, excused=False)
+    for at in range(100, 200):
+        pulse.note(at, alive=False, excused=True)
+    assert pulse.found == []

@@ -1,0 +1,110 @@
+"""What is on the cluster, as the campaign's own watches tell it, and what they have counted."""
+
+import threading
+import time
+from collections import Counter, defaultdict
+from typing import Any, NamedTuple
+
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.follower import Follower
+from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS
+from tests.storm.wishes import GANG
+
+Json = dict[str, Any]
+OVER = ("Succeeded", "Failed")
+
+
+class Eviction(NamedTuple):
+    """Nobody but Muster evicts here."""
+
+    at: float
+    gang: str
+    pod: str
+
+
+class View:
+    """Lags a little, as every watch does. `with View(client) as view: view.members("g7")`."""
+
+    def __init__(self, client: Client) -> None:
+        self._pods = Follower(client, PODS, self._saw_pod)
+        self._groups = Follower(client, POD_GROUPS, lambda *_: None)
+        self._nodes = Follower(client, NODES, lambda *_: None)
+        self._by_gang: dict[str, dict[str, Json]] = defaultdict(dict)
+        self._bound: set[str] = set()
+        self._lock = threading.Lock()
+        self.counts: Counter[str] = Counter()
+        self.evictions: list[Eviction] = []
+
+    def __enter__(self) -> "View":
+        for follower in self._followers:
+            follower.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for follower in self._followers:
+            follower.stop()
+
+    @property
+    def _followers(self) -> tuple[Follower, ...]:
+        return self._pods, self._groups, self._nodes
+
+    def pods(self) -> list[Json]:
+        return list(self._pods.known.values())
+
+    def nodes(self) -> list[Json]:
+        return list(self._nodes.known.values())
+
+    def groups(self) -> dict[str, Json]:
+        return {each["metadata"]["name"]: each for each in list(self._groups.known.values())}
+
+    def members(self, gang: str) -> list[Json]:
+        """The pods of one wish, whatever became of them, as long as they exist."""
+        with self._lock:
+            return list(self._by_gang[gang].values()) if gang in self._by_gang else []
+
+    def _saw_pod(self, kind: str, pod: Json, _version: int) -> None:
+        uid, gang = pod["metadata"]["uid"], pod["metadata"].get("labels", {}).get(GANG)
+        with self._lock:
+            if gang is None:
+                return
+            self._count(kind, uid, pod)
+            if kind == "DELETED":
+                self._by_gang[gang].pop(uid, None)
+                self._bound.discard(uid)
+                if not self._by_gang[gang]:
+                    del self._by_gang[gang]
+            else:
+                self._by_gang[gang][uid] = pod
+
+    def _count(self, kind: str, uid: str, pod: Json) -> None:
+        if kind != "DELETED" and pod["spec"].get("nodeName") and uid not in self._bound:
+            self._bound.add(uid)
+            self.counts["bound"] += 1
+        if kind == "DELETED" and evicted(pod):
+            self.counts["evicted"] += 1
+            metadata = pod["metadata"]
+            self.evictions.append(Eviction(time.monotonic(), metadata["labels"][GANG], metadata["name"]))
+
+
+def evicted(pod: Json) -> bool:
+    """The eviction API leaves this condition; who deletes a pod does not."""
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in conditions)
+
+
+def unbound(pod: Json) -> bool:
+    return not pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending" and not going(pod)
+
+
+def going(pod: Json) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def holds(pod: Json) -> bool:
+    """Whether it takes room on its node: until it is over or gone."""
+    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in OVER
+
+
+def stands(pod: Json) -> bool:
+    """Whether it counts as a member of a whole gang."""
+    return (holds(pod) and not going(pod)) or pod["status"].get("phase") == "Succeeded"

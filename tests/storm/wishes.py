@@ -1,0 +1,167 @@
+"""Random gangs: what is asked for, before any of it is on a cluster."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tests.e2e.harness import objects
+from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, Resource
+
+Json = dict[str, Any]
+Wanted = tuple[Resource, Json]
+GANG, QUEUE, REFUSED = "storm/gang", "storm/queue", "storm/refused"
+QUEUES: dict[str, Json] = {
+    "small": {"weight": 1},
+    "large": {"weight": 3},
+    "capped": {"weight": 2, "capability": {"cpu": "40"}},
+    "important": {"weight": 1, "priority": 5},
+}
+PRIORITIES = {"storm-low": 10, "storm-high": 1000}
+ZONES = ("a", "b", "c")
+LARGEST = 40
+CPUS = ("500m", "1", "1", "1500m", "2", "3")
+SIZES = ((1, 1, 0.25), (2, 4, 0.35), (5, 10, 0.25), (11, 20, 0.1), (21, LARGEST, 0.05))  # from, to, how often
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One gang, job or lone pod, with all that will become of it if nothing goes wrong."""
+
+    name: str
+    kind: str  # "gang" with a PodGroup, "job" with a PodGroup and a Job, "pods" that name no group
+    size: int
+    min_member: int
+    queue: str
+    cpu: str
+    runtime: float  # seconds from when it runs until its members finish
+    patience: float  # seconds after which its owner gives up
+    roles: dict[str, int] = field(default_factory=dict)  # minTaskMember; members take the roles in turn
+    selector: dict[str, str] = field(default_factory=dict)
+    gpus: int = 0
+    gated: bool = True
+    priority: str = ""
+    fails: bool = False  # its members end as Failed
+    replaced: bool = True  # its owner makes new members for those that are lost
+    refused: int = 0  # so many members are refused by their kubelets
+    lingers: str = ""  # "gate" or "binding": that of a member hangs, and the others stand at the barrier
+    fate: str = ""  # the kind of fault that strikes it there
+
+    def pod(self, number: int, namespace: str) -> Json:
+        """The member of this number; those beyond the size are replacements."""
+        return objects.pod(f"{self.name}-{number}", namespace=namespace, **self._pod(number))
+
+    def bodies(self, namespace: str) -> list[Wanted]:
+        """What its owner creates, in this order."""
+        group = [] if self.kind == "pods" else [(POD_GROUPS, self.group(namespace))]
+        if self.kind == "job":
+            return [*group, (JOBS, self._job(namespace))]
+        return [*group, *((PODS, self.pod(number, namespace)) for number in range(self.size))]
+
+    def group(self, namespace: str) -> Json:
+        spec: Json = {"minTaskMember": self.roles} if self.roles else {}
+        if self.priority:
+            spec["priorityClassName"] = self.priority
+        return objects.pod_group(
+            self.name, namespace=namespace, min_member=self.min_member, queue=self.queue, **spec
+        )
+
+    def _pod(self, number: int) -> Json:
+        roles = sorted(self.roles)
+        named = {"queue": self.queue} if self.kind == "pods" else {"group": self.name}
+        more: Json = {"priorityClassName": self.priority} if self.priority else {}
+        if self.selector:
+            more["nodeSelector"] = self.selector
+        return {
+            **named,
+            **more,
+            "cpu": self.cpu,
+            "gated": self.gated,
+            "task": roles[number % len(roles)] if roles else None,
+            "labels": {GANG: self.name, QUEUE: self.queue},
+            "annotations": {REFUSED: "yes"} if number < self.refused else {},
+            "limits": {"example.com/gpu": str(self.gpus)} if self.gpus else None,
+        }
+
+    def _job(self, namespace: str) -> Json:
+        shown = self.pod(self.refused, namespace)
+        template = {"metadata": {key: shown["metadata"][key] for key in ("labels", "annotations")}}
+        spec = {**shown["spec"], "restartPolicy": "Never"}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": self.name, "namespace": namespace, "labels": {GANG: self.name}},
+            "spec": {
+                "parallelism": self.size,
+                "completions": self.size,
+                "backoffLimit": 100,
+                "template": {**template, "spec": spec},
+            },
+        }
+
+
+FATES = {
+    "": 4,
+    "delete-group": 5,
+    "delete-group-and-remake": 3,
+    "delete-pod": 5,
+    "delete-node": 2,
+    "cordon-node": 2,
+    "shrink-node": 2,
+    "foreign-pods": 2,
+    "close-queue": 1,
+    "cut-calls": 2,
+    "cut-muster-watches": 2,
+    "cut-scheduler-watches": 1,
+    "kill-muster": 1,
+    "freeze-muster": 1,
+    "kill-scheduler": 1,
+}
+
+
+def draw(luck: Random, number: int) -> Wish:
+    """Any gang that users have: most are small, few are large, some are odd."""
+    size = _size(luck)
+    kind = luck.choices(("gang", "pods", "job"), (0.75, 0.15, 0.1))[0]
+    roles = _roles(luck, size) if kind == "gang" and size >= 4 and luck.random() < 0.25 else {}
+    least = sum(roles.values()) if roles else size
+    return Wish(
+        name=f"g{number}",
+        kind=kind,
+        size=min(size, 4) if kind == "pods" else size,
+        min_member=1 if kind == "pods" else least if roles else _least(luck, size),
+        queue=luck.choice((*QUEUES, "default")),
+        cpu=luck.choice(CPUS),
+        runtime=luck.uniform(8, 40),
+        patience=luck.uniform(60, 150),
+        roles=roles,
+        selector={"zone": luck.choice(ZONES)} if luck.random() < 0.15 else {},
+        gpus=1 if size <= 4 and luck.random() < 0.1 else 0,
+        gated=luck.random() < 0.8,
+        priority=luck.choice(tuple(PRIORITIES)) if luck.random() < 0.2 else "",
+        fails=luck.random() < 0.15,
+        replaced=luck.random() < 0.8,
+        refused=luck.randint(1, min(size, 3)) if luck.random() < 0.1 else 0,
+        **_standstill(luck, kind),
+    )
+
+
+def _standstill(luck: Random, kind: str) -> dict[str, str]:
+    if kind != "gang" or luck.random() > 0.4:
+        return {}
+    fate = luck.choices(list(FATES), list(FATES.values()))[0]
+    return {"lingers": luck.choice(("gate", "binding")), "fate": fate}
+
+
+def _size(luck: Random) -> int:
+    least, most, _ = luck.choices(SIZES, [often for _, _, often in SIZES])[0]
+    return luck.randint(least, most)
+
+
+def _least(luck: Random, size: int) -> int:
+    """All of them, as most ask for; else fewer, and the rest is elastic."""
+    return size if luck.random() < 0.7 else luck.randint(1, size)
+
+
+def _roles(luck: Random, size: int) -> dict[str, int]:
+    """Members take two roles in turn, so each has at least half of them, rounded down."""
+    return {"lead": 1, "work": luck.randint(1, size // 2)}

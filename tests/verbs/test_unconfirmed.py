@@ -1,0 +1,81 @@
+"""Posted claims that never show as bound: their pods are read, and every claim ends."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from extender.api.objects import Pod
+from extender.domain.cache.claims import Stage as ClaimStage
+from extender.kube.errors import Unreachable
+from extender.verbs.unconfirmed import Unconfirmed
+from tests.domain.builders import node, pod
+from tests.domain.world import gang
+from tests.verbs.stage import Stage
+
+PATIENCE = 150.0
+
+
+class Desk(Stage):
+    """A gang of two whose bindings were posted, and nothing was seen of them since."""
+
+    def __init__(self) -> None:
+        super().__init__(node("a"), gang("g", 2))
+        self.unconfirmed = Unconfirmed(self.ledger, self.api, PATIENCE, clock=lambda: self.now)
+        for name in ("g-0", "g-1"):
+            self.answer(name)
+            self.hold(name, "a")
+        self.confirm("g")
+
+    def look(self, after: float = PATIENCE + 1) -> "Desk":
+        self.advance(after)
+        self.unconfirmed.look(self.decisions)
+        with capture_logs():
+            self.unconfirmed.work_off()
+        return self
+
+    def reads(self) -> list[Any]:
+        return self.api.done("pod")
+
+
+def bound(name: str) -> Pod:
+    return pod(name, "g", on="a")
+
+
+def test_a_posting_has_its_time() -> None:
+    assert Desk().look(after=PATIENCE).reads() == []
+
+
+@pytest.mark.parametrize("found", [None, pod("g-0", "g"), replace(bound("g-0"), metadata=pod("x").metadata)])
+def test_a_claim_whose_pod_is_gone_or_unbound_ends(found: Pod | None) -> None:
+    desk = Desk()
+    desk.api.pods = {"g-1": bound("g-1"), **({"g-0": found} if found else {})}
+    desk.look()
+    assert [desk.stage(name) for name in ("g-0", "g-1")] == [None, ClaimStage.POSTED]
+
+
+def test_what_cannot_be_read_is_read_again_but_not_at_once() -> None:
+    desk = Desk()
+    desk.api.fail("pod", Unreachable(), Unreachable())
+    assert len(desk.look().look(after=1).reads()) == 2
+    assert desk.stage("g-0") is ClaimStage.POSTED
+    assert len(desk.look(after=10).reads()) == 4
+    assert desk.stage("g-0") is None
+
+
+def test_what_is_no_longer_posted_is_not_read() -> None:
+    desk = Desk()
+    desk.bind("g-0", "a")
+    desk.release("g-1")
+    assert desk.look().reads() == []
+
+
+def test_a_newer_calls_claim_stays() -> None:
+    desk = Desk()
+    desk.advance(PATIENCE + 1)
+    desk.unconfirmed.look(desk.decisions)
+    desk.hold("g-0", "a")
+    desk.unconfirmed.work_off()
+    assert desk.stage("g-0") is ClaimStage.HELD
+    assert desk.reads() == [("g-1",)]

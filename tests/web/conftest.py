@@ -1,0 +1,13 @@
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.web.running import Server
+
+
+@pytest.fixture
+def program() -> Iterator[Server]:
+    """tests.web.program, ready."""
+    with ExitStack() as stack:
+        yield Server(stack)

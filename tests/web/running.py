@@ -1,0 +1,77 @@
+"""tests.web.program as a process of its own, and the calls that tests make of it."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+FILTER = {"Pod": {"metadata": {"name": "p", "namespace": "n"}}, "NodeNames": ["a", "b"]}
+
+
+class Server:
+    """A running tests.web.program."""
+
+    def __init__(self, stack: ExitStack, *arguments: str) -> None:
+        self._stack = stack
+        self.process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.web.program", *arguments],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        )
+        stack.callback(self._kill)
+        assert self.process.stdout is not None
+        self._output = self.process.stdout
+        numbers = map(int, self._output.readline().split())
+        self.port, self.debug_port, self.health_port, self.webhook_port = numbers
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def connect(self, port: int | None = None) -> HTTPConnection:
+        connection = HTTPConnection("127.0.0.1", port or self.port, timeout=60)
+        return self._stack.enter_context(closing(connection))
+
+    def hold(self, count: int) -> list[HTTPConnection]:
+        """So many bind calls, all of them in the hands of the program."""
+        calls = [self.connect() for _ in range(count)]
+        for number, call in enumerate(calls):
+            binding = {"PodName": f"p{number}", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
+            call.request("POST", "/v1/bind", msgspec.json.encode(binding))
+        self.look(f"held/{count}")
+        return calls
+
+    def look(self, what: str) -> Any:
+        return self.get(self.debug_port, f"/debug/pods/{what}")
+
+    def get(self, port: int, path: str) -> Any:
+        """The JSON of a page."""
+        connection = self.connect(port)
+        connection.request("GET", path)
+        return answer(connection)
+
+    def ended(self) -> int:
+        """The status, once every process that could write to our pipe is gone."""
+        self._output.read()
+        return self.process.wait()
+
+
+def answer(connection: HTTPConnection) -> Any:
+    response = connection.getresponse()
+    assert response.status == 200
+    return msgspec.json.decode(response.read())
+
+
+def ask_filter(connection: HTTPConnection) -> Any:
+    connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER))
+    return answer(connection)

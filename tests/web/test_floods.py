@@ -1,0 +1,132 @@
+"""Callers who open connections and say nothing, or half of it, at each port of the real process."""
+
+import resource
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPConnection, HTTPSConnection
+
+import pytest
+
+from extender.web import connection, server
+from extender.web.side import LIMITS
+from tests.web.program import WINDOW
+from tests.web.running import Server, ask_filter
+
+MANY = 2000
+HALF_A_HEAD = b"GET /livez HTTP/1.1\r\nHost: local"
+HALF_A_BODY = b"POST /v1/filter HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{"
+HALF_A_HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
+PATIENCE = 60
+
+
+@pytest.fixture(autouse=True)
+def many_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def flood(port: int, words: bytes, count: int = MANY) -> Iterator[list[socket.socket]]:
+    """So many connections, each with these words and no more."""
+    with ExitStack() as stack:
+        made = []
+        for _ in range(count):
+            caller = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+            with suppress(ConnectionError):  # closed already
+                caller.sendall(words)
+            made.append(caller)
+        yield made
+
+
+def works(program: Server) -> None:
+    """Every port answers on a new connection."""
+    assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]
+    assert get(program.connect(program.health_port), "/livez") == b"ok"
+    assert b"muster" in get(program.connect(program.debug_port), "/debug/version")
+    assert review(program, b"x") == b"x"
+
+
+def get(caller: HTTPConnection, path: str) -> bytes:
+    caller.request("GET", path)
+    return caller.getresponse().read()
+
+
+def review(program: Server, body: bytes) -> bytes:
+    context = ssl._create_unverified_context()
+    caller = HTTPSConnection("127.0.0.1", program.webhook_port, context=context, timeout=PATIENCE)
+    caller.request("POST", "/echo", body)
+    answer = caller.getresponse().read()
+    caller.close()
+    return answer
+
+
+def threads(program: Server) -> int:
+    pages = program.get(program.debug_port, "/debug/threads")
+    return sum(each["count"] for each in pages)
+
+
+def test_half_open_requests_at_the_health_port_stop_nobody(program: Server) -> None:
+    works(program)
+    before = threads(program)
+    with flood(program.health_port, HALF_A_HEAD):
+        works(program)
+        assert threads(program) <= before + 8
+    works(program)
+
+
+def test_unfinished_bodies_at_the_verbs_port_stop_nobody(program: Server) -> None:
+    """More of them than there are threads, and calls that are held go on being held."""
+    program.hold(10)
+    with flood(program.port, HALF_A_BODY):
+        works(program)
+        program.look("held/10")
+        assert threads(program) < WINDOW
+    works(program)
+
+
+def test_a_flood_at_the_webhook_port_stops_nobody(program: Server) -> None:
+    with flood(program.webhook_port, HALF_A_HANDSHAKE), flood(program.webhook_port, b""):
+        works(program)
+        assert threads(program) < WINDOW
+
+
+@pytest.mark.parametrize("words", [HALF_A_HEAD, HALF_A_BODY.replace(b"1000", b"9")])
+def test_who_does_not_go_on_is_closed_in_the_end(program: Server, words: bytes) -> None:
+    with flood(program.health_port, words, 3) as callers:
+        assert [each.recv(1) for each in callers] == [b""] * 3
+
+
+def test_there_are_never_more_connections_than_may_be(program: Server) -> None:
+    with flood(program.health_port, b"", LIMITS.connections + 5) as callers:
+        assert [each.recv(1) for each in callers[:5]] == [b""] * 5
+        dropped = get(program.connect(program.health_port), "/metrics").decode()
+        assert 'muster_connections_dropped_total{port="health",reason="full"}' in dropped
+
+
+def test_callers_that_were_answered_before_are_kept_in_a_flood(program: Server) -> None:
+    regular = program.connect(program.health_port)
+    get(regular, "/livez")
+    used = regular.sock
+    with flood(program.health_port, HALF_A_HEAD):
+        assert get(regular, "/livez") == b"ok"
+        assert regular.sock is used
+
+
+def test_unfinished_bodies_do_not_fill_the_memory(program: Server) -> None:
+    """The largest of them are closed, so that others can still send theirs."""
+    large = b"POST /v1/filter HTTP/1.1\r\nContent-Length: 16777216\r\n\r\n" + b" " * 15_000_000
+    with flood(program.port, large, 6):
+        works(program)
+        dropped = get(program.connect(program.health_port), "/metrics").decode()
+        assert 'muster_connections_dropped_total{port="verbs",reason="memory"}' in dropped
+
+
+def test_the_limits_are_those_that_are_told() -> None:
+    """docs/failures.md names them."""
+    patience = connection.Patience()
+    assert (patience.head, patience.body, patience.handshake) == (5, 10, 5)
+    assert server.SPARE_THREADS == 64
