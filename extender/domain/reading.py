@@ -19,7 +19,7 @@ from extender.domain.belonging import group_of, own_queue, queue_named_by
 from extender.domain.marks import notes_whole, says_whole
 from extender.domain.queue_notes import noted_queue
 from extender.domain.records import GroupKey, GroupRecord, Origin, PodRecord, Uid
-from extender.domain.resources import asked
+from extender.domain.resources import Resources, asked
 from extender.domain.shapes import Shapes
 
 
@@ -129,6 +129,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         stood_whole=says_whole(_condition(group, keys.STOOD_WHOLE), meta.uid),
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
+        min_resources=_min_resources(spec),
         owner=_owner(meta),
         queue_uid=noted_queue(meta),
     )
@@ -142,6 +143,14 @@ def _owner(meta: Meta) -> str:
 def _condition(group: PodGroup, kind: str) -> Condition:
     conditions = group.status.conditions or ()
     return next((each for each in conditions if each.type == kind), Condition(kind, "Unknown"))
+
+
+def _min_resources(spec: PodGroupSpec) -> Resources:
+    """Nothing where it cannot be read, which is a fault."""
+    try:
+        return asked(spec.min_resources)
+    except BadQuantity:
+        return {}
 
 
 def _group_fault(group: PodGroup) -> str:

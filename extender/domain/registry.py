@@ -192,6 +192,7 @@ class Registry:
             recorded=record is not None,
             exists=record is not None or group.is_implied or is_single(group.key),
             fault=record.fault if record else "",
+            min_resources=record.min_resources if record else {},
             entitled=group.entitled or bool(members.placed),
             stood_whole=group.stood_whole,
             stands=whole(*group.needs, Counter(pod.role for pod in members.placed), len(members.placed)),

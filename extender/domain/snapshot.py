@@ -67,7 +67,8 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     whole. `entitled`: it came while its queue was open. `held_back`: members that gates of others keep.
     `leaving`: members on a node that are being deleted. `running`, `succeeded`, `failed`: how many members
     do. `aborted`: its owner is suspended, or the queue that took it in is gone. `accepted_by`: the UID of the
-    queue that takes it in, empty while none does. `told_phase`: what its PodGroup says."""
+    queue that takes it in, empty while none does. `told_phase`: what its PodGroup says.
+    `min_resources`: what that says its needed members ask for together."""
 
     key: GroupKey
     queue: str
@@ -78,6 +79,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     recorded: bool
     exists: bool
     fault: str
+    min_resources: Resources
     entitled: bool
     stood_whole: bool
     stands: bool

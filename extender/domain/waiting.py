@@ -16,6 +16,7 @@ from extender.domain.misfits import explain
 from extender.domain.quorum import Missing, Signature, missing, missing_of
 from extender.domain.reasons import Reason, Verdict
 from extender.domain.records import GroupKey
+from extender.domain.resources import show
 from extender.domain.round import Round
 from extender.domain.snapshot import GroupView
 from extender.domain.space import Space
@@ -40,7 +41,9 @@ def admit(round_: Round, groups: Iterable[GroupView]) -> None:
 def _not_ready(round_: Round, group: GroupView) -> bool:
     """Settle groups that no room would help."""
     wanted = missing(group)
-    if wanted.absent:
+    if too_much := _above_capability(round_, group):
+        round_.settle(_waits(group, Reason.NEVER_FITS, too_much))
+    elif wanted.absent:
         round_.settle(_waits(group, Reason.NOT_ENOUGH_MEMBERS, wanted.absent))
     elif round_.snapshot.now < group.start.retry_at:
         round_.wake_at.append(group.start.retry_at)
@@ -48,6 +51,20 @@ def _not_ready(round_: Round, group: GroupView) -> bool:
     else:
         return False
     return True
+
+
+def _above_capability(round_: Round, group: GroupView) -> str:
+    """How `minResources` is more than its queue may ever hold; empty where it is not. Volcano's rule for who
+    is let in: while the group is Pending, operators make no members that could never start."""
+    capability = round_.snapshot.queues[group.queue].record.capability or {}
+    more = [
+        f"{name}: {show(name, amount)} > {show(name, capability[name])}"
+        for name, amount in group.min_resources.items()
+        if amount > capability.get(name, amount)
+    ]
+    return (
+        f"spec.minResources is above the capability of queue {group.queue}: {', '.join(more)}" if more else ""
+    )
 
 
 class _Admission:
