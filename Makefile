@@ -43,6 +43,9 @@ storm: $(READY)  ## random gangs and faults on a real control plane (SECONDS=600
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --seconds $(or $(SECONDS),60) \
 	    --seed $(or $(SEED),1) $(ARGS)
 
+fuzz: $(READY)  ## nonsense at all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
+	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
 conformance: $(READY)  ## the field's cases, as data (CASES=FILE: those of another file)
 	@$(BIN)/python -m tests.conformance $(if $(CASES),"$(CASES)")
 
@@ -56,4 +59,4 @@ image:  ## build the container image with docker, podman or buildah (BUILDER=pod
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm conformance chart image clean
+.PHONY: help run test lint control-plane e2e bench storm fuzz conformance chart image clean

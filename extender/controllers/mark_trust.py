@@ -8,7 +8,7 @@ force is looked at now and then; without it, Muster goes by what it saw itself s
 import threading
 
 from extender.domain.cache.ledger import Ledger
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError
 from extender.kube.polling import Poller
 from extender.telemetry.logs import logger
@@ -26,7 +26,7 @@ _PATIENCE = 1.0  # seconds that the start waits for the first look
 class MarkTrust:
     """Until the first look has succeeded, marks say nothing."""
 
-    def __init__(self, ledger: Ledger, cluster: Cluster) -> None:
+    def __init__(self, ledger: Ledger, cluster: ApiClient) -> None:
         self._ledger = ledger
         self._cluster = cluster
         self._poller = Poller("marks", _PERIOD, self._poll)

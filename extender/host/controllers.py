@@ -19,7 +19,7 @@ from extender.controllers.queue_status import QueueStatusController
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
 from extender.domain.cache.ledger import Ledger
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
 PATIENT_WRITERS = 4  # of their own: neither statuses nor PodGroups for plain pods ever keep a gate waiting
@@ -32,7 +32,7 @@ class Controllers:
     def __init__(
         self,
         ledger: Ledger,
-        cluster: Cluster,
+        cluster: ApiClient,
         writers: Writers,
         leads: Callable[[], bool],
         volcano_namespace: str,
@@ -46,7 +46,7 @@ class Controllers:
         podgroup_status = PodGroupStatusController(patient, self.objects.podgroups)
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
-        self.auto_podgroups = AutoPodGroupsController(patient)
+        self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()

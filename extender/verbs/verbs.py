@@ -27,7 +27,7 @@ from extender.api.protocol import (
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.reasons import Reason, refusal
 from extender.domain.model.records import Uid
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
 from extender.verbs.barrier import Barrier
@@ -50,7 +50,7 @@ _LARGEST_SCORE = 10
 
 
 class SchedulerVerbs:
-    def __init__(self, ledger: Ledger, barrier: Barrier, cluster: Cluster) -> None:
+    def __init__(self, ledger: Ledger, barrier: Barrier, cluster: ApiClient) -> None:
         self._ledger = ledger
         self._barrier = barrier
         self._cluster = cluster

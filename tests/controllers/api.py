@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.api.objects import Lease, LeaseSpec, Meta, Pod, PodGroup
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import Resource
 
 Call = tuple[Any, ...]  # the verb, the object's name, and what else the call says
 
 
-class Api(Cluster):
+class Api(ApiClient):
     """`calls` is what was asked of it, in order. What `fail` was told is raised before anything is done.
 
     `patched` is asked to take in each patch of a PodGroup.

@@ -9,6 +9,7 @@ from tests.bench.cases.gating import gates
 from tests.bench.cases.racing import algorithm, cpu, makespan
 from tests.bench.cases.starting import start
 from tests.bench.cases.telling import tell
+from tests.bench.cases.wiring import wire
 from tests.bench.report import Row
 from tests.bench.sizes import Bench
 
@@ -22,4 +23,5 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "decide": decide_case,
     "start": start,
     "tell": tell,
+    "wire": wire,
 }
