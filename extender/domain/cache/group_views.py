@@ -75,6 +75,7 @@ class GroupViews:
             recorded=record is not None,
             exists=group.exists,
             fault=record.fault if record else "",
+            min_resources=record.min_resources if record else {},
             entitled=group.entitled,
             stood_whole=group.stood_whole,
             stands=whole(*group.needs, Counter(pod.role for pod in members.placed), len(members.placed)),

@@ -57,6 +57,8 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether it is there: by a PodGroup, or by pods that need none."""
     fault: str
     """What is wrong in its specification, in words; empty: nothing."""
+    min_resources: Resources
+    """What its PodGroup says that the members it needs ask for together."""
     entitled: bool
     """Whether it came while its queue was open."""
     stood_whole: bool
