@@ -6,4 +6,6 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "muster", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
+# For a long run by hand, with other examples each time; tests that look at the name take far more of them.
+settings.register_profile("many", settings.get_profile("muster"), derandomize=False, print_blob=True)
 settings.load_profile("muster")

@@ -21,6 +21,7 @@ _DECIMAL: dict[str, Fraction] = {
     for letter, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
 }
 _LARGEST = 2**63 - 1
+_LONGEST = 100  # characters; the API server writes none of more than 30
 
 
 class BadQuantity(ValueError):
@@ -41,9 +42,10 @@ def at_most(quantity: Quantity, scale: int = 1) -> int:
 
 @lru_cache(maxsize=4096)
 def _parse(quantity: Quantity) -> Fraction:
-    match = _GRAMMAR.fullmatch(str(quantity))
+    text = str(quantity)
+    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise BadQuantity(f"{quantity!r} is not a quantity such as 500m, 2 or 1.5Gi")
+        raise BadQuantity(f"{text[:_LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi")
     value = Fraction(match["sign"] + match["number"])
     if match["binary"]:
         return value * _BINARY[match["binary"]]

@@ -109,7 +109,7 @@ def _tell_faults(before: Decisions, now: Decisions) -> None:
     for key in now.turned:
         was, decision = before.groups.get(key), now.groups.get(key)
         if decision is not None and decision.fault and (was is None or was.fault != decision.fault):
-            metrics.unjudged_groups.inc()
+            metrics.faults.labels("decide").inc()
             log.error("a group cannot be judged", group=key, fault=decision.fault)
 
 

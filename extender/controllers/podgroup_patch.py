@@ -13,7 +13,7 @@ from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.lifecycle.phases import Phase
+from extender.domain.model.life import Phase
 from extender.domain.model.marks import says_whole, whole_condition
 from extender.domain.model.queue_notes import note, noted_queue
 from extender.domain.model.reasons import Outcome

@@ -22,6 +22,7 @@ from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
+from extender.host.mutual_tls import MutualTls
 from extender.host.views import Views
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
@@ -65,6 +66,7 @@ def serve(configuration: Configuration) -> None:
         on_start=lambda: host.start(*listeners[1:]),
         on_stop=host.stop,
         window=configuration.window,
+        secure=host.tls.context if host.tls.wanted else None,
     )
 
 
@@ -109,6 +111,7 @@ class Host:
             self._gauges.look,
         )
         self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
+        self.tls = MutualTls(configuration.tls_folder)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
 
     def start(
@@ -121,7 +124,8 @@ class Host:
         self._unconfirmed.start()
         self._feed.start()
         self._cycle.start()
-        ready = self._feed.checks()
+        self.tls.start()
+        ready = self._feed.checks() | self.tls.checks()
         if self._webhooks and webhooks:
             self._webhooks.start(webhooks)
             ready |= self._webhooks.checks()
@@ -131,6 +135,7 @@ class Host:
     def stop(self) -> None:
         """Answer what is held, then stop. Called once, as soon as the end is near."""
         self._barrier.stop()
+        self.tls.stop()
         if self._webhooks:
             self._webhooks.stop()
         self._leadership.stop()

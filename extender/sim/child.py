@@ -55,6 +55,12 @@ class MusterChild:
             self._process.kill()
             self._process.wait()
 
+    @property
+    def pid(self) -> int:
+        """That of the process that was started; it has children."""
+        assert self._process is not None
+        return self._process.pid
+
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -51,7 +51,6 @@ decision_seconds = Histogram(
     buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5),
 )
 decisions = Counter("muster_decisions_total", "Decisions made.")
-unjudged_groups = Counter("muster_unjudged_groups_total", "Times that judging a group raised an error.")
 groups = Gauge("muster_groups", "Groups by verdict and, of those that wait, reason.", ["verdict", "reason"])
 gates_opened = Counter("muster_gates_opened_total", "Pods whose scheduling gate was removed.")
 evictions = Counter("muster_evictions_total", "Evictions asked for, by outcome.", ["outcome"])

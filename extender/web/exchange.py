@@ -4,7 +4,7 @@ What a web browser sends is answered with 403: no page has business here. An Ori
 loopback the name of a host says so, too, for a page may give its own name the address 127.0.0.1.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +26,11 @@ from werkzeug.exceptions import (
 from extender.telemetry.logs import logger
 from extender.web.connection import Connection
 
+NO_PROXIES: Mapping[str, Any] = {  # settings of gunicorn's
+    "forwarder_headers": "",  # no proxy stands before us: such headers mean nothing,
+    "secure_scheme_headers": {},
+    "forwarded_allow_ips": "*",  # and it is not asked of each caller whether it may send them
+}
 _MOST_WORDS = 200  # of what a caller is told of its own mistake
 
 log = logger(__name__)
@@ -39,7 +44,7 @@ class Exchange:
     def __init__(self, app: WSGIApplication, server: tuple[str, int], settings: Config | None = None) -> None:
         self._app = app
         self._server = server
-        self._settings = settings or Config()
+        self._settings = settings or _plain_settings()
         self._local = _is_loopback(server[0])
         self.ending = False  # true: answers say that the connection ends with them
         _look_up_once(self._settings)
@@ -119,6 +124,13 @@ def _is_loopback(name: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return name == "localhost"
+
+
+def _plain_settings() -> Config:
+    made = Config()
+    for name, value in NO_PROXIES.items():
+        made.set(name, value)
+    return made
 
 
 def _look_up_once(cfg: Config) -> None:

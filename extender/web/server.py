@@ -31,7 +31,9 @@ from gunicorn.workers.base import Worker
 
 from extender.api.configuration import Address
 from extender.telemetry.logs import logger
+from extender.web.exchange import NO_PROXIES
 from extender.web.listen import BACKLOG
+from extender.web.port import Secure
 from extender.web.worker import ConnectionWorker
 
 SPARE_THREADS = 64  # for filter, prioritize and preempt while the whole window is held
@@ -42,16 +44,23 @@ Hook = Callable[[], None]
 
 
 def serve(
-    listener: socket.socket, *, app: Callable[[], WSGIApplication], on_start: Hook, on_stop: Hook, window: int
+    listener: socket.socket,
+    *,
+    app: Callable[[], WSGIApplication],
+    on_start: Hook,
+    on_stop: Hook,
+    window: int,
+    secure: Secure | None = None,
 ) -> None:
     """Serve on `listener` until told to stop; then this process exits.
 
     All three callables run in the worker process: `app` and `on_start` once before the first call is served,
-    `on_stop` once as soon as the end is near. It has to see that every held call is answered.
+    `on_stop` once as soon as the end is near. It has to see that every held call is answered. With `secure`
+    the port speaks TLS.
     """
     _allow_many_connections()
     log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
-    _Server(app, _settings(listener, window, _Ending(on_stop), on_start)).run()
+    _Server(app, _settings(listener, window, _Ending(on_stop), on_start, secure)).run()
 
 
 class _Server(BaseApplication):
@@ -67,10 +76,13 @@ class _Server(BaseApplication):
         return self._app()
 
 
-def _settings(listener: socket.socket, window: int, ending: "_Ending", on_start: Hook) -> dict[str, Any]:
+def _settings(
+    listener: socket.socket, window: int, ending: "_Ending", on_start: Hook, secure: Secure | None
+) -> dict[str, Any]:
     threads = window + SPARE_THREADS
 
-    def post_worker_init(worker: Worker) -> None:
+    def post_worker_init(worker: ConnectionWorker) -> None:
+        worker.secure = secure
         sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
         ending.prepare(worker)
         on_start()
@@ -87,9 +99,7 @@ def _settings(listener: socket.socket, window: int, ending: "_Ending", on_start:
         "graceful_timeout": GRACE,
         "max_requests": 0,  # a worker that recycles itself resets its connections
         "http_protocols": "h1",  # streams of one h2 connection are served one by one: a held bind blocks it
-        "forwarder_headers": "",  # no proxy stands before us: such headers mean nothing,
-        "secure_scheme_headers": {},
-        "forwarded_allow_ips": "*",  # and it is not asked of each caller whether it may send them
+        **NO_PROXIES,
         "control_socket_disable": True,  # fails on a read-only root
         "worker_tmp_dir": "/dev/shm" if os.path.isdir("/dev/shm") else None,
         "accesslog": None,

@@ -13,13 +13,15 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from extender.web.app import LARGEST_BODY
 from extender.web.exchange import Exchange
-from extender.web.port import Limits, Port
+from extender.web.port import Limits, Port, Secure
 
 _LOOK = 1.0  # seconds between two looks at whether it is time to go
 
 
 class ConnectionWorker(ThreadWorker):
     """`threads` of the settings is the most requests served at a time; others wait unread."""
+
+    secure: Secure | None = None
 
     def run(self) -> None:
         """Until told to stop; then until what is being served is answered, or grace is over."""
@@ -41,4 +43,4 @@ class ConnectionWorker(ThreadWorker):
             body=LARGEST_BODY,
             unread=4 * LARGEST_BODY,
         )
-        return exchange, Port("verbs", listener, limits, exchange)
+        return exchange, Port("verbs", listener, limits, exchange, self.secure)

@@ -8,11 +8,7 @@ from msgspec.structs import replace
 
 from extender.api.admission import RESIZE, UPDATE, ReviewRequest
 from extender.api.reviewed import Job, NewPod, VolcanoJob
-from extender.domain.admission.access import (
-    account_of,
-    subject,
-    was_judged,
-)
+from extender.domain.admission.access import asked_about_pod, asked_about_template, subject
 from extender.domain.admission.defaults import pod_defaults
 from extender.domain.admission.faults import Fault
 from extender.domain.admission.pods import judge_budgets
@@ -60,7 +56,9 @@ class WorkRules:
             _is_update(request) and self._was_there(read(request.old_object, Job).pod, to, request)
         ):
             return Outcome()
-        return Outcome(self._entry().judge(to, self._job_entry, subject(request.user_info), account_of(pod)))
+        return Outcome(
+            self._entry().judge(to, self._job_entry, *asked_about_template(pod, request.user_info))
+        )
 
     def _judge_volcano_job(self, request: ReviewRequest) -> Outcome:
         """Its queue does not change; all else about it is for its own controller to judge."""
@@ -97,12 +95,10 @@ class WorkRules:
         if not more:
             return []
         faults = entry.judge(to, partial(judge_growth, more))
-        return faults or entry.judge_use(to, subject(request.user_info), account_of(pod))
+        return faults or entry.judge_use(to, *asked_about_template(pod, request.user_info))
 
     def _judge_pod_queue(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
-        judged = was_judged(pod, request.user_info)
-        anybody = () if judged else (subject(request.user_info), account_of(pod))
-        return self._entry().judge(to, judge_entry, *anybody)
+        return self._entry().judge(to, judge_entry, *asked_about_pod(pod, request.user_info))
 
     def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
         return destination_of_pod(pod, self._ledger, path) if self._ledger.owns(pod) else None

@@ -90,6 +90,14 @@ def test_a_column_comes_with_the_first_node_that_offers_it_and_goes_with_the_las
     assert snapshot.room[snapshot.nodes.row["n0"], 3] == 1
 
 
+def test_a_node_that_offers_none_of_a_resource_any_more_still_names_it() -> None:
+    world = World(node("n0"), node("n1"))
+    world.add(node("n0", more={"x.io/gpu": "0"}))
+    assert world.ledger.snapshot().dimensions == ("cpu", "memory", "pods", "x.io/gpu")
+    world.add(node("n0"))
+    assert world.ledger.snapshot().dimensions == ("cpu", "memory", "pods")
+
+
 def test_a_column_that_goes_leaves_the_others_as_they_are() -> None:
     world = World(node("n0", more={"x.io/a": "1"}), node("n1", more={"x.io/b": "2"}))
     world.add(node("n0"))

@@ -16,7 +16,7 @@ from extender.api.objects import (
 )
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.lifecycle.auto_podgroups import AutoGroup, Step, build, next_step
-from extender.domain.lifecycle.phases import Phase
+from extender.domain.model.life import Phase
 from extender.domain.model.marks import whole_note
 from extender.domain.model.pod_owners import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict

@@ -162,18 +162,14 @@ def test_what_was_not_borrowed_meanwhile_is_kept_again() -> None:
 
 def test_no_room_is_kept_where_the_whole_group_would_not_stand() -> None:
     """The scheduler refuses its members on one of the two nodes that they need."""
-    world = World(nodes("n", "m", cpu="3"), queue("q"), queue("r"), stranger("s", on="n", cpu="2"))
-    world.add(gang("big", 2, queue="r", cpu="3", gated=False, created="2026-01-01"))
-    world.add(stranger("t", on="m", cpu="1")).settle()
-    assert world.reason("big") is Reason.NO_ROOM
-    world.delete("s", "t").settle()
-    world.refuse("big-0")
+    world = World(nodes("n", "m", cpu="3"), queue("q"), queue("r", 10))
+    world.add(gang("big", 2, queue="r", cpu="2", gated=False)).settle()
+    world.refuse(next(name for name, where in world.plan("big").items() if where == "m"))
     world.pass_time(3.0)
-    world.add(stranger("s", on="n", cpu="1"))
+    world.add(stranger("t", on="m", cpu="2"))
     world.pass_time(6.0)
-    assert world.verdict("big") is WAITS
-    world.add(gang("small", 4, queue="q", cpu="1")).settle()
-    assert world.verdict("small") is STARTS
+    assert world.reason("big") is Reason.NO_ROOM
+    assert world.add(gang("small", 3, queue="q")).settle().verdict("small") is STARTS
 
 
 # ---- only what a pod asks for

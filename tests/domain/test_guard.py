@@ -102,9 +102,8 @@ def test_what_a_group_took_before_it_failed_is_given_back(
         return count(view, plan)
 
     monkeypatch.setattr(budget, "_requests", fails)
-    world = World(
-        node("a", cpu="2"), gang("g", members, created="2026-01-01"), gang("h", 2, created="2026-01-02")
-    )
+    world = World(node("a", cpu="2"), gang("g", members, created="2026-01-01"))
+    world.add(gang("h", 2, created="2026-01-02"))
     decisions = world.decide()
     assert said_of(decisions, "g").fault.startswith("MemoryError")
     assert len(said_of(decisions, "h").plan) == 2

@@ -105,6 +105,14 @@ def test_a_gang_that_wants_one_host() -> None:
     assert set(world.plan("g").values()) == {"b"}
 
 
+def test_a_term_of_some_leaves_the_others_to_be_placed_in_one_go() -> None:
+    world = World(nodes("a", "b"), gang("picky", 2, labels={"app": "x"}, affinity=apart(app="x")))
+    world.add(gang("plain", 3), gang("seen", 1, labels={"app": "x"})).settle()
+    affinity = space(world).affinity
+    minded = [affinity.minds(record(world, name)) for name in ("picky-0", "seen-0", "plain-0")]
+    assert minded == [True, True, False]
+
+
 def test_a_host_port_is_taken_once_on_a_node() -> None:
     world = World(nodes("a", "b"), gang("g", 2, host_port=80)).settle()
     assert sorted(world.plan("g").values()) == ["a", "b"]

@@ -465,7 +465,9 @@ def test_a_pod_grows_within_its_queue(stage: Stage, judge: Muster) -> None:
     known(stage, judge, "team")
     (pod,) = stage.pods("p", 1, queue="team", nodeName="n0")
     stage.wait_phase([pod])
-    wait_for(lambda: _allocated(judge, "team") == "1", what="the pod counts")
+    wait_for(lambda: _allocated(judge, "team") == 1000, what="the pod counts")
+
+    _show_amounts(stage, pod)
 
     def resize(cpu: str) -> Json:
         asked = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}
@@ -473,6 +475,13 @@ def test_a_pod_grows_within_its_queue(stage: Stage, judge: Muster) -> None:
 
     assert "queue 'team' holds 1 of 2" in words(lambda: resize("3"), 403)
     assert resize("2")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
+
+
+def _show_amounts(stage: Stage, pod: str) -> None:
+    """As kubelets do that can resize: the API server lets nobody resize a pod on another."""
+    running = stage.pod(pod)["status"]["containerStatuses"]
+    shown = [{**each, "resources": {"requests": {"cpu": "1"}}} for each in running]
+    stage.api.patch(PODS, pod, {"status": {"containerStatuses": shown}}, stage.namespace, "status")
 
 
 def _allocated(judge: Muster, queue: str) -> object:

@@ -386,6 +386,19 @@ def test_a_firm_claim_that_no_call_holds_is_not_posted() -> None:
         assert (stage.stage("p"), stage.posted) == (None, [])
 
 
+def test_the_barrier_goes_on_while_an_api_server_hangs() -> None:
+    """Postings are under way and do not end: nobody else's call waits for them."""
+    with Stage(nodes("a", "b"), gang("g", 2), pod("p"), withholds=True).calls() as stage:
+        calls = [stage.held_call("g-0"), stage.call("g-1")]
+        stage.wait_for(lambda: len(stage.posted) == 2)
+        last = stage.call("p")
+        stage.wait_for(lambda: len(stage.posted) == 3)
+        assert len(stage.barrier.held()) == 3
+        for hold in stage.posted:
+            hold.finish("")
+        assert started(*calls, last) == ["", "", ""]
+
+
 def test_stopping_answers_all_that_is_held_and_refuses_what_comes_later() -> None:
     with gang_of_three().calls() as stage:
         calls = [stage.held_call("g-0"), stage.held_call("g-1")]

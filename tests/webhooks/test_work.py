@@ -364,7 +364,16 @@ def test_what_controllers_make_of_anything_else_needs_its_account_to_be_granted(
 ) -> None:
     """Whoever may create a Deployment may write any group into it, also one that is there."""
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
+    granted(private, str(CONTROLLER["username"]))  # what it may do itself says nothing
+    assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
     assert granted(private, ACCOUNT).faults("/pods/validate", deployed, userInfo=CONTROLLER) == []
+
+
+def test_a_job_of_a_cronjob_needs_its_account_to_be_granted(private: Desk) -> None:
+    granted(private, str(CONTROLLER["username"]))
+    made: Json = {"kind": BATCH, "userInfo": CONTROLLER}
+    assert private.faults("/jobs/validate", job("private"), **made) == ["UseNotGranted"]
+    assert granted(private, ACCOUNT).faults("/jobs/validate", job("private"), **made) == []
 
 
 def test_a_group_of_a_restricted_queue_comes_before_its_pods(private: Desk) -> None:

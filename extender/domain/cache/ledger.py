@@ -26,6 +26,7 @@ from extender.domain.cache.attendance import Attendance
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.intake import Intake
 from extender.domain.cache.ledger_queries import LedgerQueries
 from extender.domain.cache.pod_intake import PodIntake
@@ -60,12 +61,13 @@ class Ledger(LedgerQueries):
         self._attendance = Attendance(self.limits.asking_pause, clock)
         self._intake = Intake(registry, claims.capacity, changes)
         pods = PodIntake(ownership, registry, claims, moves, changes, self._attendance, clock)
-        publishing = Publishing(self.limits, registry, claims, moves, changes, self._attendance, clock)
+        views = GroupViews(registry, claims)
+        publishing = Publishing(self.limits, registry, views, claims, moves, changes, self._attendance, clock)
         self._reservations = Reservations(
             pods.pods, registry, claims, moves, changes, lambda: publishing.decisions, clock
         )
         self._grants = PreemptionGrants(pods.pods, registry, claims, clock)
-        super().__init__(lock or nullcontext(), registry, claims, pods, publishing, changes)
+        super().__init__(lock or nullcontext(), registry, views, claims, pods, publishing, changes)
 
     # ---- what watches bring
 

@@ -7,6 +7,7 @@ from extender.api.objects import Pod
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.publishing import Publishing
 from extender.domain.cache.registry import Registry
@@ -27,6 +28,7 @@ class LedgerQueries:
         self,
         lock: AbstractContextManager[object],
         registry: Registry,
+        views: GroupViews,
         claims: Claims,
         pod_intake: PodIntake,
         publishing: Publishing,
@@ -34,6 +36,7 @@ class LedgerQueries:
     ) -> None:
         self._lock = lock
         self._registry = registry
+        self._views = views
         self._claims = claims
         self._pod_intake = pod_intake
         self._publishing = publishing
@@ -73,12 +76,8 @@ class LedgerQueries:
     def find_pod(self, namespace: str, name: str) -> PodRecord | None:
         """By name: for people. Everything else goes by UID."""
         with self._lock:
-            named = (
-                pod
-                for pod in self._pod_intake.pods.values()
-                if (pod.namespace, pod.name) == (namespace, name)
-            )
-            return next(named, None)
+            pods = self._pod_intake.pods.values()
+            return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
     def left_gated(self) -> list[PodRecord]:
         """Pods that are left to somebody else, who cannot have them while our gate is on."""
@@ -106,8 +105,9 @@ class LedgerQueries:
 
     def is_quorate(self, key: GroupKey) -> bool:
         """Whether a group is whole in bound and held members."""
-        group = self._registry.groups.get(key)
-        return group is not None and group.is_quorate()
+        with self._lock:
+            group = self._registry.groups.get(key)
+            return group is not None and group.is_quorate()
 
     def waits_for_nobody(self, key: GroupKey) -> bool:
         """Whether a group is one pod that needs no other to start."""
@@ -141,7 +141,7 @@ class LedgerQueries:
             return AutoGroup(
                 min_member=record.min_member if record else None,
                 owner=self._registry.owner_of(key),
-                queue_is_open=self._registry.is_open(self.queue_of(key)),
+                queue_is_open=self._registry.queues.is_open(self.queue_of(key)),
                 lives=any(pod.waiting or pod.holds_room for pod in pods),
                 has_pods=bool(pods),
                 is_used=bool(members) or self.may_be_left(key),
@@ -175,22 +175,22 @@ class LedgerQueries:
     def queue_names(self) -> set[str]:
         """The queues that the API has."""
         with self._lock:
-            return self._registry.known_queues
+            return self._registry.queues.names
 
     def queue(self, name: str) -> QueueRecord | None:
         with self._lock:
-            return self._registry.queue(name)
+            return self._registry.queues.get(name)
 
     def queue_view(self, name: str) -> QueueView | None:
         """None when there is no such queue; `default` is there even before somebody creates it."""
         with self._lock:
-            view = self._registry.queue_view(name)
+            view = self._views.queue_view(name)
         return view if view.exists else None
 
     def picture(self) -> Picture:
         """All queues, for rules about several of them."""
         with self._lock:
-            return Picture(self._registry.queue_records, self.queue_view)
+            return Picture(self._registry.queues.records, self.queue_view)
 
     def namespace_queue(self, namespace: str) -> str:
         return self._registry.namespace_queues.get(namespace, "")

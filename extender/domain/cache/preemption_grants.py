@@ -51,16 +51,22 @@ class PreemptionGrants:
         self._grants: dict[Uid, Grant] = {}
 
     def may_clear(self, claimant: Uid, victims: Mapping[str, Sequence[Uid]]) -> set[str]:
-        """The nodes whose victims a pod of others may evict without breaking a gang or a start under way."""
+        """The nodes whose victims a pod of others may evict without breaking a gang or a start under way. One
+        that no watch has shown may evict none of ours: whoever reaches the port could invent it."""
         now = self._clock()
         promised = self._losses(claimant, now)
         options = {
             node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
             for node, uids in victims.items()
         }
-        granted = {node: pods for node, pods in options.items() if self._could_lose(pods, promised)}
-        self._grants[claimant] = Grant(granted, now + _PATIENCE)
+        granted = {node: pods for node, pods in options.items() if self._may_lose(claimant, pods, promised)}
+        self._grants.pop(claimant, None)
+        if any(granted.values()):
+            self._grants[claimant] = Grant(granted, now + _PATIENCE)
         return set(granted)
+
+    def _may_lose(self, claimant: Uid, victims: Sequence[PodRecord], promised: Losses) -> bool:
+        return not victims or (claimant in self._pods and self._could_lose(victims, promised))
 
     def _losses(self, but: Uid, now: float) -> Losses:
         """What all claimants but one may still take."""

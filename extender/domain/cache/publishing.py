@@ -12,6 +12,7 @@ from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage
 from extender.domain.cache.claims import Claims
+from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.groups import Group
 from extender.domain.cache.refusals import Refusals
 from extender.domain.cache.registry import Registry
@@ -31,6 +32,7 @@ class Publishing:
         self,
         limits: Limits,
         registry: Registry,
+        views: GroupViews,
         claims: Claims,
         moves: ClaimMoves,
         changes: Changes,
@@ -40,6 +42,7 @@ class Publishing:
         self.decisions = Decisions()
         self._limits = limits
         self._registry = registry
+        self._views = views
         self._claims = claims
         self._moves = moves
         self._changes = changes
@@ -50,7 +53,7 @@ class Publishing:
 
     def snapshot(self) -> Snapshot:
         self._end_answers()
-        touched, groups, queues = self._registry.refresh(self._claims)
+        touched, groups, queues = self._views.refresh()
         refused = self._refusals.rows(self._clock())
         self._unpublished.update(touched)
         return Snapshot(

@@ -39,6 +39,7 @@ class ResourceColumns:
     def offer(self, before: Iterable[str], now: Iterable[str]) -> list[str] | None:
         """A node that offered `before` offers `now`. The columns that are new, zero so far; None where all
         columns stay as they are."""
+        now, before = tuple(now), tuple(before)  # names alone: a Counter would add up a mapping's amounts
         self._offering.update(now)
         self._offering.subtract(before)
         if len(self._offering) == len(self.names) and all(self._offering[name] for name in before):

@@ -7,6 +7,7 @@ from typing import NewType
 import msgspec
 
 from extender.domain.model.pod_owners import group_name_of
+from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 
@@ -73,6 +74,8 @@ class Origin(IntEnum):
 
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
+    """`min_resources`: what its minMember members ask for together, as its spec says it."""
+
     key: GroupKey
     namespace: str
     name: str
@@ -86,6 +89,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     stood_whole: bool = False
     last_reason: str = ""
     fault: str = ""
+    min_resources: Resources = {}
     queue_uid: str = ""  # of the queue that took it in
     owner: str = ""  # the UID of its controller
     origin: Origin = Origin.VOLCANO

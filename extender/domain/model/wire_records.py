@@ -23,7 +23,7 @@ from extender.domain.model.pod_owners import controller_of
 from extender.domain.model.queue_notes import noted_queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid
 from extender.domain.model.resizes import counted_spec
-from extender.domain.model.resources import asked
+from extender.domain.model.resources import Resources, asked
 from extender.domain.model.shapes import Shapes
 
 
@@ -151,6 +151,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         stood_whole=says_whole(_condition(group, keys.STOOD_WHOLE), meta.uid),
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
+        min_resources=_min_resources(spec),
         owner=_owner(meta),
         queue_uid=noted_queue(meta),
     )
@@ -163,6 +164,14 @@ def _owner(meta: Meta) -> str:
 
 def _condition(group: PodGroup, kind: str) -> Condition:
     return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
+
+
+def _min_resources(spec: PodGroupSpec) -> Resources:
+    """Nothing where it cannot be read, which is a fault."""
+    try:
+        return asked(spec.min_resources)
+    except BadQuantity:
+        return {}
 
 
 def _group_fault(group: PodGroup) -> str:

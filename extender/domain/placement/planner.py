@@ -12,9 +12,10 @@ import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, Term
-from extender.domain.placement.affinity import Affinity
+from extender.domain.placement.affinity import AffinityCounts
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.holding import Holding, rows_of
+from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.refused_domains import by_domain
 from extender.domain.snapshot.nodes import Mask, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
@@ -28,14 +29,15 @@ class Planner:
     def __init__(self, capacity: Capacity, occupancy: Occupancy) -> None:
         self.capacity = capacity
         self.nodes = capacity.nodes
-        self.affinity = Affinity(occupancy, capacity.nodes, capacity.counts)
+        self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts)
         self._journal: list[tuple[_Taking, int]] = []  # what was taken (or given back), and how often
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Planner":
-        """The room beside all pinned claims."""
-        refused = by_domain(snapshot.refused, snapshot.nodes)
-        capacity = Capacity(snapshot.dimensions, snapshot.nodes, snapshot.room.copy(), refused)
+    def of(cls, snapshot: Snapshot, before: KeptTotals | None = None) -> "Planner":
+        """The room beside all pinned claims. `before`: what the round before knew of it."""
+        refused, nodes = by_domain(snapshot.refused, snapshot.nodes), snapshot.nodes
+        kept = KeptTotals(snapshot.room, nodes, refused, before)
+        capacity = Capacity(snapshot.dimensions, nodes, snapshot.room.copy(), refused, kept=kept)
         return cls(capacity, snapshot.occupancy)
 
     @classmethod
@@ -115,13 +117,16 @@ class Planner:
         """Take what groups hold, all of it or nothing."""
         rows: dict[Shape, list[Rows]] = {}
         for holding in holdings:
+            if any(self.affinity.minds(pod) for pod, _ in holding.pods):
+                return False
             for shape, of_shape in holding.rows(self.nodes).items():
                 rows.setdefault(shape, []).append(of_shape)
         return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()})
 
     def take_nodes(self, planned: Sequence[tuple[PodRecord, str]]) -> dict[Uid, str]:
         """Take room for pods on given nodes; returns those that fit there."""
-        if self._take_at_once(rows_of(planned, self.nodes)):
+        are_free = not any(self.affinity.minds(pod) for pod, _ in planned)
+        if are_free and self._take_at_once(rows_of(planned, self.nodes)):
             return {pod.uid: node for pod, node in planned}
         return {pod.uid: node for pod, node in planned if self.take_node(pod, node)}
 
@@ -196,8 +201,8 @@ class Planner:
         return not self.affinity.is_particular(pod) or bool(self.affinity.admit(pod)[row])
 
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
-        """Take all of it; or nothing where one does not fit, or changes where others may go."""
-        taken = self.affinity.leaves_alone(rows) and self.capacity.take_at_once(rows)
+        """Take all of it; or nothing where one does not fit."""
+        taken = self.capacity.take_at_once(rows)
         if taken:
             self._journal.append((partial(self.capacity.take_rows, rows), 1))
         return taken
@@ -206,7 +211,7 @@ class Planner:
         """Count pods on rows: by shape at once, or one by one where others look at who stands where."""
         rows: dict[Shape, list[int]] = {}
         for pod, row in placed:
-            if self.affinity.minds(pod.shape):
+            if self.affinity.minds(pod):
                 self._count(pod, row, times)
             else:
                 rows.setdefault(pod.shape, []).append(row)
@@ -216,7 +221,7 @@ class Planner:
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
         self._take(partial(self.capacity.take, pod.shape, row), times)
-        if self.affinity.minds(pod.shape):
+        if self.affinity.minds(pod):
             self._take(partial(self.affinity.count, pod, self._name(row)), times)
 
     def _name(self, row: int) -> str:
@@ -228,4 +233,4 @@ class Planner:
 def _nobody(occupancy: Occupancy) -> Occupancy:
     """The same terms, and nobody anywhere."""
     nowhere: dict[Term, dict[str, int]] = {term: {} for term in occupancy.selected}
-    return Occupancy(selected=nowhere, carried=nowhere)
+    return Occupancy(selected=nowhere, carried=nowhere, terms=occupancy.terms)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.scheduling.kept_plans import Kept
+from extender.domain.scheduling.kept_plans import KeptPlan
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
@@ -55,7 +55,7 @@ class Retry(NamedTuple):
     """Why they were refused, where that is news."""
 
 
-def retry_of(round_: Round, kept: Kept) -> Retry:
+def retry_of(round_: Round, kept: KeptPlan) -> Retry:
     """Replacements and elastic members that the scheduler refuses move to other nodes at first. Where that
     does not help either, they back off, and leave their places in the window to others."""
     start, now = kept.group.start, round_.snapshot.now
@@ -70,7 +70,7 @@ def retry_of(round_: Round, kept: Kept) -> Retry:
     return Retry(at, not round_.is_due(at), failed)
 
 
-def why_no_plan(kept: Kept) -> str:
+def why_no_plan(kept: KeptPlan) -> str:
     """Why members have no node, in words."""
     refusals = kept.group.refusals
     words = [refusals[pod.uid].words for pod in kept.unplanned if pod.uid in refusals]

@@ -11,6 +11,7 @@ import msgspec
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
+from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.queue_shares import QueueShares
 from extender.domain.scheduling.window import Window
@@ -18,7 +19,7 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
 
-class Mark(msgspec.Struct, frozen=True):
+class BudgetMark(msgspec.Struct, frozen=True):
     """A moment to roll back to."""
 
     room: int
@@ -27,8 +28,9 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.planner = Planner.of(snapshot)
+    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None = None) -> None:
+        self.planner = Planner.of(snapshot, totals)
+        self.totals = self.planner.capacity.kept
         self.shares = QueueShares(snapshot)
         self.window = Window(snapshot.limits.window)
         self.takings = 0
@@ -71,10 +73,10 @@ class Budget:
 
     # ---- rolling back
 
-    def mark(self) -> Mark:
-        return Mark(self.planner.mark(), self.shares.mark(), self.window.left)
+    def mark(self) -> BudgetMark:
+        return BudgetMark(self.planner.mark(), self.shares.mark(), self.window.left)
 
-    def roll_back(self, mark: Mark) -> None:
+    def roll_back(self, mark: BudgetMark) -> None:
         self.planner.roll_back(mark.room)
         self.shares.roll_back(mark.shares)
         self.window.left = mark.places

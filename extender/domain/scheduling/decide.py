@@ -4,6 +4,8 @@ A pure function of the snapshot; `previous` only saves work. The steps of a roun
 group is judged inside a guard: one whose judging raises waits, and nobody else notices.
 """
 
+from msgspec.structs import replace
+
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.lifecycle.phases import ending, life_of
 from extender.domain.lifecycle.state import State, state_of
@@ -11,6 +13,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import elastic, gangs, replacing, starting
 from extender.domain.scheduling.kept_plans import keep_all
 from extender.domain.scheduling.lending import Lending
+from extender.domain.scheduling.memory import memory_of
 from extender.domain.scheduling.obstacles import obstacle, runs_without_its_group, waits
 from extender.domain.scheduling.results import decisions_of
 from extender.domain.scheduling.round import Round
@@ -21,7 +24,10 @@ NOBODY_THERE = "the group needs one member to start, and none is there"
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
-    round_ = Round(snapshot)
+    memory = memory_of(previous)
+    if previous is not None and memory is not None and memory.holds(snapshot, previous):
+        return replace(previous, serial=previous.serial + 1, turned=())
+    round_ = Round(snapshot, memory.totals if memory is not None else None)
     lending = Lending(round_)
     admission = gangs.Admission(round_, lending)
 

@@ -15,7 +15,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape
 from extender.domain.scheduling.backoff import retry_of
-from extender.domain.scheduling.kept_plans import Kept
+from extender.domain.scheduling.kept_plans import KeptPlan
 from extender.domain.scheduling.obstacles import obstacle
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.round import Round
@@ -25,7 +25,7 @@ from extender.domain.snapshot.group_view import GroupView
 class _Batch(msgspec.Struct):
     """Members of one group that are alike and still miss."""
 
-    kept: Kept
+    kept: KeptPlan
     shape: Shape
     pods: list[PodRecord]
 
@@ -34,13 +34,13 @@ class _Batch(msgspec.Struct):
         return self.kept.group
 
 
-def hungry(round_: Round, standing: Iterable[Kept]) -> list[Kept]:
+def hungry(round_: Round, standing: Iterable[KeptPlan]) -> list[KeptPlan]:
     """Groups with members that may join now."""
     lacking = [kept for kept in standing if kept.unplanned]
     return [kept for kept in lacking if round_.judge(_may_grow, kept.group, kept, held=kept.plan)]
 
 
-def grow(round_: Round, groups: Iterable[Kept], is_lent: bool) -> None:
+def grow(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
     """Start members of `groups`; within their queues' shares unless room is lent."""
     batches = [
         batch
@@ -58,7 +58,7 @@ def grow(round_: Round, groups: Iterable[Kept], is_lent: bool) -> None:
             _drop_broken(round_, line)
 
 
-def settle(round_: Round, standing: Iterable[Kept]) -> None:
+def settle(round_: Round, standing: Iterable[KeptPlan]) -> None:
     """What is decided on groups that stand."""
     for kept in standing:
         if round_.is_broken(kept.group):
@@ -68,7 +68,7 @@ def settle(round_: Round, standing: Iterable[Kept]) -> None:
             round_.settle(decision)
 
 
-def _may_grow(round_: Round, group: GroupView, kept: Kept) -> bool:
+def _may_grow(round_: Round, group: GroupView, kept: KeptPlan) -> bool:
     """Whoever is kept out by the state of the group or its queue hears so."""
     fault = obstacle(round_, group)
     if fault is not None:
@@ -80,7 +80,7 @@ def _may_grow(round_: Round, group: GroupView, kept: Kept) -> bool:
     return False
 
 
-def _batches(_: Round, __: GroupView, kept: Kept) -> Iterable[_Batch]:
+def _batches(_: Round, __: GroupView, kept: KeptPlan) -> Iterable[_Batch]:
     alike: dict[Shape, list[PodRecord]] = {}
     for pod in sorted(kept.left(), key=lambda pod: pod.order):
         alike.setdefault(pod.shape, []).append(pod)
@@ -125,7 +125,7 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
         yield shares.headroom(queue, requests, shares.deserved(queue)), Reason.QUEUE_SHARE
 
 
-def _decision(round_: Round, group: GroupView, kept: Kept) -> GroupDecision:
+def _decision(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     retry = retry_of(round_, kept)
     is_short = bool(kept.left())
     return GroupDecision(
@@ -142,7 +142,7 @@ def _decision(round_: Round, group: GroupView, kept: Kept) -> GroupDecision:
     )
 
 
-def _verdict(kept: Kept) -> Verdict:
+def _verdict(kept: KeptPlan) -> Verdict:
     """A group that needs nobody starts with its first member."""
     if kept.group.placed:
         return Verdict.RUNNING

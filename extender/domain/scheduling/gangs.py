@@ -17,7 +17,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import waits
+from extender.domain.scheduling.obstacles import above_capability, waits
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.unschedulable import explain
@@ -40,6 +40,8 @@ def _is_ready(round_: Round, group: GroupView) -> bool:
 
 
 def _not_ready(round_: Round, group: GroupView) -> GroupDecision | None:
+    if too_much := above_capability(round_, group):
+        return waits(group, Reason.NEVER_FITS, too_much)
     absent = missing(group).absent
     if round_.snapshot.now < group.start.retry_at and (group.is_on_nodes or not absent):
         return back_off(round_, group)

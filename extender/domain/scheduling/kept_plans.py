@@ -13,11 +13,11 @@ from extender.domain.model.reasons import Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.placement.holding import Holding
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.silence import Silence, has_lasted, silence_of
+from extender.domain.scheduling.silence import SchedulerSilence, has_lasted, silence_of
 from extender.domain.snapshot.group_view import GroupView
 
 
-class Kept(msgspec.Struct):
+class KeptPlan(msgspec.Struct):
     """What a group on its way has by now. Rounds add to it."""
 
     group: GroupView
@@ -41,7 +41,7 @@ class Kept(msgspec.Struct):
             self.plan = {**self.plan, **more}
 
 
-def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[Kept]:
+def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
     """What still holds of the plans of `groups`, with its room, share and places. Where not all of them fit
     any more, the first come first."""
     wishes = [wish for group in groups if (wish := round_.judge(_wish, group))]
@@ -61,7 +61,7 @@ def holding_of(group: GroupView) -> Holding:
 Wish = tuple[GroupView, Holding, dict[Uid, str]]
 
 
-def _keep(round_: Round, group: GroupView, wish: Wish, is_taken: bool) -> Kept:
+def _keep(round_: Round, group: GroupView, wish: Wish, is_taken: bool) -> KeptPlan:
     _, holding, moved = wish
     budget, plan, unplanned = round_.budget, holding.plan, holding.unplanned
     if not is_taken:
@@ -70,7 +70,7 @@ def _keep(round_: Round, group: GroupView, wish: Wish, is_taken: bool) -> Kept:
     known = holding.requests if plan is holding.plan else None
     budget.count(group, plan, known)
     budget.window.take(len(group.pinned))
-    return Kept(group, plan, moved, unplanned)
+    return KeptPlan(group, plan, moved, unplanned)
 
 
 def _wish(round_: Round, group: GroupView) -> Wish:
@@ -89,7 +89,7 @@ def _is_unused(round_: Round, group: GroupView, pod: PodRecord) -> bool:
     return silence is not None and has_lasted(round_, silence)
 
 
-def _oldest_silences(group: GroupView) -> tuple[Silence, ...]:
+def _oldest_silences(group: GroupView) -> tuple[SchedulerSilence, ...]:
     """The oldest of each kind: no other can have lasted before it has."""
     silences = [silence_of(group, pod) for pod, _ in holding_of(group).pods]
     ordered = sorted((silence for silence in silences if silence is not None), reverse=True)

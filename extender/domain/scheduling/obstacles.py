@@ -2,6 +2,7 @@
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.resources import show
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -21,6 +22,19 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
     if not group.entitled:
         return waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
     return None
+
+
+def above_capability(round_: Round, group: GroupView) -> str:
+    """How `minResources` is more than its queue may ever hold; empty where it is not. Volcano's rule for its
+    enqueue action: while the group is Pending, operators make no members that could never start."""
+    capability = round_.snapshot.queues[group.queue].record.capability or {}
+    more = [
+        f"{name}: {show(name, amount)} > {show(name, capability[name])}"
+        for name, amount in group.min_resources.items()
+        if amount > capability.get(name, amount)
+    ]
+    above = f"spec.minResources is above the capability of queue {group.queue}"
+    return f"{above}: {', '.join(more)}" if more else ""
 
 
 def _closed(queue: QueueView) -> str:

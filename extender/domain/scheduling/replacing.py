@@ -15,22 +15,22 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.scheduling.backoff import Retry, retry_of
-from extender.domain.scheduling.kept_plans import Kept, keep_all
+from extender.domain.scheduling.kept_plans import KeptPlan, keep_all
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
 
-def keep_replacements(round_: Round, groups: Iterable[GroupView]) -> list[Kept]:
+def keep_replacements(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
     return keep_all(round_, sorted(groups, key=lambda group: group.order))
 
 
-def reserve(round_: Round, replacing: Iterable[Kept]) -> list[tuple[Kept, dict[Uid, str]]]:
+def reserve(round_: Round, replacing: Iterable[KeptPlan]) -> list[tuple[KeptPlan, dict[Uid, str]]]:
     """Take room for those who have none yet; they start once the gangs had their turn."""
     reserved = [(kept, round_.judge(_reserve, kept.group, kept, held=kept.plan)) for kept in replacing]
     return [(kept, more) for kept, more in reserved if more is not None]
 
 
-def replace(round_: Round, reserved: Iterable[tuple[Kept, dict[Uid, str]]]) -> None:
+def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) -> None:
     """Start as many as there are places in the window."""
     for kept, more in reserved:
         decision = round_.judge(_replace, kept.group, kept, more, held=kept.plan)
@@ -38,14 +38,14 @@ def replace(round_: Round, reserved: Iterable[tuple[Kept, dict[Uid, str]]]) -> N
             round_.settle(decision)
 
 
-def _reserve(round_: Round, group: GroupView, kept: Kept) -> dict[Uid, str]:
+def _reserve(round_: Round, group: GroupView, kept: KeptPlan) -> dict[Uid, str]:
     retry = retry_of(round_, kept)
     if retry.waits or not kept.unplanned:
         return {}
     return round_.budget.reserve(group, _as_many_as(round_, group, kept.unplanned))
 
 
-def _replace(round_: Round, group: GroupView, kept: Kept, more: dict[Uid, str]) -> GroupDecision:
+def _replace(round_: Round, group: GroupView, kept: KeptPlan, more: dict[Uid, str]) -> GroupDecision:
     window, retry = round_.budget.window, retry_of(round_, kept)
     started = dict(islice(more.items(), window.places))
     window.take(len(started))
@@ -65,7 +65,7 @@ def _replace(round_: Round, group: GroupView, kept: Kept, more: dict[Uid, str]) 
     )
 
 
-def _why_not_all(kept: Kept, without_place: int, retry: Retry) -> Reason | None:
+def _why_not_all(kept: KeptPlan, without_place: int, retry: Retry) -> Reason | None:
     if not kept.left():
         return None
     if retry.waits:

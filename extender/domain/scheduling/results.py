@@ -7,10 +7,12 @@ from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
 from extender.domain.decisions.queue_counts import columns_of, recount
-from extender.domain.lifecycle.phases import Life, Phase, life_of
+from extender.domain.lifecycle.phases import life_of
+from extender.domain.model.life import Life, Phase
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
+from extender.domain.scheduling.memory import Memory
 from extender.domain.scheduling.round import Round, broken
 from extender.domain.snapshot.group_view import GroupView
 
@@ -36,6 +38,7 @@ def decisions_of(round_: Round, previous: Decisions | None) -> Decisions:
         counts=counts,
         serial=before.serial + 1,
         turned=turned,
+        memory=Memory(snapshot, round_.budget.totals),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.budget import Budget
 from extender.domain.snapshot.group_view import GroupView
@@ -19,10 +20,10 @@ _NOTHING: Mapping[Uid, str] = {}
 
 
 class Round:
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None = None) -> None:
         self.snapshot = snapshot
         self.limits = snapshot.limits
-        self.budget = Budget(snapshot)
+        self.budget = Budget(snapshot, totals)
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.wake_at = [] if snapshot.expires_at is None else [snapshot.expires_at]
 
@@ -74,7 +75,7 @@ class Round:
     @cached_property
     def empty_but_for_refusals(self) -> Planner:
         """The same, without the nodes that the scheduler refuses."""
-        return Planner.empty_but_for_refusals(self.snapshot)
+        return Planner.empty_but_for_refusals(self.snapshot) if self.snapshot.refused else self.empty
 
 
 def broken(group: GroupView, fault: Exception) -> GroupDecision:

@@ -15,7 +15,7 @@ from extender.domain.snapshot.group_view import GroupView
 _UNHEARD = 4  # times the grace of silence, where nothing shows whether the scheduler is there
 
 
-class Silence(NamedTuple):
+class SchedulerSilence(NamedTuple):
     """Since when the scheduler has not used a planned node, and what it said of the pod."""
 
     since: float
@@ -23,24 +23,26 @@ class Silence(NamedTuple):
     known: bool  # it refused the pod before: another refusal in the same words would not be seen
 
 
-def silence_of(group: GroupView, pod: PodRecord) -> Silence | None:
+def silence_of(group: GroupView, pod: PodRecord) -> SchedulerSilence | None:
     """Since when the scheduler could have used a member's planned node; None: it could not yet."""
     since, refusal = group.expected_since.get(pod.uid), group.refusals.get(pod.uid)
     if since is None:
         return None
     known = bool(pod.unschedulable)
     if refusal is not None and refusal.at >= since:
-        return Silence(refusal.at, refused=True, known=known)
-    return Silence(since, refused=False, known=known)
+        return SchedulerSilence(refusal.at, refused=True, known=known)
+    return SchedulerSilence(since, refused=False, known=known)
 
 
-def has_lasted(round_: Round, silence: Silence) -> bool:
+def has_lasted(round_: Round, silence: SchedulerSilence) -> bool:
     """Whether the scheduler had its time."""
     due = _due(round_, silence)
+    if due is None:  # by then the scheduler may ask again, which alone is no reason to decide
+        round_.wake_at.append(round_.snapshot.now + round_.limits.arrival_grace)
     return due is not None and round_.is_due(due)
 
 
-def _due(round_: Round, silence: Silence) -> float | None:
+def _due(round_: Round, silence: SchedulerSilence) -> float | None:
     """When it will have had it; None: nobody can tell yet."""
     limits, attention = round_.limits, round_.snapshot.attention
     if attention.leading_since is None:

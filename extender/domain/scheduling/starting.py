@@ -14,7 +14,7 @@ from extender.domain.lifecycle.start_clock import start_begun
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import requests_of
 from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail, why_no_plan
-from extender.domain.scheduling.kept_plans import Kept, keep_all
+from extender.domain.scheduling.kept_plans import KeptPlan, keep_all
 from extender.domain.scheduling.obstacles import no_group, waits
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -22,13 +22,13 @@ from extender.domain.snapshot.group_view import GroupView
 _TAKEN = "the room planned for the group was taken by others"
 
 
-def keep_starts(round_: Round, groups: Iterable[GroupView]) -> list[Kept]:
+def keep_starts(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
     """What holds of the plans of starts that go on. The others are settled."""
     in_order = sorted(groups, key=_oldest_start_first)
     return keep_all(round_, [group for group in in_order if round_.judge(_goes_on, group)])
 
 
-def complete(round_: Round, starts: Iterable[Kept]) -> None:
+def complete(round_: Round, starts: Iterable[KeptPlan]) -> None:
     """Plan what misses."""
     for kept in starts:
         decision = round_.judge(_complete, kept.group, kept, held=kept.plan)
@@ -74,7 +74,7 @@ def _patience(round_: Round, group: GroupView) -> float:
 # ---- completing it
 
 
-def _complete(round_: Round, group: GroupView, kept: Kept) -> GroupDecision:
+def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     """What cannot be planned ends the start, unless members are bound already (those are worth waiting for
     until the deadline) or the start is young (room may come back at once)."""
     absent = missing(group).absent
@@ -94,13 +94,13 @@ def _complete(round_: Round, group: GroupView, kept: Kept) -> GroupDecision:
     return GroupDecision(group.key, group.queue, Verdict.STARTING, None, detail, plan=plan, moved=moved)
 
 
-def _above_ceiling(round_: Round, kept: Kept) -> str:
+def _above_ceiling(round_: Round, kept: KeptPlan) -> str:
     """In words, how what was left of a start by a crash would break the queue's ceiling."""
     asked = requests_of(Counter(pod.shape for pod in kept.unplanned))
     return round_.budget.shares.above_ceiling(kept.group.queue, asked)
 
 
-def _never_began(round_: Round, kept: Kept, absent: str) -> GroupDecision:
+def _never_began(round_: Round, kept: KeptPlan, absent: str) -> GroupDecision:
     """Nothing is held yet: the group simply waits again, backing off only if the scheduler refused it."""
     if kept.moved:
         return fail(round_, kept.group, why_no_plan(kept), kept.moved)
