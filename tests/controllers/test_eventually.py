@@ -51,7 +51,7 @@ class Course(Desk):
     def take(self, step: str, what: Any) -> None:
         match step:
             case "fail":
-                self.api.faults["patch"].append(FAULTS[what])  # type: ignore[arg-type]
+                self.api.faults["patch"].append(FAULTS[what])
             case "lead":
                 self.leading = what
             case "wait":
