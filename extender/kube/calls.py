@@ -86,7 +86,7 @@ class _PolicyBinding(Wire, frozen=True):
 _BARES = msgspec.json.Decoder(_Bares)
 _POLICY = msgspec.json.Decoder(_Policy)
 _POLICY_BINDING = msgspec.json.Decoder(_PolicyBinding)
-_MARKS_POLICY = "kube-muster-marks"
+MARKS_POLICY = "kube-muster-marks"
 
 
 class Cluster:
@@ -106,12 +106,12 @@ class Cluster:
         """Whether the API server keeps to Muster what Muster notes on PodGroups: the policy is there, bound
         for all of them, and refuses. The right to read that comes with the policy."""
         try:
-            policy = self._get(VALIDATING_POLICIES.path(name=_MARKS_POLICY), _POLICY, timeout).spec
-            bound = self._get(VALIDATING_BINDINGS.path(name=_MARKS_POLICY), _POLICY_BINDING, timeout).spec
+            policy = self._get(VALIDATING_POLICIES.path(name=MARKS_POLICY), _POLICY, timeout).spec
+            bound = self._get(VALIDATING_BINDINGS.path(name=MARKS_POLICY), _POLICY_BINDING, timeout).spec
         except (NotFound, Forbidden):
             return False
         refuses = policy.failure_policy == "Fail" and "Deny" in (bound.validation_actions or ())
-        return refuses and bound.policy_name == _MARKS_POLICY and not bytes(bound.match_resources)
+        return refuses and bound.policy_name == MARKS_POLICY and not bytes(bound.match_resources)
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         """Place a pod. Conflict when it is bound already, NotFound when it is gone."""
