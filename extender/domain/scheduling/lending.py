@@ -6,7 +6,7 @@ bounded time; then it is lent for as long, and so on. Otherwise a group that can
 idle for everybody.
 """
 
-from extender.domain.lifecycle.quorum import missing
+from extender.domain.lifecycle.quorum import Missing, Signature, missing
 from extender.domain.model.reasons import Reason
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
@@ -19,6 +19,7 @@ class Lending:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._claimants: list[GroupView] = []
+        self._would_stand: dict[Signature, bool] = {}
         self.unclaimed: Planner | None = None
         """The room as it was before claims were kept; None while nothing is lent yet."""
 
@@ -30,11 +31,19 @@ class Lending:
         """Whether a group within its share that waits for `reason` keeps room now; noted."""
         if reason not in _LACKS_ROOM or self.has_begun or not self._is_kept_now(group):
             return False
-        wanted = missing(group)
-        if not self._round.empty_but_for_refusals.could_place(wanted.members, wanted.shapes):
-            return False
-        self._claimants.append(group)
-        return True
+        if self._would_stand_whole(missing(group)):
+            self._claimants.append(group)
+            return True
+        return False
+
+    def _would_stand_whole(self, wanted: Missing) -> bool:
+        """If nothing else ran, and the scheduler refused nothing more."""
+        planner, signature = self._round.empty_but_for_refusals, wanted.signature
+        if planner.affinity.any_particular(wanted.members, wanted.shapes):
+            return planner.could_place(wanted.members, wanted.shapes)
+        if signature not in self._would_stand:
+            self._would_stand[signature] = planner.could_place(wanted.members, wanted.shapes)
+        return self._would_stand[signature]
 
     def begin(self) -> None:
         """From now on room is lent: first take out of it, once, what claimants could stand on already."""

@@ -22,7 +22,10 @@ def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) 
         _never(round_, members, shapes)
         or _refused(planner, group, shapes)
         or _lacking(planner, shapes)
-        or (Reason.FRAGMENTED, f"room for {len(planner.fitting(members))} of {len(members)} members at once")
+        or (
+            Reason.FRAGMENTED,
+            f"room for {_at_once(planner, members, shapes)} of {len(members)} members at once",
+        )
     )
 
 
@@ -56,6 +59,13 @@ def _lacking(planner: Planner, shapes: Counter[Shape]) -> tuple[Reason, str] | N
                 members = f"room for {fitting} of {shapes.total()} members"
                 return Reason.NO_ROOM, f"{name}: {needed} needed, {left} left on suitable nodes; {members}"
     return None
+
+
+def _at_once(planner: Planner, members: Sequence[PodRecord], shapes: Counter[Shape]) -> int:
+    """How many members fit beside each other. Those of one shape stand in nobody's way."""
+    if len(shapes) == 1 and not planner.affinity.any_particular(members, shapes):
+        return _fitting(planner, shapes)
+    return len(planner.fitting(members))
 
 
 def _fitting(planner: Planner, shapes: Counter[Shape]) -> int:
