@@ -11,6 +11,7 @@ wherever it is, and must take no lock. When all is said the process leaves witho
 still hang on a slow client.
 """
 
+import ctypes
 import os
 import resource
 import signal
@@ -37,6 +38,7 @@ from extender.web.port import Secure
 from extender.web.worker import ConnectionWorker
 
 SPARE_THREADS = 64  # for filter, prioritize and preempt while the whole window is held
+_M_ARENA_MAX = -8  # malloc.h
 GRACE = 4  # seconds to answer what is held; with it the process is gone within five
 
 log = logger(__name__)
@@ -59,6 +61,7 @@ def serve(
     the port speaks TLS.
     """
     _allow_many_connections()
+    _share_memory_between_threads()
     log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
     _Server(app, _settings(listener, window, _Ending(on_stop), on_start, secure)).run()
 
@@ -172,6 +175,13 @@ def _every_end_is_graceful(arbiter: Arbiter) -> None:
         signal.signal(number, lambda _number, frame: arbiter.signal(signal.SIGTERM, frame))
     for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
+
+
+def _share_memory_between_threads() -> None:
+    """glibc gives each of many threads a heap of its own, and what is freed in one is of no use to another:
+    50,000 odd requests made the process 250 MB larger, with two heaps 50 MB."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def _allow_many_connections() -> None:

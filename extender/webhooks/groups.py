@@ -50,9 +50,9 @@ class GroupRules:
         return self._judge_pods_before(group, to, request)
 
     def _judge_pods_before(self, group: NewPodGroup, to: Destination, request: ReviewRequest) -> list[Fault]:
-        """Pods that name a new group of a restricted queue and came before it, when nobody could be asked."""
+        """Pods that wait for a new group of a restricted queue: they came when nobody could be asked."""
         there = self._ledger.members(GroupKey(f"{_namespace(request, group)}/{group.metadata.name}"))
-        names = sorted(pod.name for pod in there if not pod.auto)
+        names = sorted(pod.name for pod in there if pod.waiting and not pod.auto)
         return [pods_not_judged(to, names)] if names else []
 
     def judge_other(self, request: ReviewRequest) -> Outcome:

@@ -12,7 +12,7 @@ from tests.fuzz.target import PATIENCE, Target
 
 _WARM_UP = 0.2  # of the requests: after them Muster has all that it needs to answer
 _SLACK_THREADS = 24  # a port keeps some that have nothing to do
-_SLACK_MEGABYTES = 48
+_SLACK_MEGABYTES = 64
 
 
 def judged(target: Target, requests: int, seconds: float, seed: int, say: Callable[[str], None]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
 from tests.e2e.harness.objects import GROUP_NAME
-from tests.storm.placing import place, rooms, size
+from tests.storm.placing import Room, place, rooms, size
 from tests.storm.view import Eviction, holds, stands, unbound
 from tests.storm.wishes import QUEUE
 
@@ -34,6 +34,11 @@ class Picture:
 
     def ours(self) -> list[Json]:
         return [each for each in self.pods if each["spec"]["schedulerName"] in OURS]
+
+    def queue(self, name: str) -> Json:
+        """One that does not exist takes nobody."""
+        missing: Json = {"spec": {}, "status": {"state": "missing"}}
+        return next((each for each in self.queues if each["metadata"]["name"] == name), missing)
 
     def group(self, key: str) -> Json | None:
         """The PodGroup of this `namespace/name`."""
@@ -70,9 +75,13 @@ def complaints(picture: Picture) -> list[str]:
 def idle_room(picture: Picture) -> Iterator[str]:
     """Each waiter for itself: of several that fit one at least is wrong to wait."""
     space = rooms(picture.nodes, picture.pods)
-    for waiter in waiters(picture):
+    all_waiters = list(waiters(picture))
+    claimed = {waiter.queue for waiter in all_waiters if _has_claim(waiter, picture, space)}
+    for waiter in all_waiters:
         if not _below_ceiling(waiter, picture):
             continue
+        if claimed - {waiter.queue} and not _within_share(waiter, picture):
+            continue  # it would borrow room that is kept, for a bounded time, for a group within its share
         if (placed := place(waiter.pods, space)) is not None:
             where = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
             yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {where}"
@@ -121,17 +130,36 @@ def _task(pod: Json) -> str:
 
 def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
     """Only open queues that exist can be told to start something."""
-    queue = next((each for each in picture.queues if each["metadata"]["name"] == waiter.queue), None)
-    if queue is None or queue.get("status", {}).get("state", "Open") != "Open":
+    queue = picture.queue(waiter.queue)
+    if queue.get("status", {}).get("state", "Open") != "Open":
         return False
+    held, ceiling = _held_with(waiter, picture), amounts(queue["spec"].get("capability"))
+    return all(held[name] <= most for name, most in ceiling.items())
+
+
+def _within_share(waiter: Waiter, picture: Picture) -> bool:
+    """By what the queue says that it deserves; one that says nothing is not known to borrow."""
+    deserved = amounts(picture.queue(waiter.queue).get("status", {}).get("deserved"))
+    held = _held_with(waiter, picture)
+    return not deserved or all(held[name] <= deserved[name] for name in deserved)
+
+
+def _has_claim(waiter: Waiter, picture: Picture, space: list[Room]) -> bool:
+    """Whether it is within its share, finds no room now, and would stand if it were alone."""
+    if not (_below_ceiling(waiter, picture) and _within_share(waiter, picture)):
+        return False
+    return place(waiter.pods, space) is None and place(waiter.pods, rooms(picture.nodes, [])) is not None
+
+
+def _held_with(waiter: Waiter, picture: Picture) -> Amounts:
+    """What its queue would hold with it."""
     held = Amounts()
     for pod in picture.ours():
         if holds(pod) and pod["metadata"].get("labels", {}).get(QUEUE) == waiter.queue:
             held += requests(pod)
     for pod in waiter.pods:
         held += requests(pod)
-    ceiling = amounts(queue["spec"].get("capability"))
-    return all(held[name] <= most for name, most in ceiling.items())
+    return held
 
 
 # ---- claims

@@ -72,7 +72,7 @@ def pods_not_judged(to: Destination, pods: list[str]) -> Fault:
     """For a group whose pods were there before it: nobody knew then that they would go to this queue."""
     told = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
     words = (
-        f"queue {to.queue!r} is restricted and pods that name this group were there before it ({told}), "
+        f"queue {to.queue!r} is restricted and pods wait that named this group before it was there ({told}), "
         "so nobody was asked about them: delete them, create the group, then its pods"
     )
     return Fault(Code.PODS_NOT_JUDGED, to.field, words)
