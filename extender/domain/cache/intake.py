@@ -2,7 +2,6 @@
 
 from msgspec.structs import replace
 
-from extender.api import keys
 from extender.api.objects import (
     Namespace,
     NativePodGroup,
@@ -17,6 +16,7 @@ from extender.api.objects import (
 from extender.domain.cache.books import FEW_SHAPES, Books
 from extender.domain.cache.claims import Stage
 from extender.domain.cache.groups import Group
+from extender.domain.model.ownership import namespace_queue
 from extender.domain.model.pod_owners import owner_record
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, Origin, PodRecord, Uid
@@ -110,7 +110,7 @@ class Intake(Books):
             self._changed()
 
     def set_namespace(self, namespace: Namespace) -> None:
-        queue = (namespace.metadata.annotations or {}).get(keys.QUEUE, "")
+        queue = namespace_queue(namespace)
         with self._lock:
             if self._registry.set_namespace_queue(namespace.metadata.name, queue):
                 self._changed()

@@ -14,6 +14,7 @@ from extender.domain.cache.owners import Owners
 from extender.domain.cache.priorities import Priorities
 from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
+from extender.domain.model.ownership import group_queue
 from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
@@ -134,16 +135,12 @@ class Registry:
 
     def queue_of(self, group: Group) -> str:
         """The PodGroup's queue, also of one that is gone, else the pod's own, else its namespace's, else
-        `default`.
-
-        `default` in a PodGroup is what its schema fills in, so the namespace may say otherwise.
-        """
+        `default`."""
         namespace_queue = self.namespace_queues.get(group.namespace, "")
         if group.last_record is not None:
-            named = group.last_record.queue if group.last_record.queue != keys.DEFAULT_QUEUE else ""
-        else:
-            named = next((pod.queue for pod in group.pods.values()), "")
-        return named or namespace_queue or keys.DEFAULT_QUEUE
+            return group_queue(group.last_record.queue, namespace_queue)
+        own = next((pod.queue for pod in group.pods.values()), "")
+        return own or namespace_queue or keys.DEFAULT_QUEUE
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
         """The controller of pods that name no group, where it says anything about theirs."""

@@ -6,6 +6,7 @@ from typing import NewType
 
 import msgspec
 
+from extender.api.keys import ENDED_PHASES
 from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
@@ -14,8 +15,6 @@ Uid = NewType("Uid", str)
 GroupKey = NewType(
     "GroupKey", str
 )  # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod on its own
-
-_TERMINAL = ("Succeeded", "Failed")
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
@@ -47,7 +46,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def holds_room(self) -> bool:
-        return bool(self.node) and self.phase not in _TERMINAL
+        return bool(self.node) and self.phase not in ENDED_PHASES
 
     @property
     def placed(self) -> bool:
@@ -56,7 +55,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def waiting(self) -> bool:
-        return not self.node and not self.deleting and self.phase not in _TERMINAL
+        return not self.node and not self.deleting and self.phase not in ENDED_PHASES
 
     @property
     def order(self) -> tuple[int, str]:

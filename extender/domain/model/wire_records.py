@@ -12,6 +12,7 @@ from extender.api.objects import (
     Pod,
     PodGroup,
     PodGroupSpec,
+    find_condition,
 )
 from extender.api.quantities import BadQuantity
 from extender.domain.model.ownership import group_of, own_queue, queue_named_by
@@ -144,8 +145,7 @@ def _owner(meta: Meta) -> str:
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:
-    conditions = group.status.conditions or ()
-    return next((each for each in conditions if each.type == kind), Condition(kind, "Unknown"))
+    return find_condition(group.status.conditions, kind) or Condition(kind, "Unknown")
 
 
 def _group_fault(group: PodGroup) -> str:
