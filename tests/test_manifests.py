@@ -12,7 +12,8 @@ import yaml
 
 from extender import __version__
 from extender.api import keys
-from extender.api.configuration import Configuration, as_seconds
+from extender.api.configuration import Configuration
+from extender.api.durations import as_seconds
 from extender.cli.serving import configured, serve
 
 ROOT = Path(__file__).parents[1]

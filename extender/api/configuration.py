@@ -11,6 +11,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from extender.api.durations import as_duration, as_seconds
+
 API_VERSION = "config.kube-muster.io/v1alpha1"
 KIND = "MusterConfiguration"
 
@@ -48,21 +50,7 @@ class Kind(NamedTuple):
     write: Callable[[Any], str] = str
 
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-
-
-def as_seconds(text: str) -> float:
-    """The seconds of a duration as Go writes it: 500ms, 2s, 1m30s. Raises ValueError."""
-    if re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
-        raise ValueError(text)
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
-
-
-def as_duration(seconds: float) -> str:
-    """`seconds` as Go reads them, in the larger unit that keeps them whole: 120s, 500ms."""
-    milliseconds = round(seconds * 1000)
-    return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
 
 
 def _matching(pattern: str) -> Callable[[str], str]:

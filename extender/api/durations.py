@@ -1,33 +1,49 @@
-"""Durations as people read them. Two forms: an age as kubectl writes it, and the two largest units."""
+"""Durations as text: exact, as Go and Kubernetes read them, and rounded, as kubectl shows them to people."""
 
+import re
 from datetime import UTC, datetime
 
-_DAY, _YEAR = 86400, 365 * 86400
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def as_seconds(text: str) -> float:
+    """The seconds of a duration as Go writes it: 500ms, 2s, 1m30s. Raises ValueError."""
+    if re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
+        raise ValueError(text)
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
+
+
+def as_duration(seconds: float) -> str:
+    """`seconds` as Go reads them, in the larger unit that keeps them whole: 120s, 500ms."""
+    milliseconds = round(seconds * 1000)
+    return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
+
+
 _STEPS = (  # below so many seconds: the unit, the letter; the same of a second unit, or nothing
     (120, 1, "s", 0, ""),
     (600, 60, "m", 1, "s"),
     (3 * 3600, 60, "m", 0, ""),
     (8 * 3600, 3600, "h", 60, "m"),
     (48 * 3600, 3600, "h", 0, ""),
-    (8 * _DAY, _DAY, "d", 3600, "h"),
-    (2 * _YEAR, _DAY, "d", 0, ""),
-    (8 * _YEAR, _YEAR, "y", _DAY, "d"),
+    (8 * 86400, 86400, "d", 3600, "h"),
+    (2 * 365 * 86400, 86400, "d", 0, ""),
+    (8 * 365 * 86400, 365 * 86400, "y", 86400, "d"),
 )
 
 
-def human_duration(seconds: int) -> str:
-    """As apimachinery's `duration.HumanDuration`: two units while the first is small, then one."""
+def rounded(seconds: int) -> str:
+    """As kubectl says it to people: two units while the first is small, then one."""
     for below, unit, letter, second, second_letter in _STEPS:
         if seconds < below:
             rest = seconds % unit // second if second else 0
             return f"{seconds // unit}{letter}" + (f"{rest}{second_letter}" if rest else "")
-    return f"{seconds // _YEAR}y"
+    return f"{seconds // (365 * 86400)}y"
 
 
 def age(timestamp: str, now: datetime | None = None) -> str:
     """How long ago a timestamp of the API was. Raises ValueError for what is none."""
     passed = (now or datetime.now(UTC)) - datetime.fromisoformat(timestamp)
-    return human_duration(max(0, int(passed.total_seconds())))
+    return rounded(max(0, int(passed.total_seconds())))
 
 
 def two_units(seconds: float) -> str:
@@ -37,6 +53,6 @@ def two_units(seconds: float) -> str:
         return f"{seconds:.3g}s" if seconds < 10 else f"{whole}s"
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02}s"
-    if whole < _DAY:
+    if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // _DAY}d{whole % _DAY // 3600:02}h"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"

@@ -4,7 +4,6 @@ Unknown fields are skipped while decoding, so a pod costs microseconds. All Stru
 reference cycles (`gc=False`): a full garbage collection over 100,000 of them stays in the milliseconds.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -45,11 +44,6 @@ class Condition(Wire, frozen=True, omit_defaults=False):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
-
-
-def find_condition(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
-    """The condition of a type; None where nobody has written it."""
-    return next((each for each in conditions or () if each.type == type_), None)
 
 
 class Reference(Wire, frozen=True):

@@ -1,7 +1,8 @@
 """Queues and PodGroups as the API server has them, with what commands read off them."""
 
+from extender.api.conditions import condition
 from extender.api.keys import SCHEDULED
-from extender.api.objects import Condition, PodGroup, Queue, find_condition
+from extender.api.objects import Condition, PodGroup, Queue
 from extender.domain.model.reasons import Reason
 
 
@@ -50,7 +51,7 @@ class ObservedGroup(PodGroup, frozen=True):
     @property
     def scheduled(self) -> Condition | None:
         """The condition that says whether the group may start, and why not."""
-        return find_condition(self.status.conditions, SCHEDULED)
+        return condition(self.status.conditions, SCHEDULED)
 
     @property
     def course(self) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from extender.controllers.guard import Guard
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.scheduling.decide import decide
@@ -43,6 +44,7 @@ class Cycle:
         self._clock = clock
         self._changed = threading.Event()
         self._stopping = threading.Event()
+        self._guard = Guard("cycle")
         self._seen = -1
         self.last_run = clock()
 
@@ -64,23 +66,17 @@ class Cycle:
             self._changed.wait(self._until_next())
 
     def once(self) -> None:
-        """Decide if anything changed or is due, and let the listeners look. None who stumbles keeps others
-        from it, but such a cycle is no sign of life."""
-        self._changed.clear()
-        stumbled = self._stumbles(self._decide_if_due)
-        for listener in self._listeners:
-            stumbled |= self._stumbles(partial(listener, self._ledger.decisions))
-        if not stumbled:
-            self.last_run = self._clock()
+        """Decide if anything changed or is due, and let the listeners look.
 
-    @staticmethod
-    def _stumbles(part: Callable[[], None]) -> bool:
-        try:
-            part()
-        except Exception:
-            log.exception("a cycle stumbled")
-            return True
-        return False
+        It is alive while decisions are made. A listener that raises is counted and logged, and keeps no other
+        from looking: a restart would meet the same object again.
+        """
+        self._changed.clear()
+        alive = self._guard.run("decide", self._decide_if_due)
+        for listener in self._listeners:
+            self._guard.run(listener, partial(listener, self._ledger.decisions))
+        if alive:
+            self.last_run = self._clock()
 
     def _decide_if_due(self) -> None:
         self._ledger.set_leading(self._leads())
@@ -94,8 +90,10 @@ class Cycle:
     def _decide(self) -> None:
         started = self._clock()
         snapshot = self._ledger.snapshot()
-        decisions = decide(snapshot, self._ledger.decisions)
+        before = self._ledger.decisions
+        decisions = decide(snapshot, before)
         self._ledger.publish(decisions)
+        _tell_faults(before, decisions)
         self._seen = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()
@@ -104,6 +102,15 @@ class Cycle:
         wake_at = self._ledger.decisions.wake_at
         due = _HEARTBEAT if wake_at is None else wake_at - self._clock()
         return min(max(due, 0.0), _HEARTBEAT)
+
+
+def _tell_faults(before: Decisions, now: Decisions) -> None:
+    """Groups whose judging raised wait; whoever looks after Muster hears once of each such turn."""
+    for key in now.turned:
+        was, decision = before.groups.get(key), now.groups.get(key)
+        if decision is not None and decision.fault and (was is None or was.fault != decision.fault):
+            metrics.unjudged_groups.inc()
+            log.error("a group cannot be judged", group=key, fault=decision.fault)
 
 
 def _rest(took: float) -> float:

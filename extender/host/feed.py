@@ -21,9 +21,10 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
+from extender.controllers.object_store import QueueCopy
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
-from extender.host.actors import Actors
+from extender.host.controllers import Controllers
 from extender.host.optional import OptionalWatches
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
@@ -72,17 +73,16 @@ class Feed:
         self,
         connection: Connection,
         ledger: Ledger,
-        actors: Actors,
+        controllers: Controllers,
         auto_groups: bool,
     ) -> None:
         self._ledger = ledger
-        self._reporter = actors.reporter
-        self._queue_reporter = actors.queue_reporter
-        self._yielder = actors.yielder
-        self._grouper = actors.grouper if auto_groups else None
+        self._objects = controllers.objects
+        self._volcano = controllers.volcano
+        self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
-        optional = (watch(COMMANDS, Command, actors.commander), *self._optional_reflectors(watch))
+        optional = (watch(COMMANDS, Command, controllers.bus_commands), *self._optional_reflectors(watch))
         self._optional = OptionalWatches(Cluster(connection), optional)
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
@@ -107,7 +107,7 @@ class Feed:
             for kind, type_, origin in _GROUPS_OF_OTHERS
         ]
         owners = _Sink(self._set_owner, self._drop_owner)
-        return groups + [watch(kind, Workload, owners) for kind in (_OWNERS if self._grouper else ())]
+        return groups + [watch(kind, Workload, owners) for kind in (_OWNERS if self._auto_podgroups else ())]
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
@@ -151,46 +151,47 @@ class Feed:
 
     def _set_queue(self, queue: Queue) -> None:
         self._ledger.set_queue(queue)
-        self._queue_reporter.see(queue)
+        self._objects.queues.put(queue.metadata.name, QueueCopy(queue, self._ledger.version))
 
     def _drop_queue(self, gone: Removed) -> None:
-        self._queue_reporter.forget(gone.name)
+        self._objects.queues.drop(gone.name)
         self._ledger.drop_queue(gone.name)
 
     def _set_group(self, group: PodGroup) -> None:
-        self._reporter.see(group)
+        key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")
+        self._objects.podgroups.put(key, group)
         self._ledger.set_group(group)
-        if self._grouper:
-            self._grouper.notice(GroupKey(f"{group.metadata.namespace}/{group.metadata.name}"))
+        if self._auto_podgroups:
+            self._auto_podgroups.notice(key)
 
     def _drop_group(self, gone: Removed) -> None:
-        self._reporter.forget(_key(gone))
+        self._objects.podgroups.drop(_key(gone))
         self._ledger.drop_group(_key(gone))
-        if self._grouper:
-            self._grouper.notice(_key(gone), gone=True)
+        if self._auto_podgroups:
+            self._auto_podgroups.notice(_key(gone), gone=True)
 
     def _drop_group_of_others(self, origin: Origin, gone: Removed) -> None:
         self._ledger.drop_group(_key(gone), origin)
 
     def _set_owner(self, owner: Workload) -> None:
-        if self._ledger.set_owner(owner) and self._grouper:
-            self._grouper.notice(group_of_owner(owner.metadata.namespace, owner.metadata.uid))
+        if self._ledger.set_owner(owner) and self._auto_podgroups:
+            self._auto_podgroups.notice(group_of_owner(owner.metadata.namespace, owner.metadata.uid))
 
     def _drop_owner(self, gone: Removed) -> None:
         self._ledger.drop_owner(gone.namespace, gone.uid)
 
     def _set_pod(self, pod: Pod) -> None:
-        self._yielder.see_pod(pod)
+        self._volcano.see_pod(pod)
         self._ledger.set_pod(pod)
-        if self._grouper:
-            self._grouper.see_pod(pod)
+        if self._auto_podgroups:
+            self._auto_podgroups.see_pod(pod)
 
     def _drop_pod(self, gone: Removed) -> None:
-        self._yielder.forget_pod(Uid(gone.uid), gone.namespace)
+        self._volcano.forget_pod(Uid(gone.uid), gone.namespace)
         record = self._ledger.pod(Uid(gone.uid))
         self._ledger.drop_pod(Uid(gone.uid))
-        if self._grouper and record is not None:
-            self._grouper.forget_pod(record)
+        if self._auto_podgroups and record is not None:
+            self._auto_podgroups.forget_pod(record)
 
 
 def _key(gone: Removed) -> GroupKey:

@@ -1,8 +1,8 @@
 """Everything put together: one process that watches a cluster, decides, and answers the scheduler.
 
-reflectors ──► Ledger ◄──► Cycle (decide) ──► Releaser, Reporter, Undoer, Barrier
-                 ▲                                                        ▲
-                 └───────── verbs: filter, prioritize, preempt, bind ─────┘
+reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, Barrier
+                 ▲                                            ▲
+                 └── verbs: filter, prioritize, preempt, bind ┘
 """
 
 import socket
@@ -15,11 +15,11 @@ import msgspec
 
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.cycle import Cycle
-from extender.controllers.leadership import Alone, Leadership
+from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.limits import Limits
-from extender.host.actors import PATIENT_WRITERS, Actors
+from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
 from extender.host.views import View, Views
@@ -97,15 +97,15 @@ class Host:
         self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_ANSWER)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
         writers = Writers(configuration.writers, "write", fence=self._leadership.leads)
-        self._actors = Actors(
+        self._controllers = Controllers(
             self.ledger, cluster, writers, self._leadership.leads, configuration.volcano_namespace
         )
-        self._feed = Feed(connection, self.ledger, self._actors, auto_groups)
-        self._gauges = Gauges(self._feed, self._actors.all_writers, self.ledger)
+        self._feed = Feed(connection, self.ledger, self._controllers, auto_groups)
+        self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         listeners = (
             self._barrier.obey,
             self._unconfirmed.look,
-            *self._actors.listeners,
+            *self._controllers.listeners,
             self._gauges.look,
         )
         self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
@@ -116,7 +116,7 @@ class Host:
     ) -> None:
         """Begin to watch and decide."""
         self._leadership.start()
-        self._actors.start()
+        self._controllers.start()
         self._binder.start()
         self._unconfirmed.start()
         self._feed.start()
@@ -135,23 +135,23 @@ class Host:
             self._webhooks.stop()
         self._leadership.stop()
         self._cycle.stop()
-        self._actors.stop()
+        self._controllers.stop()
         self._feed.stop()
 
     def _views(self) -> dict[str, View]:
-        chronicle = self._actors.chronicle
+        chronicle = self._controllers.decision_log
         views = Views(self.ledger, self._barrier, self._feed, chronicle, self._configuration)
         return {**views.table(), "leadership": self._show_leadership}
 
     def _notes(self) -> dict[str, Note]:
         return {
             "leadership": lambda: self._leadership.standing().words(),
-            "volcano": self._actors.yielder.words,
+            "volcano": self._controllers.volcano.words,
         }
 
     def _show_leadership(self) -> dict[str, object]:
         standing = msgspec.to_builtins(self._leadership.standing())
-        return {**standing, "volcano": self._actors.yielder.words()}
+        return {**standing, "volcano": self._controllers.volcano.words()}
 
     def _live(self) -> dict[str, Check]:
         return {"ping": lambda: None, "deciding": self._is_deciding}
@@ -161,11 +161,11 @@ class Host:
         return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
 
 
-def _leadership(configuration: Configuration, cluster: Cluster) -> Leadership | Alone:
+def _leadership(configuration: Configuration, cluster: Cluster) -> LeaderElection | NoElection:
     lease = configuration.lease
     if configuration.leader_elect == "off":
-        return Alone()
-    return Leadership(cluster, lease.namespace, lease.name, socket.gethostname())
+        return NoElection()
+    return LeaderElection(cluster, lease.namespace, lease.name, socket.gethostname())
 
 
 def _webhooks(

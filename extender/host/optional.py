@@ -5,11 +5,11 @@ Nothing waits for them for long. Where a kind is missing, or may not be read, th
 
 import time
 from collections.abc import Callable, Sequence
-from threading import Event, Thread
 from typing import Any
 
 from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError
+from extender.kube.polling import Poller
 from extender.kube.reflector import Reflector
 from extender.telemetry.logs import logger
 
@@ -29,7 +29,7 @@ class OptionalWatches:
         self._cluster = cluster
         self._missing = list(watches)
         self._clock = clock
-        self._stopping = Event()
+        self._poller = Poller("optional-watches", _AGAIN, self._poll)
         self._looked = False
         self._patience = 0.0
         self.started: list[Reflector[Any]] = []
@@ -37,12 +37,12 @@ class OptionalWatches:
     def start(self) -> None:
         self._patience = self._clock() + _AT_FIRST
         if self._missing:
-            Thread(target=self._run, name="optional-watches", daemon=True).start()
+            self._poller.start()
         else:
             self._looked = True
 
     def halt(self) -> None:
-        self._stopping.set()
+        self._poller.stop()
 
     @property
     def settled(self) -> bool:
@@ -64,13 +64,14 @@ class OptionalWatches:
                 reflector.start()
         self._looked = True
 
-    def _run(self) -> None:
+    def _poll(self) -> None:
+        first = not self._looked
         self.look()
-        if self._missing:
+        if not self._missing:
+            self._poller.stop()
+        elif first:
             kinds = sorted(reflector.resource.path() for reflector in self._missing)
             log.info("kinds that this cluster does not have", kinds=kinds)
-        while self._missing and not self._stopping.wait(_AGAIN):
-            self.look()
 
     def _is_served(self, reflector: Reflector[Any]) -> bool:
         try:

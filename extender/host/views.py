@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from extender.api.configuration import Configuration, as_document
-from extender.controllers.chronicle import Chronicle
+from extender.controllers.decision_log import DecisionLog
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import GroupDecision
@@ -27,14 +27,14 @@ class Views:
         ledger: Ledger,
         barrier: Barrier,
         feed: Feed,
-        chronicle: Chronicle,
+        chronicle: DecisionLog,
         configuration: Configuration,
     ) -> None:
         self._ledger = ledger
         self._barrier = barrier
         self._feed = feed
         self._configuration = configuration
-        self._chronicle = chronicle
+        self._decision_log = chronicle
 
     def table(self) -> dict[str, View]:
         return {
@@ -114,7 +114,7 @@ class Views:
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         return [
             {"time": entry.time, "podGroup": entry.decision.key, **_decision(entry.decision)}
-            for entry in self._chronicle.latest(limit)
+            for entry in self._decision_log.latest(limit)
         ]
 
     def watches(self) -> dict[str, dict[str, Any]]:

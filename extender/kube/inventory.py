@@ -4,6 +4,7 @@ Per object only its UID and version are kept, not the object: 50,000 pods cost a
 """
 
 from collections.abc import Callable, Set
+from sys import intern
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -18,6 +19,7 @@ T = TypeVar("T", bound=Named)
 Key = tuple[str, str]  # namespace, name
 
 _REMEMBERED_BAD = 100
+_LONGEST = 300  # characters of a fault
 
 
 class Removed(NamedTuple):
@@ -48,6 +50,7 @@ class Inventory(Generic[T]):
         self.bad: dict[Key, str] = {}
         self.bad_objects = 0
         self.sink_faults = 0
+        self._not_removed: list[Removed] = []  # the sink raised: it is told again with the next list
 
     def __len__(self) -> int:
         return len(self._told)
@@ -55,7 +58,7 @@ class Inventory(Generic[T]):
     def put(self, item: T | Bad) -> Key:
         """Pass on an object unless the sink has just this version of it."""
         meta = item.metadata
-        key = (meta.namespace, meta.name)
+        key = (intern(meta.namespace), meta.name)
         uid, version = self._told.get(key, ("", ""))
         if uid and uid != meta.uid:
             self.discard(key)
@@ -69,35 +72,56 @@ class Inventory(Generic[T]):
         """Tell that an object is gone, if it was ever told of."""
         self.bad.pop(key, None)
         if told := self._told.pop(key, None):
-            gone = Removed(*key, told[0])
-            self._guarded(lambda: self._sink.remove(gone), gone)
+            self._remove(Removed(*key, told[0]))
 
     def keep_only(self, present: Set[Key]) -> None:
         """Tell the end of everything that a complete list no longer shows."""
+        again, self._not_removed = self._not_removed, []
+        for gone in again:
+            self._remove(gone)
         for key in self._told.keys() - present:
             self.discard(key)
         self.bad = {key: fault for key, fault in self.bad.items() if key in present}
 
     def _upsert(self, key: Key, item: T) -> None:
-        """What the sink choked on is remembered without a version, so that the next list offers it again."""
+        """What the sink could not take in is remembered without a version, so that the next list offers it
+        again."""
         meta = item.metadata
-        self.bad.pop(key, None)
-        accepted = self._guarded(lambda: self._sink.upsert(item), meta)
-        self._told[key] = (meta.uid, meta.resource_version if accepted else "")
+        fault = self._fault_of(lambda: self._sink.upsert(item))
+        self._told[key] = (meta.uid, meta.resource_version if fault is None else "")
+        if fault is None:
+            self.bad.pop(key, None)
+        else:
+            self._note_bad(
+                key, f"it could not be taken in: {type(fault).__name__}: {fault}"[:_LONGEST], fault
+            )
 
-    def _guarded(self, tell: Callable[[], None], what: object) -> bool:
+    def _remove(self, gone: Removed) -> None:
+        fault = self._fault_of(lambda: self._sink.remove(gone))
+        if fault is not None:
+            self._not_removed.append(gone)
+            log.warning("the end of an object could not be taken in", resource=self._plural, exc_info=fault)
+
+    def _fault_of(self, tell: Callable[[], None]) -> Exception | None:
+        """One object that makes the sink raise costs that object, not the watch."""
         try:
             tell()
-        except Exception:
+        except Exception as fault:
             self.sink_faults += 1
-            log.exception("an object could not be taken in", resource=self._plural, object=str(what)[:200])
-            return False
-        return True
+            return fault
+        return None
 
-    def _note_bad(self, key: Key, fault: str) -> None:
+    def _note_bad(self, key: Key, why: str, fault: Exception | None = None) -> None:
         """Once per object in the log, for so many objects; the last sound version stays in force."""
         self.bad_objects += 1
         if key in self.bad or len(self.bad) >= _REMEMBERED_BAD:
             return
-        self.bad[key] = fault
-        log.warning("bad object skipped", resource=self._plural, namespace=key[0], name=key[1], error=fault)
+        self.bad[key] = why
+        log.warning(
+            "bad object skipped",
+            resource=self._plural,
+            namespace=key[0],
+            name=key[1],
+            error=why,
+            exc_info=fault,
+        )

@@ -6,7 +6,8 @@
 
 A watch that said something is resumed from its last version. One that ended without a word (not even the
 bookmark that comes every minute) is not trusted: the next round lists again, which is always right, and
-cheap, as the sink is told differences only. A server that cannot be reached, or asks for patience, gets it.
+cheap, as the sink is told differences only. A server that cannot be reached, or asks for patience, gets it;
+one that answers a watch with faults of its own again and again may have lost that version, so it is listed.
 """
 
 import random
@@ -21,7 +22,7 @@ import structlog
 
 from extender.kube.backoff import Backoff
 from extender.kube.connection import Connection, Query, Stream
-from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, refused
+from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
 from extender.kube.events import Decoders, Event, Named, event, identity
 from extender.kube.inventory import Inventory, Key, Sink
 from extender.kube.resources import Resource
@@ -35,6 +36,7 @@ _LIST_TIMEOUT = 60.0
 _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0  # two bookmarks and some: a connection that is silent for longer leads nowhere
 _AT_ONCE = 1.0  # a watch that ended sooner is not opened again without a pause
+_SERVER_FAULTS = 3  # in a row, after which the version that we watch from is given up
 
 
 class Reflector(Generic[T]):
@@ -74,6 +76,7 @@ class Reflector(Generic[T]):
         self._watch_seconds = watch_seconds
         self._version = ""  # empty: the next round lists
         self._told = False  # the watch of this round said something
+        self._server_faults = 0  # rounds in a row that ended with one before the watch said anything
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name=f"reflect-{resource.plural}", daemon=True)
 
@@ -128,6 +131,7 @@ class Reflector(Generic[T]):
             self._version = ""
             log.exception("reflector stumbled", resource=self.resource.plural)
         else:
+            self._server_faults = 0
             if not self._told:
                 self._version = ""
             elif self._clock() - started > _AT_ONCE:
@@ -136,9 +140,11 @@ class Reflector(Generic[T]):
 
     def _recover(self, fault: ApiError) -> None:
         """Decide whether the version that we have is still good for the next round."""
+        stuck = isinstance(fault, ServerFault) and not self._told
+        self._server_faults = self._server_faults + 1 if stuck else 0
         distrusted = isinstance(fault, Ambiguous) and not self._told
-        if distrusted or not fault.transient:
-            self._version = ""
+        if distrusted or not fault.transient or self._server_faults >= _SERVER_FAULTS:
+            self._version, self._server_faults = "", 0
         if not self._stopping.is_set():
             self._report(fault)
 

@@ -33,6 +33,7 @@ class _Write:
     job: Job
     ended: Ended
     backoff: Backoff
+    attempts: int
     failures: int = 0
 
 
@@ -78,14 +79,19 @@ class Writers:
         """Writes that have not begun, resting ones included."""
         return len(self._pending)
 
-    def submit(self, key: Hashable, job: Job, ended: Ended = lambda fault: None) -> None:
-        """Have `job` run soon, instead of an older job of this key that has not begun."""
+    def submit(
+        self, key: Hashable, job: Job, ended: Ended = lambda fault: None, attempts: int | None = None
+    ) -> None:
+        """Have `job` run soon, instead of an older job of this key that has not begun. `attempts`: where it
+        is not to be tried as often as others."""
         with self._changed:
             if waiting := self._pending.get(key):
                 waiting.job, waiting.ended = job, ended
                 self.outcomes["coalesced"] += 1
             elif not self._stopped:
-                self._pending[key] = write = _Write(key, job, ended, self._backoff())
+                self._pending[key] = write = _Write(
+                    key, job, ended, self._backoff(), attempts or self._attempts
+                )
                 self._queue.append(write)
                 self._changed.notify()
 
@@ -157,7 +163,7 @@ class Writers:
 
     def _judge(self, write: _Write, fault: ApiError) -> str:
         write.failures += 1
-        if fault.transient and write.failures < self._attempts:
+        if fault.transient and write.failures < write.attempts:
             return "retried"
         tell = log.debug if isinstance(fault, Conflict | NotFound) else log.warning  # the watch knows better
         tell("a write failed", key=write.key, error=str(fault), attempts=write.failures)

@@ -51,6 +51,7 @@ decision_seconds = Histogram(
     buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5),
 )
 decisions = Counter("muster_decisions_total", "Decisions made.")
+unjudged_groups = Counter("muster_unjudged_groups_total", "Times that judging a group raised an error.")
 groups = Gauge("muster_groups", "Groups by verdict and, of those that wait, reason.", ["verdict", "reason"])
 gates_opened = Counter("muster_gates_opened_total", "Pods whose scheduling gate was removed.")
 evictions = Counter("muster_evictions_total", "Evictions asked for, by outcome.", ["outcome"])
@@ -72,6 +73,7 @@ write_queue_depth = Gauge("muster_write_queue_depth", "Writes that wait for a th
 events = Counter(
     "muster_events_total", "Kubernetes events, by outcome (created, repeated, dropped).", ["outcome"]
 )
+faults = Counter("muster_faults_total", "Turns of single objects that raised in a part of Muster.", ["part"])
 leader = Gauge("muster_leader", "1 while this replica leads.")
 leader_turns = Counter("muster_leader_transitions_total", "Times that this replica began or ceased to lead.")
 lease_age = Gauge("muster_lease_age_seconds", "Time since the scheduler's Lease was last seen to be renewed.")

@@ -24,7 +24,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.verbs.hold import Caller, Hold
+from extender.verbs.hold import BindCaller, Hold
 from extender.verbs.messages import (
     ABANDONED,
     BOUND_ELSEWHERE,
@@ -63,9 +63,9 @@ class Barrier:
         self._stopping = False
         self._sweep_at = 0.0
         self._failing: set[GroupKey] = set()
-        self._pace = TokenBucket(_FAILURES_AT_ONCE, _FAILURES_PER_SECOND, clock)
+        self._pace = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
 
-    def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
+    def pass_through(self, pod: PodRecord, node: str, caller: BindCaller) -> str:
         """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound."""
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold)
         refused = self._enter(hold)
@@ -217,7 +217,7 @@ class Barrier:
             self._failing.add(group)
             metrics.barrier_aborts.labels(reason).inc()
             log.warning("a start was given up", group=group, reason=reason, held=len(waiting))
-        for hold in waiting[: self._pace.take(len(waiting))]:
+        for hold in waiting[: self._pace.take_up_to(self._clock(), len(waiting))]:
             self._give_up(hold, START_ENDED)
 
     def _give_up(self, hold: Hold, error: str) -> None:

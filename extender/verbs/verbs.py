@@ -31,7 +31,7 @@ from extender.kube.calls import Cluster
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
 from extender.verbs.barrier import Barrier
-from extender.verbs.hold import Caller
+from extender.verbs.hold import BindCaller
 from extender.verbs.messages import (
     ALREADY_BOUND,
     ANOTHER_UID,
@@ -77,7 +77,7 @@ class SchedulerVerbs:
         fullness = self._ledger.fullness(Uid(args.pod.metadata.uid), nodes)
         return [HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
-    def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+    def bind(self, args: BindingArgs, caller: BindCaller) -> BindingResult:
         self._ledger.note_asked()
         error = self._bind(args, caller)
         if error:
@@ -95,7 +95,7 @@ class SchedulerVerbs:
         )
         return PreemptionResult({node: victims for node, victims in candidates.items() if node in clear})
 
-    def _bind(self, args: BindingArgs, caller: Caller) -> str:
+    def _bind(self, args: BindingArgs, caller: BindCaller) -> str:
         pod = self._ledger.pod(Uid(args.pod_uid))
         if pod is None:
             return self._why_unknown(args)

@@ -35,7 +35,9 @@ ENDPOINTS = (
     Endpoint("nodes", "nodes", "what is idle on each node, and whose claims are on it"),
     Endpoint("pods/<namespace>/<name>", "pod", "one pod: where it stands, and why"),
     Endpoint("held", "held", "bind calls that wait for the rest of their gang"),
-    Endpoint("decisions", "decisions", "the latest decisions; ?limit= of 1 to 1000, else 100", limited=True),
+    Endpoint(
+        "decisions", "decisions", "the latest turns of groups; ?limit= of 1 to 1000, else 100", limited=True
+    ),
     Endpoint("watches", "watches", "what is read of the cluster, and which kinds it does not have"),
     Endpoint(
         "leadership",

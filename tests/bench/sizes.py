@@ -37,6 +37,11 @@ class Sizes:
         return min(1000, self.pods // 10)
 
     @property
+    def told(self) -> tuple[int, ...]:
+        """Groups that wait and are told so: as many as there are pods in the largest case."""
+        return tuple(number for number in (200, 1000, 10_000) if number <= self.pods)
+
+    @property
     def standing(self) -> int:
         """Pods that are bound already when a process starts."""
         return 5 * self.pods

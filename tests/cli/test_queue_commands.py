@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from extender.api.durations import human_duration
+from extender.api.durations import rounded
 from extender.cli import main
 from extender.cli.formatting import age
 from extender.kube import endpoint
@@ -281,7 +281,7 @@ def test_a_long_list_is_read_in_pages(foreign: tuple[Server, list[str]]) -> None
     ],
 )
 def test_ages_are_those_of_kubectl(seconds: int, shown: str) -> None:
-    assert human_duration(seconds) == shown
+    assert rounded(seconds) == shown
 
 
 def test_an_age_that_nobody_knows() -> None:

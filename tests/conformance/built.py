@@ -7,8 +7,8 @@ import msgspec
 
 from extender.api.objects import Pod, PodGroup, Workload
 from extender.api.quantities import at_least
-from extender.controllers.actor import Means
-from extender.controllers.grouping import Grouper
+from extender.controllers.auto_podgroups import AutoPodGroupsController
+from extender.controllers.controller import ControllerContext
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership, own_queue
 from extender.domain.model.pod_owners import auto_name
@@ -30,7 +30,11 @@ class _AtOnce(Writers):
         pass
 
     def submit(
-        self, key: Hashable, job: Callable[[], object], ended: Callable[[Any], object] = lambda fault: None
+        self,
+        key: Hashable,
+        job: Callable[[], object],
+        ended: Callable[[Any], object] = lambda fault: None,
+        attempts: int | None = None,
     ) -> None:
         job()
 
@@ -58,7 +62,7 @@ class _Groups(Api):
 def check_build(case: Case) -> Iterator[str]:
     given = case.input
     api, ledger = _Groups(), Ledger(Ownership(frozenset({_SCHEDULER}), auto_groups=True))
-    grouper = Grouper(Means(ledger, api, _AtOnce(), leads=lambda: True))
+    grouper = AutoPodGroupsController(ControllerContext(ledger, api, _AtOnce(), leads=lambda: True))
     told = [given["pod"]] if "pod" in given else given["pods"]
     pods = [_pod(each, number) for number, each in enumerate(told)]
     if given.get("owner") and given.get("inheritOwnerAnnotations", True):

@@ -4,8 +4,10 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from extender.api.objects import Meta, PodGroup
-from extender.controllers.actor import Means
-from extender.controllers.reporting import Reporter
+from extender.controllers.controller import ControllerContext
+from extender.controllers.object_store import ObjectStore
+from extender.controllers.podgroup_status import PodGroupStatusController
+from extender.domain.model.records import GroupKey
 from extender.kube.writers import Ended, Job, Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
@@ -17,7 +19,13 @@ class _AtOnce(Writers):
     def __init__(self) -> None:
         pass
 
-    def submit(self, key: Hashable, job: Job, ended: Ended = lambda fault: None) -> None:
+    @property
+    def depth(self) -> int:
+        return 0
+
+    def submit(
+        self, key: Hashable, job: Job, ended: Ended = lambda fault: None, attempts: int | None = None
+    ) -> None:
         job()
 
 
@@ -37,8 +45,10 @@ def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
     """Each group's phase after the decisions of `world` were written."""
     groups = list(groups)
     api = _Phases(groups)
-    reporter = Reporter(Means(world.ledger, api, _AtOnce(), lambda: True, lambda: world.now))
+    context = ControllerContext(world.ledger, api, _AtOnce(), lambda: True, lambda: world.now)
+    copies: ObjectStore[GroupKey, PodGroup] = ObjectStore()
+    reporter = PodGroupStatusController(context, copies)
     for each in groups:
-        reporter.see(each)
+        copies.put(GroupKey(f"{each.metadata.namespace}/{each.metadata.name}"), each)
     reporter.look(world.decisions)
     return api.of

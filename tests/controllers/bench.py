@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
-from extender.controllers.actor import Means
-from extender.controllers.recording import Recorder
+from extender.controllers.controller import ControllerContext
+from extender.controllers.event_recorder import EventRecorder
 from extender.domain.snapshot.limits import Limits
 from extender.kube.backoff import Backoff
 from extender.kube.calls import Cluster
@@ -38,12 +38,12 @@ class Bench(World):
             backoff=lambda: Backoff(first=PAUSE, jitter=lambda: 0.0),
             clock=lambda: self.now,
         )
-        self.recorder = Recorder(self.api, self.writers, self.leads, clock=lambda: self.now)
+        self.recorder = EventRecorder(self.api, self.writers, self.leads, clock=lambda: self.now)
         self.settle()
 
-    def means(self, cluster: Cluster | None = None) -> Means:
+    def means(self, cluster: Cluster | None = None) -> ControllerContext:
         """For an actor, on the API server of the bench or another one."""
-        return Means(self.ledger, cluster or self.api, self.writers, self.leads, lambda: self.now)
+        return ControllerContext(self.ledger, cluster or self.api, self.writers, self.leads, lambda: self.now)
 
     def leads(self) -> bool:
         return self.leading

@@ -102,7 +102,7 @@ def test_before_the_cluster_is_read_nothing_is_decided() -> None:
 def test_time_alone_is_a_reason_to_decide_again() -> None:
     wheel = Wheel()
     wheel.ledger.set_node(node("a", cpu="1"))
-    group, _, missing = gang("g", 2)
+    group, _, missing = gang("g", 2, told_phase="Inqueue")
     wheel.ledger.set_group(group)
     wheel.ledger.set_pod(pod("g-0", "g", on="a"))
     wheel.ledger.set_pod(missing)
@@ -166,7 +166,7 @@ def test_a_listener_that_stumbles_neither_ends_it_nor_keeps_others_from_looking(
     wheel = Wheel(stumble)
     with capture_logs() as logs, wheel.turning():
         wheel.wait_for(lambda: len(wheel.seen) >= 2)
-    assert {line["event"] for line in logs} == {"a cycle stumbled"}
+    assert [line["event"] for line in logs] == ["an object could not be dealt with"]
 
 
 def test_a_decision_that_stumbles_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,11 +183,24 @@ def test_a_decision_that_stumbles_is_made_again(monkeypatch: pytest.MonkeyPatch)
     with capture_logs() as logs:
         assert wheel.once().groups == {}
         assert key("pod:p") in wheel.once().groups
-    assert [line["event"] for line in logs] == ["a cycle stumbled"]
+    assert [line["event"] for line in logs] == ["an object could not be dealt with"]
 
 
-def test_a_cycle_that_stumbles_is_no_sign_of_life() -> None:
+def test_a_listener_that_raises_does_not_have_the_process_taken_for_dead() -> None:
+    """A restart would meet the same object again."""
     wheel = Wheel(stumble)
+    wheel.now += 7
+    with capture_logs():
+        wheel.once()
+    assert wheel.cycle.last_run == SECONDS + 7
+
+
+def test_a_cycle_that_cannot_decide_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decide(snapshot: Snapshot, previous: Decisions) -> Decisions:
+        raise RuntimeError("ouch")
+
+    monkeypatch.setattr("extender.controllers.cycle.decide", decide)
+    wheel = Wheel()
     wheel.now += 7
     with capture_logs():
         wheel.once()

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from extender.api.objects import Container, Pod, ResourceRequirements
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import Uid
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import MOST
-from tests.domain.builders import group, node, pod, stranger
-from tests.domain.world import World, gang
+from tests.domain.builders import SCHEDULER, group, node, on_nodes, pod, queue, stranger
+from tests.domain.world import World, gang, single
 
 STRANGE = {f"x.io/r{n}": "1" for n in range(4000)}
 
@@ -103,3 +104,57 @@ def test_a_resource_that_no_node_offers_never_fits() -> None:
     assert world.reason("a") is Reason.NEVER_FITS
     world.add(node("n1", more={"x.io/gpu": "1"})).settle()
     assert world.verdict("a") is Verdict.STARTING
+
+
+def test_what_a_group_asks_for_makes_no_decision_long() -> None:
+    world = World(node("n0"), group("wide", 2), group("other", 1))
+    world.add([of_containers(pod(f"wide-{n}", "wide"), STRANGE) for n in range(2)])
+    world.add(of_containers(pod("placed", "other", on="n0"), STRANGE)).settle()
+    decision = world.queue("default")
+    for amounts in (decision.allocated, decision.requested, decision.deserved, decision.ceiling):
+        assert amounts.keys() <= {"cpu", "memory", "pods"}
+    assert world.reason("wide") is Reason.NEVER_FITS
+    assert len(world.detail("wide")) < 300
+
+
+def test_a_queue_holds_of_a_resource_as_soon_as_a_node_offers_it() -> None:
+    world = World(node("n0"), gang("a", 1, on="n0", more={"x.io/gpu": "2"})).settle()
+    assert "x.io/gpu" not in world.queue("default").allocated
+    world.add(node("n1", more={"x.io/gpu": "4"})).settle()
+    assert world.queue("default").allocated["x.io/gpu"] == 2
+    world.delete("a-0").settle()
+    assert world.queue("default").allocated == {}
+
+
+def test_groups_of_queues_that_do_not_exist_get_no_part_of_the_cluster() -> None:
+    world = World(node("n0"), queue("q"), gang("a", 4, queue="q"), gang("b", 4, queue="absent")).settle()
+    assert world.queue("q").deserved["cpu"] == 4000
+    assert world.reason("b") is Reason.QUEUE_NOT_FOUND
+    assert world.queue("absent").deserved == {}
+
+
+def test_pods_of_others_share_all_that_they_have_in_common() -> None:
+    """As those of a DaemonSet do, each of which wants a node of its own."""
+    world = World(node("n0"), node("n1"))
+    for name in ("n0", "n1"):
+        daemon = stranger(f"daemon-{name}", on=name, labels={"app": "daemon"})
+        affinity = on_nodes("metadata.name", "In", name)
+        world.add(replace(daemon, spec=replace(daemon.spec, affinity=affinity)))
+    first, second = (world.ledger.pod(Uid(f"uid-daemon-{name}")) for name in ("n0", "n1"))
+    assert first is not None
+    assert second is not None
+    assert first.shape is second.shape
+    assert first.labels is second.labels
+    world.delete("daemon-n0", "daemon-n1")
+    del first, second
+    assert len(world.ledger._pod_intake._shapes.labels) == 0
+
+
+def test_a_pod_that_becomes_ours_is_known_in_full() -> None:
+    world = World(node("n0"))
+    each = stranger("p")
+    selected = replace(each, spec=replace(each.spec, node_selector={"no": "such"}))
+    ours = replace(selected, spec=replace(selected.spec, scheduler_name=SCHEDULER))
+    world.add(selected).settle()
+    world.add(ours).settle()
+    assert world.reason(single("p")) is Reason.NEVER_FITS

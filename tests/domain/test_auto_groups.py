@@ -15,7 +15,7 @@ from extender.api.objects import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from extender.domain.cache.claims import Stage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.lifecycle.auto_podgroups import AutoGroup, Step, build, next_step
 from extender.domain.lifecycle.phases import Phase
 from extender.domain.model.pod_owners import OwnerRecord, owner_record
@@ -45,7 +45,7 @@ def test_a_pod_without_an_owner_is_a_group_of_its_own() -> None:
 def test_pods_of_one_owner_are_one_group_and_the_first_does_not_wait_for_the_others() -> None:
     there = world(node("n"), owner("web"), replicas(3)).start(GROUP)
     there.scheduler_takes(*there.plan(GROUP)).settle()
-    assert all(there.stage(f"web-{n}") is Stage.BOUND for n in range(3))
+    assert all(there.stage(f"web-{n}") is ClaimStage.BOUND for n in range(3))
 
 
 def test_an_owner_may_ask_for_several_to_start_together() -> None:

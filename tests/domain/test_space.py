@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
-from extender.domain.placement.planner import Space
+from extender.domain.placement.planner import Planner
 from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, stranger, together
 from tests.domain.world import World, gang, nodes
 
 
-def space(world: World) -> Space:
-    return Space.of(world.ledger.snapshot())
+def space(world: World) -> Planner:
+    return Planner.of(world.ledger.snapshot())
 
 
 def record(world: World, name: str) -> PodRecord:
@@ -152,11 +152,11 @@ def crowded(draw: st.DrawFn) -> World:
     return world
 
 
-def state(space_: Space) -> tuple[object, ...]:
-    occupancy = space_.neighbours.occupancy()
+def state(space_: Planner) -> tuple[object, ...]:
+    occupancy = space_.affinity.occupancy()
     counted = (occupancy.ports, occupancy.selected, occupancy.carried)
     return (
-        space_.room.left.tolist(),
+        space_.capacity.left.tolist(),
         *({key: +Counter(counts) for key, counts in each.items() if +Counter(counts)} for each in counted),
     )
 
@@ -181,7 +181,7 @@ def test_what_is_placed_fits_and_keeps_apart(world: World) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     space_ = space(world)
     plan = space_.place(pods, partly=True) or {}
-    assert (space_.room.left >= np.minimum(space(world).room.left, 0)).all()
+    assert (space_.capacity.left >= np.minimum(space(world).capacity.left, 0)).all()
     on = {name: [each for each in pods if plan.get(each.uid) == name] for name in world.nodes}
     for name, there in on.items():
         guards = [each for each in there if each.shape.constraints.anti_affinity]

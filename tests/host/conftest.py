@@ -9,7 +9,7 @@ import pytest
 
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.host.actors import Actors
+from extender.host.controllers import Controllers
 from extender.host.feed import Feed
 from extender.kube.calls import Cluster
 from extender.kube.connection import Connection
@@ -28,14 +28,12 @@ class Station:
         self.changed = Condition()
         self.ledger = Ledger(Ownership(frozenset({SCHEDULER})), lock=RLock(), on_change=self._notice)
         self.connection = connection
-        actors = Actors(self.ledger, Cluster(connection), Writers(1, "test"), lambda: True, "volcano-system")
-        self.writers = actors.all_writers
-        self.reporter, self.queue_reporter, self.commander = (
-            actors.reporter,
-            actors.queue_reporter,
-            actors.commander,
+        controllers = Controllers(
+            self.ledger, Cluster(connection), Writers(1, "test"), lambda: True, "volcano-system"
         )
-        self.feed = Feed(connection, self.ledger, actors, auto_groups=True)
+        self.writers = controllers.all_writers
+        self.objects, self.bus_commands = controllers.objects, controllers.bus_commands
+        self.feed = Feed(connection, self.ledger, controllers, auto_groups=True)
 
     def _notice(self) -> None:
         with self.changed:

@@ -7,8 +7,7 @@ import pytest
 
 from extender.api.objects import Meta, Namespace, Node, Pod, PriorityClass, Workload
 from extender.domain.cache.ledger import Ledger
-from extender.domain.model.records import Uid, group_of_owner
-from extender.domain.scheduling.decide import decide
+from extender.domain.model.records import GroupKey, Uid, group_of_owner
 from extender.domain.snapshot.group_view import GroupView
 from extender.host.optional import OptionalWatches
 from extender.kube.calls import Cluster
@@ -98,19 +97,18 @@ def test_a_group_that_is_deleted_exists_no_more(station: Station) -> None:
     assert not group_view.exists
 
 
-def test_who_reports_hears_of_groups_too(station: Station) -> None:
-    fed(station, pod("g-1", "g")).ledger.publish(decide(station.ledger.snapshot()))
-    station.reporter.look(station.ledger.decisions)
-    assert station.writes == 1
+def test_the_newest_copy_of_a_group_is_kept_for_those_who_write_on_it(station: Station) -> None:
+    fed(station, pod("g-1", "g"))
+    copy = station.objects.podgroups.get(GroupKey("team/g"))
+    assert copy is not None
+    assert copy.metadata.name == "g"
 
 
-def test_who_reports_hears_of_their_end(station: Station) -> None:
+def test_the_copy_of_a_group_that_is_gone_is_not_kept(station: Station) -> None:
     version = fed(station).ledger.version
     station.api.tell("podgroups", "DELETED", group("g", 2))
     station.wait_for(lambda: station.ledger.version > version)
-    station.ledger.publish(decide(station.ledger.snapshot()))
-    station.reporter.look(station.ledger.decisions)
-    assert station.writes == 0
+    assert station.objects.podgroups.get(GroupKey("team/g")) is None
 
 
 def test_a_queue_that_is_deleted_exists_no_more(station: Station) -> None:
@@ -134,7 +132,7 @@ def test_commands_arrive(station: Station) -> None:
     deadline = time.monotonic() + PATIENCE
     while not commands.objects and time.monotonic() < deadline:
         time.sleep(0.01)
-    station.commander.look(station.ledger.decisions)
+    station.bus_commands.look(station.ledger.decisions)
     assert station.writes == 1
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from extender.api.configuration import Configuration
-from extender.controllers.chronicle import Chronicle
+from extender.controllers.decision_log import DecisionLog
 from extender.domain.model.reasons import Reason
 from extender.host.views import Views
 from tests.domain.builders import node, pod, queue, stranger
@@ -27,9 +27,9 @@ class Screen:
 
     def __init__(self, station: Station, *objects: Any) -> None:
         self.stage = Stage(*objects)
-        self.chronicle = Chronicle()
-        self.chronicle.look(self.stage.decisions)
-        views = Views(self.stage.ledger, self.stage.barrier, station.feed, self.chronicle, Configuration())
+        self.decision_log = DecisionLog()
+        self.decision_log.look(self.stage.decisions)
+        views = Views(self.stage.ledger, self.stage.barrier, station.feed, self.decision_log, Configuration())
         self.table = views.table()
 
     def show(self, name: str, *arguments: Any) -> Any:
@@ -114,7 +114,7 @@ def test_held_calls_are_shown_with_their_pod_and_node(screen: Callable[..., Scre
 def test_the_latest_decisions_come_first(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), gang("g", 5))
     shown.stage.add(node("b")).settle()
-    shown.chronicle.look(shown.stage.decisions)
+    shown.decision_log.look(shown.stage.decisions)
     assert [each["verdict"] for each in shown.show("decisions", 100)] == ["Starting", "Waiting"]
     assert [each["verdict"] for each in shown.show("decisions", 1)] == ["Starting"]
 

@@ -24,7 +24,7 @@ Told = list[str | Removed]
 
 
 class Listener:
-    """A sink that writes down what it is told, and stumbles over the pods named in `poison`."""
+    """A sink that writes down what it is told, and raises for the pods named in `poison`."""
 
     def __init__(self, *poison: str) -> None:
         self.told: Told = []
@@ -37,6 +37,8 @@ class Listener:
         self._note(f"{obj.metadata.name}@{obj.metadata.resource_version}")
 
     def remove(self, gone: Removed) -> None:
+        if gone.name in self.poison:
+            raise ValueError("indigestible")
         self._note(gone)
 
     def drain(self) -> Told:
@@ -249,10 +251,39 @@ def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
     with capture_logs() as logs:
         assert rounds.run() == ["b@2"]
     assert rounds.reflector.sink_faults == 1
-    assert logs[0]["event"] == "an object could not be taken in"
+    assert "ValueError: indigestible" in logs[0]["error"]
+    assert [key[1] for key in rounds.reflector.bad] == ["a"]
+    server.script.extend([page(8, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
+    with capture_logs() as logs:
+        assert rounds.run() == []
+    assert not [line for line in logs if "error" in line and "indigestible" in line["error"]]
     rounds.sink.poison.clear()
     server.script.extend([page(9, pod("a", 1), pod("b", 2)), END])
     assert rounds.run() == ["a@1"]
+    assert not rounds.reflector.bad
+
+
+def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connection: Connection) -> None:
+    rounds = Rounds(connection, sink=Listener())
+    server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
+    rounds.run()
+    rounds.sink.poison.add("a")
+    server.script.extend([page(8, pod("b", 2)), Lines([EXPIRED])])
+    assert rounds.run() == []
+    rounds.sink.poison.clear()
+    server.script.extend([page(9, pod("b", 2)), END])
+    assert [told.name for told in rounds.run() if isinstance(told, Removed)] == ["a"]
+
+
+def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, connection: Connection) -> None:
+    """A pod of a tenant changes as often as the tenant likes."""
+    rounds = Rounds(connection, sink=Listener("a"))
+    changes = [event("MODIFIED", pod("a", version)) for version in range(8, 40)]
+    server.script.extend([page(7, pod("a", 1)), Lines(changes)])
+    with capture_logs() as logs:
+        rounds.run()
+    assert rounds.reflector.bad_objects == rounds.reflector.sink_faults == 33
+    assert len(logs) == 1
 
 
 def test_half_open_silence_ends_the_watch_and_distrusts_it(server: Server, connection: Connection) -> None:
@@ -316,6 +347,28 @@ def test_a_server_that_asks_for_patience_is_not_asked_for_a_list(server: Server,
     server.script.extend([page(7), status(429), status(503), END])
     rounds.run(3)
     assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "7", "7"]
+
+
+FAULT = event("ERROR", {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd"})
+
+
+@pytest.mark.parametrize("answer", [Lines([FAULT]), status(503)], ids=["as an event", "at once"])
+def test_a_watch_that_only_meets_faults_of_the_server_is_given_up_for_a_list(
+    server: Server, rounds: Rounds, answer: Lines | Reply
+) -> None:
+    server.script.extend([page(7), answer, answer, answer, page(9, pod("a", 8)), END])
+    assert rounds.run(4) == ["a@8"]
+    assert [request.query.get("watch") for request in server.requests] == [None, "1", "1", "1", None, "1"]
+
+
+def test_faults_of_the_server_with_news_between_them_are_watched_through(
+    server: Server, rounds: Rounds
+) -> None:
+    server.script.append(page(7))
+    for version in range(8, 13):
+        server.script.extend([Lines([FAULT]), Lines([FAULT]), Lines([bookmark(version)])])
+    rounds.run(15)
+    assert [request.query.get("watch") for request in server.requests] == [None, *["1"] * 15]
 
 
 def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(server: Server, rounds: Rounds) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES
+from extender.sim.apiserver.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES
 from extender.sim.apiserver.service import Service
 from extender.sim.show.cluster_state import ClusterState, observe
 from extender.sim.show.frames import Canvas, frame
@@ -54,6 +54,16 @@ def gang(
 
 def _in_phase(pod: Json, phase: str) -> Json:
     return {**pod, "status": {**pod["status"], "phase": phase}}
+
+
+@pytest.mark.parametrize(("named", "shown"), [("default", "research"), ("other", "other")])
+def test_a_namespace_names_the_queue_of_groups_that_name_none(
+    service: Service, named: str, shown: str
+) -> None:
+    service.create(NAMESPACES, "", objects.namespace("lab", {objects.QUEUE_NAME: "research"}))
+    service.create(POD_GROUPS, "", objects.pod_group("g", namespace="lab", min_member=1, queue=named))
+    (group,) = observe(service.store, None).report.pod_groups
+    assert group.queue == shown
 
 
 def test_the_report_has_exactly_these_fields(state: ClusterState) -> None:

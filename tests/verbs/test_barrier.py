@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from extender.domain.cache.claims import Stage as ClaimStage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.verbs import barrier

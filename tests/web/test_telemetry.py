@@ -117,12 +117,14 @@ def test_every_metric_of_ours_has_our_prefix_and_a_meaning() -> None:
 
 def test_what_lines_are_about_may_be_said_by_many_threads_first() -> None:
     """The variables are there from the beginning: two threads that make the same one lose what they bound."""
-    program = "from extender.telemetry import logs; from structlog import contextvars; print(*contextvars._CONTEXT_VARS)"
+    program = (
+        "import structlog; from extender.telemetry import logs; print(*structlog.contextvars._CONTEXT_VARS)"
+    )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert all(f"structlog_{name}" in done.stdout for name in ("pod", "group", "queue"))
 
 
 def test_no_label_can_grow_without_bound() -> None:
-    known = {"verb", "outcome", "reason", "verdict", "resource", "path", "state", "port"}
+    known = {"verb", "outcome", "reason", "verdict", "resource", "path", "state", "port", "part"}
     own = [value for value in vars(metrics).values() if hasattr(value, "_labelnames")]
     assert {label for metric in own for label in metric._labelnames} == known

@@ -4,8 +4,7 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from extender.api.configuration import as_seconds
-from extender.api.durations import human_duration
+from extender.api.durations import as_seconds, rounded
 from extender.cli.check.findings import Finding, Installation, at, container_of, fine, setting, wrong
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
@@ -136,4 +135,4 @@ def _expiries(pem: bytes) -> list[float]:
 
 
 def _ends(left: float) -> str:
-    return "has expired" if left <= 0 else f"expires in {human_duration(int(left))}"
+    return "has expired" if left <= 0 else f"expires in {rounded(int(left))}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from extender import __version__
-from extender.api.durations import human_duration
+from extender.api.durations import rounded
 from extender.api.objects import Lease
 from extender.cli.check.findings import (
     APPLY,
@@ -80,7 +80,7 @@ def _lease(site: Installation, name: str) -> Finding:
     lease = msgspec.convert(found, Lease).spec
     age = age_of(lease, site.now)
     if age is None or not lively(lease, site.now):
-        since = f" for {human_duration(int(age))}" if age is not None else ""
+        since = f" for {rounded(int(age))}" if age is not None else ""
         return wrong("leader", f"nobody has renewed {name}{since}", "No scheduler leads: look at its log.")
     if age < -_SKEW:
         todo = "Let the node follow the same time server as the API server."

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
 
-from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects import Namespace, Pod
 from extender.cli.observed import ObservedGroup, ObservedQueue
-from extender.domain.model.ownership import group_name, group_queue, namespace_queue, own_queue
+from extender.domain.model.ownership import group_name, own_queue
+from extender.domain.model.queue_of_group import namespace_queue, queue_of_podgroup, queue_of_pods
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.reader import Reader
 from extender.kube.resources import NAMESPACES, POD_GROUPS, PODS, QUEUES
@@ -78,11 +78,11 @@ class Evidence:
 
     def queue_of(self, group: ObservedGroup) -> str:
         """As Muster reads it, where the namespace may be read."""
-        return group_queue(group.spec.queue, self._queue_of_namespace(group.namespace))
+        return queue_of_podgroup(group.spec.queue, self._queue_of_namespace(group.namespace))
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""
-        return own_queue(pod) or self._queue_of_namespace(pod.metadata.namespace) or DEFAULT_QUEUE
+        return queue_of_pods(own_queue(pod), self._queue_of_namespace(pod.metadata.namespace))
 
     def _queue_of_namespace(self, name: str) -> str:
         """Empty where it names none, or where that may not be read."""

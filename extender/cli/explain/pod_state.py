@@ -6,9 +6,10 @@ pod (its gate, its mark, its words in a condition) says it, too, and else the na
 
 import re
 
+from extender.api.conditions import condition
 from extender.api.configuration import Configuration
 from extender.api.keys import GATE, MARKS
-from extender.api.objects import Condition, Pod, find_condition
+from extender.api.objects import Condition, Pod
 from extender.cli.explain.explanation import has_gate
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 
@@ -28,7 +29,7 @@ def foreign_gates(pod: Pod) -> list[str]:
 
 def scheduled(pod: Pod) -> Condition:
     """Its condition PodScheduled; one that says nothing while there is none."""
-    return find_condition(pod.status.conditions, "PodScheduled") or Condition("PodScheduled", "Unknown")
+    return condition(pod.status.conditions, "PodScheduled") or Condition("PodScheduled", "Unknown")
 
 
 def _our_words(pod: Pod) -> str:

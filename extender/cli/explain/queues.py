@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from extender.api.objects import find_condition
+from extender.api.conditions import condition
 from extender.cli.explain.blockers import queues_above_share, share_of, waiting_groups
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import Blocker, Explanation, queue_figures_of
@@ -50,7 +50,7 @@ def _of_share(queue: ObservedQueue) -> str:
 def _opening(queue: ObservedQueue) -> Iterator[str]:
     if queue.state not in ("Closing", "Closed"):
         return
-    said = find_condition(queue.status.conditions, "Open")
+    said = condition(queue.status.conditions, "Open")
     if said is not None and said.reason == "ParentClosed":
         yield f"To open it: {said.message}"
     else:

@@ -29,7 +29,7 @@ def timeout_flag(default: str) -> Callable[[F], F]:
 
 
 def _timeout(_context: click.Context, _parameter: click.Parameter, value: str) -> Timeout:
-    from extender.api.configuration import as_seconds
+    from extender.api.durations import as_seconds
 
     try:
         return Timeout(0.0 if value == "0" else as_seconds(value), value)

@@ -14,10 +14,11 @@ from extender.api.objects import Pod
 from extender.api.reviewed import NewPod
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import group_name
+from extender.domain.model.pod_owners import group_name_of
+from extender.domain.model.queue_of_group import says_queue
 from extender.domain.queues.queue_tree import Picture
 from extender.domain.queues.queue_view import QueueView
 
-AUTO_GROUP = "podgroup-{}"  # the group made for the pods of one owner, by the owner's UID
 _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE}"
 
 
@@ -58,7 +59,7 @@ def destination_of_pod(pod: NewPod, cluster: Cluster, path: str = "") -> Destina
 
 def _group_of_owner(pod: NewPod, cluster: Cluster) -> Destination | None:
     owner = pod.controller
-    queue = cluster.group_queue(pod.metadata.namespace, AUTO_GROUP.format(owner.uid)) if owner else None
+    queue = cluster.group_queue(pod.metadata.namespace, group_name_of(owner.uid)) if owner else None
     return Destination(queue, "metadata.ownerReferences", joined=True) if queue is not None else None
 
 
@@ -75,8 +76,8 @@ def by_namespace(namespace: str, cluster: Cluster) -> Destination:
 
 
 def destination_of_group(namespace: str, queue: str, cluster: Cluster) -> Destination:
-    """Of a PodGroup or a Volcano Job. `default` is what schemas fill in: the namespace may say otherwise."""
-    if queue and queue != keys.DEFAULT_QUEUE:
+    """Of a PodGroup or a Volcano Job."""
+    if says_queue(queue):
         return Destination(queue, "spec.queue")
     return by_namespace(namespace, cluster)
 

@@ -1,64 +1,116 @@
 """Where (anti-)affinity terms take hold, counted incrementally.
 
 Only the terms of pods that are ours are followed; what those of others forbid, the scheduler tells us. A term
-is forgotten with the last pod that has it.
+is forgotten with the last pod that has it. What an event costs does not grow with the number of terms: they
+are found by the labels that they look for.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from extender.domain.cache.pods_by_labels import PodsByLabels
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Term
+from extender.domain.model.term_index import TermIndex
 
-Standing = tuple[PodRecord, str]  # a pod and its node
 ByNode = Mapping[Term, Mapping[str, int]]
 
 
 class Terms:
-    """`selected`: where pods stand that a term selects. `carried`: where pods stand that repel by it."""
+    """`index`: the terms that are followed, as they are now."""
 
     def __init__(self) -> None:
-        self._selected: dict[Term, Counter[str]] = {}
-        self._carried: dict[Term, Counter[str]] = {}
-        self._users: dict[Term, set[Uid]] = {}
+        self._index = TermIndex()
+        self._frozen: TermIndex | None = None
+        self._pods = PodsByLabels()
+        self._of: dict[Uid, tuple[Term, ...]] = {}  # the terms of each pod that is followed
+        self._users: dict[Term, int] = {}  # pods that have a term
+        self._selected = _Places()
+        self._carried = _Places()
 
-    def watch(self, pod: PodRecord, standing: Iterable[Standing]) -> None:
-        """Follow the terms of `pod`; `standing` is gone through only when one of them is new."""
-        new = [term for term in pod.shape.terms if term not in self._users]
-        there = list(standing) if new else []
-        for term in new:
-            self._selected[term] = Counter(node for each, node in there if _selects(term, each))
-            self._carried[term] = Counter(node for each, node in there if _repels_by(term, each))
-        for term in pod.shape.terms:
-            self._users.setdefault(term, set()).add(pod.uid)
+    def watch(self, pod: PodRecord) -> None:
+        """Follow the terms of `pod`, and no longer those that it had before."""
+        terms, before = tuple(dict.fromkeys(pod.shape.terms)), self._of.get(pod.uid, ())
+        if terms == before:
+            return
+        for term in terms:
+            self._use(term)
+        for term in before:
+            self._disuse(term)
+        self._of[pod.uid] = terms
+        if not terms:
+            del self._of[pod.uid]
 
-    def unwatch(self, pod: PodRecord) -> None:
-        for term in pod.shape.terms:
-            users = self._users.get(term, set())
-            users.discard(pod.uid)
-            if term in self._users and not users:
-                del self._users[term], self._selected[term], self._carried[term]
+    def unwatch(self, uid: Uid) -> None:
+        for term in self._of.pop(uid, ()):
+            self._disuse(term)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
-        for term, by_node in self._selected.items():
-            if _selects(term, pod):
-                by_node[node] += times
+        """A pod comes to a node, or leaves it with -1 times."""
+        self._pods.count(pod, node, times)
+        for term in self._index.selecting(pod.namespace, pod.labels):
+            self._selected.count(term, node, times)
         for term in pod.shape.constraints.anti_affinity:
-            if term in self._carried:
-                self._carried[term][node] += times
+            self._carried.count(term, node, times)
 
-    def copies(self) -> tuple[ByNode, ByNode]:
-        """`selected` and `carried` as they stand, without zeros."""
-        return _positive(self._selected), _positive(self._carried)
+    def selected(self) -> ByNode:
+        """Where pods stand that a term selects: a copy."""
+        return self._selected.of(self._users)
+
+    def carried(self) -> ByNode:
+        """Where pods stand that repel by a term: a copy."""
+        return self._carried.of(self._users)
+
+    def index(self) -> TermIndex:
+        """A copy; the same object until terms come or go."""
+        if self._frozen is None:
+            self._frozen = self._index.copy()
+        return self._frozen
+
+    # ---- inside
+
+    def _use(self, term: Term) -> None:
+        self._users[term] = self._users.get(term, 0) + 1
+        if self._users[term] == 1:
+            self._index.add(term)
+            self._frozen = None
+            self._selected.set(term, self._pods.selected_by(term))
+
+    def _disuse(self, term: Term) -> None:
+        self._users[term] -= 1
+        if not self._users[term]:
+            del self._users[term]
+            self._index.remove(term)
+            self._frozen = None
+            self._selected.set(term, {})
 
 
-def _selects(term: Term, pod: PodRecord) -> bool:
-    return term.matches(pod.namespace, pod.labels)
+class _Places:
+    """Pods by term and node. Copies are kept until something about their term changes."""
 
+    def __init__(self) -> None:
+        self._counts: dict[Term, dict[str, int]] = {}
+        self._copies: dict[Term, dict[str, int]] = {}
 
-def _repels_by(term: Term, pod: PodRecord) -> bool:
-    return term in pod.shape.constraints.anti_affinity
+    def set(self, term: Term, by_node: Mapping[str, int]) -> None:
+        self._copies.pop(term, None)
+        if by_node:
+            self._counts[term] = dict(by_node)
+        else:
+            self._counts.pop(term, None)
 
+    def count(self, term: Term, node: str, times: int) -> None:
+        by_node = self._counts.setdefault(term, {})
+        by_node[node] = by_node.get(node, 0) + times
+        if not by_node[node]:
+            del by_node[node]
+        self._copies.pop(term, None)
+        if not by_node:
+            del self._counts[term]
 
-def _positive(counts: Mapping[Term, Counter[str]]) -> ByNode:
-    return {term: dict(+by_node) for term, by_node in counts.items()}
+    def of(self, terms: Mapping[Term, int]) -> ByNode:
+        """For each of `terms` where its pods are, without zeros."""
+        for term in terms.keys() - self._copies.keys():
+            self._copies[term] = dict(self._counts.get(term, {}))
+        if len(self._copies) > len(terms):
+            self._copies = {term: self._copies[term] for term in terms}
+        return {term: self._copies[term] for term in terms}

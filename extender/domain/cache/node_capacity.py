@@ -156,15 +156,15 @@ class NodeCapacity:
 
     def occupancy(self) -> Occupancy:
         """A copy: of the few nodes with host ports, and of the few terms in use."""
-        return Occupancy(self._ports.pinned(), *self._terms.copies())
+        terms = self._terms
+        return Occupancy(self._ports.pinned(), terms.selected(), terms.carried(), terms.index())
 
-    def watch_terms(self, pod: PodRecord, claims: Iterable[Taker]) -> None:
-        """Count from now on those of `claims` that the terms of `pod` select."""
-        if pod.shape.terms:
-            self._terms.watch(pod, ((claim.pod, claim.node) for claim in claims if claim.pinned))
+    def watch_terms(self, pod: PodRecord) -> None:
+        """Count from now on the pods that the terms of `pod` select."""
+        self._terms.watch(pod)
 
     def unwatch_terms(self, pod: PodRecord) -> None:
-        self._terms.unwatch(pod)
+        self._terms.unwatch(pod.uid)
 
     def keep_only(self, used: set[Shape]) -> None:
         """Forget what was worked out for shapes that no pod has any more."""

@@ -14,8 +14,8 @@ from extender.domain.cache.owners import Owners
 from extender.domain.cache.priorities import Priorities
 from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
-from extender.domain.model.ownership import group_queue
 from extender.domain.model.pod_owners import OwnerRecord
+from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pods
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.model.shapes import requests_of
@@ -134,13 +134,11 @@ class Registry:
     # ---- reading
 
     def queue_of(self, group: Group) -> str:
-        """The PodGroup's queue, also of one that is gone, else the pod's own, else its namespace's, else
-        `default`."""
+        """Where the PodGroup is gone, the queue that it had."""
         namespace_queue = self.namespace_queues.get(group.namespace, "")
         if group.last_record is not None:
-            return group_queue(group.last_record.queue, namespace_queue)
-        own = next((pod.queue for pod in group.pods.values()), "")
-        return own or namespace_queue or keys.DEFAULT_QUEUE
+            return queue_of_podgroup(group.last_record.queue, namespace_queue)
+        return queue_of_pods(next((pod.queue for pod in group.pods.values()), ""), namespace_queue)
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
         """The controller of pods that name no group, where it says anything about theirs."""
@@ -151,6 +149,7 @@ class Registry:
     ) -> tuple[Iterable[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
         """Where something changed since this was last asked; and the views of all groups and queues, rebuilt
         there."""
+        self._usage.sum_up(claims.capacity.columns.names, self._views.values())
         touched = self._dirty
         if touched:
             self._views = dict(self._views)
@@ -185,9 +184,10 @@ class Registry:
             recorded=record is not None,
             exists=group.exists,
             fault=record.fault if record else "",
-            entitled=group.entitled or bool(members.placed),
+            entitled=group.entitled,
             stood_whole=group.stood_whole,
             stands=whole(*group.needs, Counter(pod.role for pod in members.placed), len(members.placed)),
+            resumes=self._resumes(group),
             start=group.start,
             placed=tuple(members.placed),
             pinned=tuple(members.pinned),
@@ -213,12 +213,21 @@ class Registry:
         left on a node stands no more: it starts anew, whole."""
         record = group.record
         came_before = record is not None and (
-            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING or bool(members.placed)
+            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING or record.stood_whole
         )
         group.entitled = group.entitled or came_before or self._queues.is_open(queue)
         roles = Counter(pod.role for pod in members.placed if pod.started)
         stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
         group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
+
+    @staticmethod
+    def _resumes(group: Group) -> bool:
+        """Whether members on nodes show a start that Muster had admitted before it was started anew. Kinds of
+        PodGroup that have no phase of ours cannot tell."""
+        record = group.record
+        if record is None or group.waited:
+            return False
+        return record.origin is not Origin.VOLCANO or record.phase not in _NOT_JUDGED
 
     def _accepts(self, group: Group, queue: str) -> str:
         """The UID of the queue that takes a group in. A queue made again under the name of one that is gone

@@ -11,6 +11,8 @@ from extender.domain.model.resources import Resources
 from extender.domain.queues.orphans import Orphan
 from extender.domain.queues.queue_states import Mark, QueueState
 
+NOT_WORKED_OUT = Life()  # until all is decided
+
 
 class GroupDecision(msgspec.Struct, frozen=True):
     """`plan`: members' nodes. `undo`: bound members of a start that failed for good, to be evicted.
@@ -30,8 +32,10 @@ class GroupDecision(msgspec.Struct, frozen=True):
     failed: str = ""
     retry_at: float = 0.0
     moved: Mapping[Uid, str] = {}
-    life: Life = Life()
+    life: Life = NOT_WORKED_OUT
     stood_whole: bool = False
+    claims_room: bool = False
+    fault: str = ""
 
     @property
     def lets_members_start(self) -> bool:

@@ -43,7 +43,7 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> News | None:
         return None
     if now.undo and not before.undo:
         return News(Happening.UNDONE, f"evicting {len(now.undo)} bound members: {now.detail}", warning=True)
-    if now.failed and not before.failed:
+    if now.failed and not before.failed and now.verdict is Verdict.WAITING:
         return News(Reason.BACKING_OFF, _said(Reason.BACKING_OFF, now.detail), warning=True, for_members=True)
     if now.verdict is Verdict.RUNNING is not before.verdict:
         return News(Verdict.RUNNING, "all members that the group needs are on nodes")

@@ -96,6 +96,12 @@ def ending(life: Life) -> str:
     return f"{life.succeeded} members succeeded, {life.failed} failed"
 
 
+def is_ending(group: GroupView) -> bool:
+    """Whether a group that was whole is on its way out: members go, and nobody waits to replace them."""
+    replaced = group.waiting or group.pinned or group.held_back
+    return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
+
+
 def _succeeded(group: GroupView) -> bool:
     roles = Counter(pod.role for pod in group.placed)
     return whole(group.min_member, group.min_task_member, roles, group.succeeded)
@@ -122,7 +128,7 @@ def _were_placed(group: GroupView) -> int:
 
 def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
     """Whether what the group needs neither stands, nor is on its way, nor has had its run."""
-    if group.stands or group.ends:
+    if group.stands or is_ending(group):
         return False
     wanted = missing(group)
     pinned = {pod.uid for pod, _ in group.pinned}

@@ -3,7 +3,7 @@
 import msgspec
 
 from extender.api import keys
-from extender.api.objects import Meta, Namespace, Pod
+from extender.api.objects import Meta, Pod
 from extender.domain.model.pod_owners import auto_name
 
 
@@ -44,17 +44,6 @@ def group_name(pod: Pod) -> str:
 
 def own_queue(pod: Pod) -> str:
     return queue_named_by(pod.metadata)
-
-
-def namespace_queue(namespace: Namespace) -> str:
-    """The queue that a namespace names for what is in it; empty: none."""
-    return (namespace.metadata.annotations or {}).get(keys.QUEUE, "")
-
-
-def group_queue(named: str, of_namespace: str) -> str:
-    """The queue of a PodGroup whose spec names `named` in a namespace whose annotation names `of_namespace`
-    (empty: none). `default` in a PodGroup is what its schema fills in, so the namespace may say otherwise."""
-    return (named if named != keys.DEFAULT_QUEUE else "") or of_namespace or keys.DEFAULT_QUEUE
 
 
 def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:

@@ -21,6 +21,7 @@ from extender.api.objects import (
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import Resources, add
 from extender.domain.model.selectors import Labels, allows, selects, tolerated
+from extender.domain.model.shared_labels import SharedLabels
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
@@ -43,10 +44,15 @@ class Term(NamedTuple):
     namespaces: frozenset[str] | None
     selector: bytes
 
+    @property
+    def label_selector(self) -> LabelSelector | None:
+        """None selects nobody."""
+        return _selector(self.selector)
+
     def matches(self, namespace: str, labels: Labels) -> bool:
         if self.namespaces is not None and namespace not in self.namespaces:
             return False
-        return selects(_selector(self.selector), labels)
+        return selects(self.label_selector, labels)
 
 
 class Constraints(NamedTuple):
@@ -98,9 +104,10 @@ class NodeTest:
 
 
 class Shapes:
-    """Interns shapes, so that equal pods share one object."""
+    """Interns shapes, so that equal pods share one object; and labels."""
 
     def __init__(self) -> None:
+        self.labels = SharedLabels()
         self._known: dict[tuple[object, ...], Shape] = {}
         self._written: dict[bytes, Shape] = {}  # by the text that makes a shape: few are worked out
 
@@ -109,6 +116,17 @@ class Shapes:
         written = _written(spec, namespace)
         if written not in self._written:
             self._written[written] = self._interned(pod_requests(spec), constraints_of(spec, namespace))
+        return self._written[written]
+
+    def of_others(self, spec: PodSpec) -> Shape:
+        """The shape of a pod that is not ours to place: only what it takes. What it demands of nodes, which
+        differs from pod to pod of a DaemonSet, is left out. Raises BadQuantity."""
+        written = msgspec.msgpack.encode(
+            (spec.containers, spec.init_containers, spec.overhead, spec.resources)
+        )
+        if written not in self._written:
+            constraints = Constraints(ports=_host_ports(spec))
+            self._written[written] = self._interned(pod_requests(spec), constraints)
         return self._written[written]
 
     def __len__(self) -> int:

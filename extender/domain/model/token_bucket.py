@@ -1,23 +1,33 @@
-"""A budget in time: so many at once, and so many a second on average."""
+"""A token bucket: so many at once, then so many a second.
 
-from collections.abc import Callable
+Time is passed in, in seconds of any clock that never goes back. Whoever shares one between threads locks it.
+"""
 
 
 class TokenBucket:
-    """Full at first. `clock` is monotonic, in seconds. Whoever uses it from several threads guards it."""
+    """Full at first, with `burst` tokens; `rate` more come each second, up to `burst`."""
 
-    def __init__(self, at_once: int, per_second: float, clock: Callable[[], float]) -> None:
-        self._at_once = at_once
-        self._per_second = per_second
-        self._clock = clock
-        self._left = float(at_once)
-        self._filled = clock()
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._left = burst
+        self._at = now
 
-    def take(self, wanted: int = 1) -> int:
-        """How many of `wanted` may pass now; they are taken out."""
-        now = self._clock()
-        self._left = min(self._left + (now - self._filled) * self._per_second, self._at_once)
-        self._filled = now
-        taken = min(wanted, int(self._left))
+    def left(self, now: float) -> float:
+        """The tokens that are there now."""
+        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
+        self._at = max(self._at, now)
+        return self._left
+
+    def take(self, now: float, tokens: float = 1.0) -> bool:
+        """Take `tokens` if they are there; else none."""
+        if self.left(now) < tokens:
+            return False
+        self._left -= tokens
+        return True
+
+    def take_up_to(self, now: float, wanted: int) -> int:
+        """Take as many whole tokens of `wanted` as are there; the answer is how many."""
+        taken = min(wanted, int(self.left(now)))
         self._left -= taken
         return taken

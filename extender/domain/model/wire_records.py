@@ -1,8 +1,11 @@
 """Records made from wire objects: what the ledger needs of pods and of the three kinds of PodGroups."""
 
+from sys import intern
+
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.conditions import condition
 from extender.api.objects import (
     Condition,
     ContainerStatus,
@@ -12,7 +15,6 @@ from extender.api.objects import (
     Pod,
     PodGroup,
     PodGroupSpec,
-    find_condition,
 )
 from extender.api.quantities import BadQuantity
 from extender.domain.model.ownership import group_of, own_queue, queue_named_by
@@ -24,20 +26,39 @@ from extender.domain.model.resources import asked
 from extender.domain.model.shapes import Shapes
 
 
+def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
+    """A pod that is not ours: what it takes where, and what terms may select it by. There may be many more of
+    these than of ours, so each is small, and what many have in common is kept once. Raises BadQuantity."""
+    meta, spec = pod.metadata, pod.spec
+    return PodRecord(
+        uid=Uid(meta.uid),
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        shape=shapes.of_others(counted_spec(pod)),
+        labels=shapes.labels.of(meta.labels),
+        node=intern(spec.node_name),
+        scheduler=intern(spec.scheduler_name),
+        phase=intern(pod.status.phase),
+        deleting=meta.deletion_timestamp is not None,
+        nominated=intern(pod.status.nominated_node_name),
+    )
+
+
 def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
-    """Raises BadQuantity."""
+    """A pod that is ours, or (not `ours`) would be if it were not left to somebody else. Raises
+    BadQuantity."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     group, auto = group_of(pod, auto_groups)
     key = GroupKey(f"{meta.namespace}/{group}")
     gates = {gate.name for gate in spec.scheduling_gates or ()}
     return PodRecord(
         uid=Uid(meta.uid),
-        namespace=meta.namespace,
+        namespace=intern(meta.namespace),
         name=meta.name,
         shape=shapes.of(counted_spec(pod), meta.namespace),
-        labels=meta.labels or {},
-        node=spec.node_name,
-        scheduler=spec.scheduler_name,
+        labels=shapes.labels.of(meta.labels),
+        node=intern(spec.node_name),
+        scheduler=intern(spec.scheduler_name),
         group=key if ours else GroupKey(""),
         own_group=key,
         auto=auto,
@@ -78,10 +99,9 @@ def _ran(status: ContainerStatus) -> bool:
 
 def _scheduler_says(pod: Pod) -> str:
     """The scheduler's words when it finds no node for the pod, else empty."""
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return condition.message if condition.reason == "Unschedulable" else ""
-    return ""
+    said = condition(pod.status.conditions, "PodScheduled")
+    refused = said is not None and said.status == "False" and said.reason == "Unschedulable"
+    return said.message if said is not None and refused else ""
 
 
 # ---- PodGroups
@@ -145,7 +165,7 @@ def _owner(meta: Meta) -> str:
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:
-    return find_condition(group.status.conditions, kind) or Condition(kind, "Unknown")
+    return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
 
 
 def _group_fault(group: PodGroup) -> str:

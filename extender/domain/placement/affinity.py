@@ -15,7 +15,7 @@ from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
 
-class Neighbours:
+class Affinity:
     """A working copy of an occupancy. `counts`: how many pods of a shape each row has room for."""
 
     def __init__(self, occupancy: Occupancy, nodes: NodeTable, counts: Callable[[Shape], Rows]) -> None:

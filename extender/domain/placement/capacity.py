@@ -1,4 +1,4 @@
-"""AmountRows left on the rows of nodes, and how many pods of a shape they hold, whoever stands there.
+"""Amounts left on the rows of nodes, and how many pods of a shape they hold, whoever stands there.
 
 What is counted is kept until somebody takes something, and is worked out for all rows at once with numpy.
 """
@@ -14,7 +14,7 @@ from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 _UNBOUNDED = np.iinfo(np.int64).max
 
 
-class Room:
+class Capacity:
     """`left` is owned and changed in place. `refused`: rows where the scheduler refuses a shape. `totals`:
     what is known already of how many pods of each shape fit."""
 
@@ -36,8 +36,8 @@ class Room:
         self._totals = {} if totals is None else totals  # good until somebody takes something
         self._sums: dict[frozenset[object], dict[str, int]] = {}
 
-    def clone(self) -> "Room":
-        return Room(tuple(self._columns), self.nodes, self.left.copy(), self._refused)
+    def clone(self) -> "Capacity":
+        return Capacity(tuple(self._columns), self.nodes, self.left.copy(), self._refused)
 
     # ---- looking
 

@@ -20,12 +20,20 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """How the starts of a group went. `admitted_at` is None while it waits."""
+    """How the starts of a group went."""
 
     admitted_at: float | None = None
+    """When the start that is under way was admitted; None: none is."""
     failures: int = 0
+    """How many starts failed one after the other."""
     retry_at: float = 0.0
+    """Before that moment it is not tried again."""
     failure: str = ""
+    """Why the last one failed, in words."""
+    admitted: bool = False
+    """Whether it was admitted and has not waited since, also once all that it needs is on nodes."""
+    claims_since: float | None = None
+    """When room was first kept for it, within its share; None: never since it last stood whole."""
 
 
 class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -48,6 +56,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     entitled: bool
     stood_whole: bool
     stands: bool
+    resumes: bool
     start: Start
     placed: tuple[PodRecord, ...]
     pinned: tuple[tuple[PodRecord, str], ...]
@@ -72,22 +81,6 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Whether its queue has it: by a PodGroup, by pods on nodes, or by pods alone that came in time. Pods
         that wait outside hold up nothing when the queue closes."""
         return self.recorded or self.lives or (self.exists and self.entitled)
-
-    @property
-    def rests(self) -> bool:
-        """Whether the group stands and nobody waits to join it."""
-        return self.stands and not self.waiting and not self.pinned
-
-    @property
-    def ends(self) -> bool:
-        """Whether a group that was whole is on its way out: members go, and nobody waits to replace them."""
-        replaced = self.waiting or self.pinned or self.held_back
-        return bool(self.leaving) and not replaced and len(self.placed) + self.leaving >= self.min_member
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether a group that needs nobody has nobody: others without members wait for those."""
-        return not (self.min_member or self.placed or self.pinned or self.waiting or self.leaving)
 
     @property
     def is_on_nodes(self) -> bool:

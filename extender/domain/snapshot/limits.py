@@ -16,6 +16,7 @@ class Limits(msgspec.Struct, frozen=True):
     stall_grace: float = 10.0
     whole_grace: float = 30.0
     asking_pause: float = 10.0
+    room_kept: float = 600.0
     refusal_memory: float = 60.0
     backoff: float = 5.0
     backoff_max: float = 300.0

@@ -9,6 +9,7 @@ import msgspec
 
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import HostPort, Shape, Term
+from extender.domain.model.term_index import TermIndex
 from extender.domain.queues.orphans import Orphan
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.attention import Attention
@@ -18,12 +19,12 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable
 
 
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
-    """What stands where, besides amounts: host ports by node and, for each (anti-)affinity term in use, how
-    many pods it selects (`selected`) and how many carry it against others (`carried`), by node."""
+    """What stands where, besides amounts, by node."""
 
-    ports: Mapping[str, Mapping[HostPort, int]] = {}
-    selected: Mapping[Term, Mapping[str, int]] = {}
-    carried: Mapping[Term, Mapping[str, int]] = {}
+    ports: Mapping[str, Mapping[HostPort, int]] = {}  # host ports that are taken
+    selected: Mapping[Term, Mapping[str, int]] = {}  # for each term in use: how many pods it selects
+    carried: Mapping[Term, Mapping[str, int]] = {}  # for each term in use: how many pods repel others by it
+    terms: TermIndex = TermIndex()  # all terms in use, by whom they may select; never changed
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):

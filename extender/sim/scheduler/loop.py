@@ -19,7 +19,7 @@ from extender.sim.scheduler.extender import Extender, ExtenderError
 from extender.sim.scheduler.filters import Rejection, feasible
 from extender.sim.scheduler.informer import Informer
 from extender.sim.scheduler.nodes import Nodes, PodInfo
-from extender.sim.scheduler.preemption import Preemption, PostFilterResult, best, no_candidate
+from extender.sim.scheduler.preemption import PostFilterResult, Preemption, best, no_candidate
 from extender.sim.scheduler.queue import QueuedPod, SchedulingQueue
 from extender.sim.scheduler.recorder import StatusRecorder
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
+from extender.api.conditions import condition
 from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, ROOT_QUEUE, SCHEDULED
-from extender.api.objects import Namespace, Node, Pod, PodGroup, Queue, find_condition
+from extender.api.objects import Namespace, Node, Pod, PodGroup, Queue
 from extender.api.quantities import Quantity
-from extender.domain.model.ownership import group_name, group_queue, namespace_queue
+from extender.domain.model.ownership import group_name
+from extender.domain.model.queue_of_group import namespace_queue, queue_of_podgroup
 from extender.domain.model.reasons import NOT_WAITING
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import CPU, Resources, offered, total
@@ -133,7 +135,7 @@ def observe(store: Store, shares: Iterable[Json] | None) -> ClusterState:
 
 def _gang(group: PodGroup, by_group: Mapping[str, list[Pod]], queue_of: Mapping[str, str]) -> Gang:
     """`queue_of`: the queue that a namespace names, by the namespace."""
-    meta, scheduled = group.metadata, find_condition(group.status.conditions, SCHEDULED)
+    meta, scheduled = group.metadata, condition(group.status.conditions, SCHEDULED)
     members = by_group.get(f"{meta.namespace}/{meta.name}", [])
     phases = [pod.status.phase for pod in members]
     bound = [pod.spec.node_name for pod in members if pod.spec.node_name]
@@ -141,7 +143,7 @@ def _gang(group: PodGroup, by_group: Mapping[str, list[Pod]], queue_of: Mapping[
     summary = GroupSummary(
         namespace=meta.namespace,
         name=meta.name,
-        queue=group_queue(group.spec.queue, queue_of.get(meta.namespace, "")),
+        queue=queue_of_podgroup(group.spec.queue, queue_of.get(meta.namespace, "")),
         phase=group.status.phase or "Pending",
         reason="" if reason in NOT_WAITING else reason,
         min_member=group.spec.min_member,

@@ -8,6 +8,7 @@ from tests.bench.cases.filtering import filter_case
 from tests.bench.cases.gating import gates
 from tests.bench.cases.racing import algorithm, cpu, makespan
 from tests.bench.cases.starting import start
+from tests.bench.cases.telling import tell
 from tests.bench.report import Row
 from tests.bench.sizes import Bench
 
@@ -20,4 +21,5 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "abort": abort,
     "decide": decide_case,
     "start": start,
+    "tell": tell,
 }

@@ -1,0 +1,138 @@
+"""A controller: it has keys of objects that are due, and brings about one after the other what was decided of
+it. `reconcile` may look at an object as often as it likes: it compares what is with what should be.
+
+    decisions, watches ──► WorkQueue ──► reconcile(key) ──► Writers ──► written, or due again
+"""
+
+import time
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+from extender.controllers.changed_groups import ChangedGroups
+from extender.controllers.event_recorder import EventRecorder
+from extender.controllers.guard import Guard
+from extender.controllers.work_queue import WorkQueue
+from extender.controllers.write_retries import heed
+from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.decisions import Decisions
+from extender.kube.calls import Cluster
+from extender.kube.errors import ApiError
+from extender.kube.writers import Job, Writers
+
+K = TypeVar("K", bound=Hashable)
+
+
+class ControllerContext(NamedTuple):
+    """What each controller works with. `leads` is asked before anything is written; what the writers' fence
+    drops is due again after that."""
+
+    ledger: Ledger
+    cluster: Cluster
+    writers: Writers
+    leads: Callable[[], bool]
+    clock: Callable[[], float] = time.monotonic
+
+
+class Controller(Generic[K]):
+    """Listens to the cycle. While another leads it remembers nothing; once it leads, everything is due."""
+
+    name: ClassVar[str]  # in logs and metrics
+    lanes: ClassVar[int] = 1
+    pause: ClassVar[float] = 0.5  # seconds after a first failure
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._ledger, self._cluster, self._writers, self._leads, self._clock = context
+        self._queue = WorkQueue[K](self._clock, self.lanes, self.pause)
+        self._guard = Guard(self.name)
+        self._changed_groups = ChangedGroups()
+        self._decisions = Decisions()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Set up what a controller remembers of its own."""
+
+    def look(self, decisions: Decisions) -> None:
+        """Reconcile what is due. One object that makes this raise costs its own turn."""
+        self._decisions = decisions
+        if not self._leads():
+            self._stand_by()
+            return
+        self._guard.run("what is due", self._add_due)
+        self._work()
+
+    @property
+    def waiting(self) -> int:
+        """How many keys are due, or will be."""
+        return len(self._queue)
+
+    def due(self, decisions: Decisions) -> Iterable[K]:
+        """The keys that `decisions` make due; of all objects when this is asked for the first time, and when
+        another had led meanwhile."""
+        raise NotImplementedError
+
+    def reconcile(self, key: K) -> None:
+        """Have written what differs."""
+        raise NotImplementedError
+
+    def _add_due(self) -> None:
+        for key in self.due(self._decisions):
+            self._queue.add(key)
+
+    def rest(self) -> None:
+        """Another leads now: forget what was remembered of objects."""
+
+    def _stand_by(self) -> None:
+        self._queue.clear()
+        self._changed_groups = ChangedGroups()
+        self.rest()
+
+    def _work(self, least_urgent: int | None = None) -> None:
+        """What is made due meanwhile has its turn with the next look."""
+        for _ in range(len(self._queue)):
+            key = self._queue.take(least_urgent)
+            if key is None:
+                return
+            self._attend(key)
+
+    def _attend(self, key: K) -> None:
+        if not self._guard.run(key, partial(self.reconcile, key)):
+            self._queue.retry(key)
+
+    def write(
+        self,
+        key: K,
+        job: Job,
+        of: Hashable = None,
+        undone: Callable[[], None] = lambda: None,
+        attempts: int | None = None,
+    ) -> None:
+        """Have `job` write something of `key`; what failed is due again. `of`: what is written, where one key
+        has several; of the same only the newest is written. `undone` is called when it was not written.
+        `attempts`: of the writers, theirs by default."""
+        ended = partial(self._ended, key, undone)
+        self._writers.submit((self.name, of or key), partial(self._guarded, key, job), ended, attempts)
+
+    def _ended(self, key: K, undone: Callable[[], None], fault: ApiError | None) -> None:
+        if fault is None:
+            self._guard.forget((key, "write"))
+        else:
+            undone()
+        heed(self._queue, key, fault)
+
+    def _guarded(self, key: K, job: Job) -> None:
+        try:
+            job()
+        except ApiError:
+            raise
+        except Exception as fault:
+            self._guard.note((key, "write"))
+            raise ApiError(f"{type(fault).__name__}: {fault}") from fault
+
+
+class TellingController(Controller[K]):
+    """One that tells by events what it does."""
+
+    def __init__(self, context: ControllerContext, recorder: EventRecorder) -> None:
+        super().__init__(context)
+        self._recorder = recorder

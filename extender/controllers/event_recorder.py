@@ -1,0 +1,149 @@
+"""Kubernetes events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue.
+
+One event stands for all that was told of one object under one reason: told again, its count grows and its
+message is the newest. What exceeds the allowance of an object, or of all together, is dropped: the conditions
+and /debug have the whole truth. Events are of the core group, because kubectl shows the count of those best.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from socket import gethostname
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from cachetools import TTLCache
+
+from extender.api.objects import Reference
+from extender.controllers.conditions import timestamp
+from extender.domain.model.token_bucket import TokenBucket
+from extender.kube.calls import Cluster
+from extender.kube.errors import Conflict, NotFound
+from extender.kube.writers import Writers
+from extender.telemetry import metrics
+
+COMPONENT = "kube-muster"  # the scheduler's own events come from its profile, which is called muster
+NORMAL, WARNING = "Normal", "Warning"
+
+_LONGEST = 1024  # characters of a message
+_LONGEST_NAME = 230  # characters of the object's name in the event's
+_REMEMBERED = 4096  # events and objects
+_MEMORY = 1800.0  # seconds; the API server forgets an event after an hour
+_OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # events of one object at once, and a second
+_BURST, _RATE = 50, 5.0  # of all objects together
+
+
+@dataclass(eq=False)
+class _Told:
+    """One event as it stands, or will once it is written."""
+
+    about: Reference
+    type: str
+    reason: str
+    name: str
+    first: str
+    last: str = ""
+    message: str = ""
+    count: int = 0
+    exists: bool = False
+
+    @property
+    def namespace(self) -> str:
+        return self.about.namespace or "default"
+
+
+class EventRecorder:
+    """`tell` from any thread; it only notes, the writers write."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        writers: Writers,
+        leads: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster = cluster
+        self._writers = writers
+        self._leads = leads
+        self._clock = clock
+        self._now = now
+        self._lock = threading.Lock()
+        self._told: TTLCache[tuple[str, str, str], _Told] = TTLCache(_REMEMBERED, _MEMORY, clock)
+        self._objects: TTLCache[str, TokenBucket] = TTLCache(_REMEMBERED, _MEMORY, clock)
+        self._all = TokenBucket(_RATE, _BURST, clock())
+
+    def has_room(self, events: int = 1) -> bool:
+        """Whether as many may be told now. Who can wait asks before, and tells later what has no room."""
+        with self._lock:
+            return self._all.left(self._clock()) >= events
+
+    def tell(self, about: Reference, type_: str, reason: str, message: str) -> None:
+        """Have an event written soon: `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
+        if not self._leads():
+            return
+        with self._lock:
+            if not self._admit(about):
+                metrics.events.labels("dropped").inc()
+                return
+            told = self._take_in(about, type_, reason, message)
+        self._writers.submit(("event", told.name), lambda: self._write(told))
+
+    def _admit(self, about: Reference) -> bool:
+        now = self._clock()
+        fresh = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
+        of_object = self._objects.setdefault(_identity(about), fresh)
+        return self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)
+
+    def _take_in(self, about: Reference, type_: str, reason: str, message: str) -> _Told:
+        key, at = (_identity(about), type_, reason), timestamp(self._now())
+        name = f"{about.name[:_LONGEST_NAME]}.{uuid4().hex[:16]}"
+        told = self._told.get(key) or _Told(about, type_, reason, name, at)
+        told.last, told.message, told.count = at, message[:_LONGEST], told.count + 1
+        self._told[key] = told
+        return told
+
+    def _write(self, told: _Told) -> None:
+        if told.exists:
+            try:
+                self._cluster.patch_event(told.namespace, told.name, _repeated(told))
+                metrics.events.labels("repeated").inc()
+                return
+            except NotFound:
+                told.exists = False
+        self._create(told)
+
+    def _create(self, told: _Told) -> None:
+        """One that is there already is ours: an answer got lost."""
+        with suppress(Conflict):
+            self._cluster.create_event(_event(told))
+        told.exists = True
+        metrics.events.labels("created").inc()
+
+
+def _identity(about: Reference) -> str:
+    return about.uid or f"{about.kind}/{about.namespace}/{about.name}"
+
+
+def _event(told: _Told) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": told.name, "namespace": told.namespace},
+        "involvedObject": msgspec.to_builtins(told.about),
+        "type": told.type,
+        "reason": told.reason,
+        "firstTimestamp": told.first,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": gethostname(),
+        **_repeated(told),
+    }
+
+
+def _repeated(told: _Told) -> dict[str, Any]:
+    return {"lastTimestamp": told.last, "message": told.message, "count": told.count}

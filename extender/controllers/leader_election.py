@@ -1,0 +1,133 @@
+"""Leadership follows the scheduler: the replica whose neighbour holds the kube-scheduler Lease leads.
+
+Only that replica receives calls. The holder's identity begins with its host name, which a sidecar shares. A
+Lease that is not renewed leads nobody: once it was not seen to change for the renew deadline, all writes
+stop, whatever the clocks say.
+"""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from extender.api.objects import LeaseSpec
+from extender.kube.calls import Cluster
+from extender.kube.errors import ApiError, NotFound
+from extender.kube.polling import Poller
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+
+_PERIOD = 2.0
+_RENEW_DEADLINE = 10.0  # of kube-scheduler, by default
+
+
+class LeaderStatus(msgspec.Struct, frozen=True):
+    """What is known of the leadership, for people. `renewed`: seconds since the Lease was seen to change."""
+
+    leads: bool
+    lease: str
+    holder: str = ""
+    renewed: float | None = None
+    fault: str = ""
+
+    def words(self) -> str:
+        """In one line."""
+        if self.leads and not self.lease:
+            return "leads, by --leader-elect=off"
+        if self.fault and self.renewed is None:
+            return f"follows nobody; {self.lease}: {self.fault}"
+        if not self.holder:
+            return f"follows nobody; nobody holds {self.lease}"
+        who = f"leads; {self.lease} is held by {self.holder}" if self.leads else f"follows {self.holder}"
+        return f"{who}, renewed {self.renewed or 0:.0f} s ago" + (f" ({self.fault})" if self.fault else "")
+
+
+class NoElection:
+    """The leadership where there is nobody else: `--leader-elect=off`."""
+
+    def leads(self) -> bool:
+        return True
+
+    def standing(self) -> LeaderStatus:
+        return LeaderStatus(leads=True, lease="")
+
+    def start(self) -> None:
+        metrics.leader.set(1)
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class LeaderElection:
+    """`leads()` is asked before every write."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        name: str,
+        host: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+        self._prefix = f"{host}_"
+        self._clock = clock
+        self._seen: LeaseSpec | None = None
+        self._renewed_at: float | None = None
+        self._fault = ""
+        self._until = clock()
+        self._led = False
+        self._poller = Poller("leader-election", _PERIOD, self.look)
+
+    def leads(self) -> bool:
+        return self._clock() < self._until and not self._poller.stopping
+
+    def standing(self) -> LeaderStatus:
+        return LeaderStatus(
+            leads=self.leads(),
+            lease=f"{self._namespace}/{self._name}",
+            holder=(self._seen.holder_identity or "") if self._seen else "",
+            renewed=None if self._renewed_at is None else self._clock() - self._renewed_at,
+            fault=self._fault,
+        )
+
+    def start(self) -> None:
+        self._poller.start()
+
+    def stop(self) -> None:
+        self._poller.stop()
+
+    def look(self) -> None:
+        """Read the Lease once and say so when the leadership changed."""
+        asked, self._fault = self._clock(), ""
+        try:
+            self._judge(self._cluster.lease(self._namespace, self._name, timeout=_PERIOD).spec, asked)
+        except NotFound:
+            self._until, self._seen, self._renewed_at = asked, None, None
+        except ApiError as fault:
+            self._fault = f"the Lease could not be read: {fault}"
+            log.warning("the Lease could not be read", lease=self._name, error=str(fault))
+        finally:
+            self._tell()
+
+    def _judge(self, lease: LeaseSpec, asked: float) -> None:
+        if not (lease.holder_identity or "").startswith(self._prefix):
+            self._until = asked
+        elif lease != self._seen:
+            self._until = asked + _RENEW_DEADLINE
+        if lease != self._seen:
+            self._renewed_at = asked
+        self._seen = lease
+
+    def _tell(self) -> None:
+        standing = self.standing()
+        metrics.leader.set(standing.leads)
+        metrics.lease_age.set(standing.renewed or 0.0)
+        if standing.leads is not self._led:
+            self._led = standing.leads
+            metrics.leader_turns.inc()
+            log.info("leading" if self._led else "not leading", lease=standing.lease, holder=standing.holder)

@@ -1,0 +1,87 @@
+"""The status that a PodGroup is to have, the one that it has, and the patch from one to the other.
+
+Conditions of others stay as they are. A patch is good for one version of its group only, so that nothing is
+said on top of what somebody else has written meanwhile.
+"""
+
+from typing import Any
+
+import msgspec
+
+from extender.api.conditions import condition
+from extender.api.keys import SCHEDULED, STOOD_WHOLE
+from extender.api.objects import Condition, PodGroup
+from extender.controllers.conditions import dated
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.phases import Phase
+from extender.domain.model.queue_notes import note, noted_queue
+from extender.domain.model.reasons import Outcome
+
+
+class ReportedStatus(msgspec.Struct, frozen=True):
+    """What a PodGroup is to say. `numbers`: members that run, have succeeded, have failed."""
+
+    phase: str
+    scheduled: bool
+    reason: str
+    detail: str
+    stood_whole: bool
+    numbers: tuple[int, int, int]
+    queue_uid: str
+
+    @property
+    def course(self) -> tuple[str, str, bool, str]:
+        return (self.phase, self.reason, self.stood_whole, self.queue_uid)
+
+
+def report_of(
+    decision: GroupDecision, stood_whole: bool, queue_uid: str, written: ReportedStatus
+) -> ReportedStatus:
+    """A queue that took the group in stays noted when it is gone: that is how its groups are known."""
+    life = decision.life
+    return ReportedStatus(
+        phase=life.phase,
+        scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
+        reason=str(decision.reason or life.outcome or decision.verdict),
+        detail=decision.detail,
+        stood_whole=stood_whole,
+        numbers=(life.running, life.succeeded, life.failed),
+        queue_uid=queue_uid or written.queue_uid,
+    )
+
+
+def reported(group: PodGroup) -> ReportedStatus:
+    """What a PodGroup's status says now."""
+    status = group.status
+    scheduled, whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
+    return ReportedStatus(
+        phase=status.phase,
+        scheduled=scheduled is not None and scheduled.status == "True",
+        reason=scheduled.reason if scheduled else "",
+        detail=scheduled.message if scheduled else "",
+        stood_whole=whole is not None and whole.status == "True",
+        numbers=(status.running, status.succeeded, status.failed),
+        queue_uid=noted_queue(group.metadata),
+    )
+
+
+def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
+    """The merge patch that makes `group` say `report`, good for this version of it only."""
+    ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
+    if report.stood_whole:
+        ours.append(Condition(STOOD_WHOLE, "True", "AllMembersStarted"))
+    before = {each.type: each for each in group.status.conditions or ()}
+    ours = [dated(each, before.get(each.type)) for each in ours]
+    others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
+    noted = {"annotations": note(report.queue_uid, group.metadata.uid)} if report.queue_uid else {}
+    running, succeeded, failed = report.numbers
+    return {
+        "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
+        "status": {
+            "phase": report.phase,
+            "conditions": msgspec.to_builtins([*others, *ours]),
+            "running": running,
+            "succeeded": succeeded,
+            "failed": failed,
+        },
+    }

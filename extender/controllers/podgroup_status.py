@@ -1,0 +1,154 @@
+"""Telling PodGroups what was decided: phase, conditions, how many members do what, and durably that they
+stood whole and which queue took them in.
+
+Written only on change, in three lanes. What changes a group's course is written at once. How many members run
+or have ended waits its turn, and so does, behind that, a sentence in which only numbers moved; one pod of
+somebody else may move them for ten thousand groups, so all of those share a budget, and who waits for it is
+not looked at again before its turn. A group whose members are coming waits as well: most are whole before
+they were told that they are not. A write on an outdated copy is refused by the API server and made again on
+the new one.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from extender.api.objects import PodGroup
+from extender.controllers.controller import ControllerContext
+from extender.controllers.object_store import ObjectStore
+from extender.controllers.paced import PacedController
+from extender.controllers.podgroup_patch import ReportedStatus, patch, report_of, reported
+from extender.controllers.write_backoff import WriteBackoff
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import GroupKey, Origin
+from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
+
+_OTHERS = {Origin.PLUGINS: PLUGINS_POD_GROUPS, Origin.NATIVE: NATIVE_POD_GROUPS}
+_COUNTS, _DETAIL = 1, 2  # lanes of numbers
+_PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds of one group between two writes of the like
+_SETTLING = 1.0  # seconds from a turn to the first of them: members come and start one after the other
+
+
+class PodGroupStatusController(PacedController[GroupKey]):
+    name = "podgroup-status"
+    lanes, rate, burst = 3, 3.0, 10
+
+    def __init__(self, context: ControllerContext, copies: ObjectStore[GroupKey, PodGroup]) -> None:
+        super().__init__(context)
+        self._copies = copies
+        copies.listen(self._see)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._numbers_at: dict[GroupKey, float] = {}  # from when on a group may write its numbers
+        self._left: set[GroupKey] = set()  # those that may be Volcano's: due when it has ended
+        self._backoff = WriteBackoff(self._clock)
+
+    def _see(self, key: GroupKey) -> None:
+        if self._copies.get(key) is None:
+            self._forget(key)
+        self._parked.pop(key, None)
+        self._queue.add(key)
+
+    def _forget(self, key: GroupKey) -> None:
+        self._queue.forget(key)
+        self._backoff.forget(key)
+        self._numbers_at.pop(key, None)
+        self._left.discard(key)
+
+    def rest(self) -> None:
+        super().rest()
+        self._numbers_at.clear()
+        self._left.clear()
+        self._backoff.clear()
+
+    # ---- what is due
+
+    def due(self, decisions: Decisions) -> Iterator[GroupKey]:
+        for key in self._changed_groups.of(decisions):
+            decision = decisions.groups.get(key)
+            if decision is None or not self._is_parked(key, self._course(key, decision)):
+                yield key
+        if self._left and not self._ledger.leaving:
+            yield from self._left
+            self._left.clear()
+
+    def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
+        """All of a decision but its sentence, cheaply: a group that waits to write that is looked at again
+        when anything else changes."""
+        return (decision.verdict, decision.reason, decision.life, *self._ledger.history(key))
+
+    # ---- one group
+
+    def reconcile(self, key: GroupKey) -> None:
+        decision, group = self._decisions.groups.get(key), self._copies.get(key)
+        if decision is None:
+            return self._forget(key)
+        if group is None:
+            return self._note_on_others(key)
+        if self._ledger.may_be_left(key):
+            return self._left.add(key)
+        written = reported(group)
+        wanted = self._wanted(key, decision, written)
+        if wanted != written:
+            self._write_in_turn(key, decision, wanted, written)
+
+    def _write_in_turn(
+        self, key: GroupKey, decision: GroupDecision, wanted: ReportedStatus, written: ReportedStatus
+    ) -> None:
+        now = self._clock()
+        due = self._numbers_at.setdefault(key, now + _SETTLING)
+        if wanted.course != written.course:
+            filling = due - now if self._is_filling(key, wanted) else 0.0
+            self._write_course(key, wanted, filling)
+        elif now >= due and self._budget.take(now):
+            self._numbers_at[key] = now + _PACE[_lane(wanted, written)]
+            self._write(key)
+        else:
+            self._park(key, self._course(key, decision), due - now, _lane(wanted, written))
+
+    def _write_course(self, key: GroupKey, wanted: ReportedStatus, filling: float) -> None:
+        """`filling`: seconds for which it may yet become whole."""
+        pause = filling if filling > 0.0 else self._backoff.pause(key, wanted.course)
+        if pause > 0.0:
+            return self._queue.add(key, pause)
+        self._numbers_at[key] = max(self._numbers_at[key], self._clock() + _SETTLING)
+        self._write(key)
+
+    def _is_filling(self, key: GroupKey, wanted: ReportedStatus) -> bool:
+        """Members are coming, and more are needed. Before the first one the phase is what some operator waits
+        for, so that is not held up."""
+        lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
+        return lacks_members and self._ledger.has_members(key)
+
+    def _note_on_others(self, key: GroupKey) -> None:
+        """The status of a PodGroup of another kind is its owner's: that it stood whole is noted beside it."""
+        record = self._ledger.group_record(key)
+        if record is None or record.origin not in _OTHERS or record.stood_whole:
+            return
+        if self._ledger.history(key)[0]:
+            kind = _OTHERS[record.origin]
+            note = self._cluster.note_stood_whole
+            self.write(key, partial(note, kind, record.namespace, record.name, record.uid))
+
+    def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
+        return report_of(decision, *self._ledger.history(key), written)
+
+    def _write(self, key: GroupKey) -> None:
+        self.write(key, partial(self._patch, key))
+
+    def _patch(self, key: GroupKey) -> None:
+        """Write the newest decision on the newest copy, whatever they were when this was asked for."""
+        group, decision = self._copies.get(key), self._ledger.decisions.groups.get(key)
+        if group is None or decision is None:
+            return
+        written = reported(group)
+        wanted = self._wanted(key, decision, written)
+        if wanted != written:
+            meta = group.metadata
+            answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
+            self._copies.follow(key, group, answer)
+
+
+def _lane(wanted: ReportedStatus, written: ReportedStatus) -> int:
+    return _DETAIL if wanted.numbers == written.numbers else _COUNTS

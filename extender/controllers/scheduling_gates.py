@@ -1,0 +1,74 @@
+"""Removing scheduling gates from planned pods: nominate the planned node, open the gate, or nudge.
+
+The nomination makes the scheduler look at that node first, and at no other if it fits; it is written before
+the gate opens and never after. A pod without our gate that the scheduler has parked is nudged by one
+annotation, once for every plan made for it.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from extender.controllers.controller import Controller
+from extender.domain.cache.claims import Claim
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.telemetry import metrics
+
+Act = tuple[str, str]  # what was done for a pod, and for which planned node
+
+
+class SchedulingGatesController(Controller[GroupKey]):
+    name = "scheduling-gates"
+
+    def prepare(self) -> None:
+        self._lock = threading.Lock()
+        self._done: dict[GroupKey, dict[Uid, Act]] = {}
+
+    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+        return self._changed_groups.of(decisions)
+
+    def rest(self) -> None:
+        with self._lock:
+            self._done.clear()
+
+    def reconcile(self, key: GroupKey) -> None:
+        """Act on every planned pod that the scheduler has not taken up, once."""
+        planned = self._ledger.to_release([key])
+        with self._lock:
+            before = self._done.pop(key, {})
+            if planned:
+                uids = (claim.pod.uid for claim in planned)
+                self._done[key] = {uid: before[uid] for uid in uids if uid in before}
+        for claim in planned:
+            self._release(claim)
+
+    def _release(self, claim: Claim) -> None:
+        pod = claim.pod
+        if pod.gated:
+            self._once(pod, ("open", ""), partial(self._remove_gate, pod, claim.node))
+        elif pod.unschedulable:
+            self._once(pod, ("nudge", claim.node), partial(self._nudge, pod, claim))
+
+    def _once(self, pod: PodRecord, act: Act, job: Callable[[], None]) -> None:
+        with self._lock:
+            done = self._done[pod.group]
+            if done.get(pod.uid) == act:
+                return
+            done[pod.uid] = act
+        self.write(pod.group, job, of=pod.uid, undone=partial(self._undone, pod, act))
+
+    def _undone(self, pod: PodRecord, act: Act) -> None:
+        with self._lock:
+            done = self._done.get(pod.group, {})
+            if done.get(pod.uid) == act:
+                del done[pod.uid]
+
+    def _remove_gate(self, pod: PodRecord, node: str) -> None:
+        if not self._ledger.waits_for_nobody(pod.group) and pod.nominated != node:
+            self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
+        self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
+        metrics.gates_opened.inc()
+
+    def _nudge(self, pod: PodRecord, claim: Claim) -> None:
+        self._cluster.nudge(pod.namespace, pod.name, pod.uid, f"{claim.node}-{claim.since:.3f}")

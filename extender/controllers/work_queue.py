@@ -1,0 +1,105 @@
+"""What is due, by key, as the work queues of Kubernetes controllers have it: each key once, whatever happened
+to its object meanwhile; later when it is to wait; ever later when it fails; and in lanes, the urgent first.
+
+It holds no more keys than objects live, as its owner forgets those that are gone.
+"""
+
+import heapq
+import threading
+from collections.abc import Callable, Hashable
+from itertools import count
+from typing import Generic, NamedTuple, TypeVar
+
+_FIRST = 0.5  # seconds after the first failure
+LONGEST = 30.0  # and at most, where nothing else is said
+
+K = TypeVar("K", bound=Hashable)
+
+
+class _Place(NamedTuple):
+    """Of two for the same lane the one that is due earlier comes first."""
+
+    at: float
+    lane: int
+    serial: int
+
+
+class WorkQueue(Generic[K]):
+    """Safe to use from any thread. `clock` is monotonic, in seconds; lane 0 is the most urgent."""
+
+    def __init__(self, clock: Callable[[], float], lanes: int = 1, first: float = _FIRST) -> None:
+        self._clock = clock
+        self._first = first
+        self._lock = threading.Lock()
+        self._places: dict[K, _Place] = {}
+        self._lanes: list[list[tuple[_Place, K]]] = [[] for _ in range(lanes)]
+        self._failures: dict[K, int] = {}
+        self._serial = count()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._places
+
+    def add(self, key: K, after: float = 0.0, lane: int = 0) -> None:
+        """Have `key` due in `after` seconds. One that waits already keeps the earlier moment and the more
+        urgent lane of the two."""
+        with self._lock:
+            at, before = self._clock() + after, self._places.get(key)
+            if before is None:
+                self._put(key, at, lane)
+            elif at < before.at or lane < before.lane:
+                self._put(key, min(at, before.at), min(lane, before.lane))
+
+    def move(self, key: K, after: float, lane: int = 0) -> None:
+        """Have `key` due in `after` seconds in this lane, wherever it was."""
+        with self._lock:
+            self._put(key, self._clock() + after, lane)
+
+    def retry(self, key: K, longest: float = LONGEST) -> None:
+        """It failed: it is due again after a pause that doubles with each failure in a row, up to `longest`
+        seconds."""
+        with self._lock:
+            failures = self._failures.get(key, 0)
+            self._failures[key] = failures + 1
+        self.add(key, min(longest, self._first * 2.0 ** min(failures, 30)))
+
+    def settle(self, key: K) -> None:
+        """It went well: its next failure is a first."""
+        with self._lock:
+            self._failures.pop(key, None)
+
+    def take(self, least_urgent: int | None = None) -> K | None:
+        """Take out the key that is due, of the most urgent lane the one that is due for longest. None when
+        there is none in the lanes up to `least_urgent`."""
+        with self._lock:
+            now = self._clock()
+            for lane in self._lanes[: None if least_urgent is None else least_urgent + 1]:
+                while lane and lane[0][0].at <= now:
+                    place, key = heapq.heappop(lane)
+                    if self._places.get(key) is place:
+                        del self._places[key]
+                        return key
+        return None
+
+    def forget(self, key: K) -> None:
+        """Its object is gone."""
+        with self._lock:
+            self._places.pop(key, None)
+            self._failures.pop(key, None)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._places.clear()
+            self._failures.clear()
+            for lane in self._lanes:
+                lane.clear()
+
+    def _put(self, key: K, at: float, lane: int) -> None:
+        place = self._places[key] = _Place(at, lane, next(self._serial))
+        heap = self._lanes[lane]
+        if len(heap) > 2 * len(self._places) + 64:  # most of it was moved or forgotten
+            heap[:] = [each for each in heap if self._places.get(each[1]) is each[0]]
+            heapq.heapify(heap)
+        heapq.heappush(heap, (place, key))

@@ -1,0 +1,45 @@
+"""Writing the same again, ever more seldom.
+
+What somebody overwrites is put right at once. Whoever does so again and again is at work on the same field,
+as Volcano's scheduler is on every PodGroup that it sees; then both would write it once a second, endlessly.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+_LONGEST = 30.0  # seconds between two writes
+_FORGOTTEN = 120.0  # seconds without a write after which the next one is a first
+
+
+class _Written(NamedTuple):
+    what: Hashable
+    times: int
+    until: float
+
+
+class WriteBackoff:
+    """`clock` is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._written: dict[Hashable, _Written] = {}
+
+    def pause(self, of: Hashable, what: Hashable) -> float:
+        """The seconds until `what` may be written of something; 0: now, and it is taken for written. What is
+        not what was written of it last may be written at once."""
+        now = self._clock()
+        before = self._written.get(of)
+        if before is None or before.what != what or now > before.until + _FORGOTTEN:
+            self._written[of] = _Written(what, 0, now)
+            return 0.0
+        if now < before.until:
+            return before.until - now
+        pause = min(_LONGEST, 2.0**before.times)
+        self._written[of] = _Written(what, before.times + 1, now + pause)
+        return 0.0
+
+    def forget(self, of: Hashable) -> None:
+        self._written.pop(of, None)
+
+    def clear(self) -> None:
+        self._written.clear()

@@ -1,0 +1,73 @@
+"""Those that act on decisions, and the order in which they look at them."""
+
+from collections.abc import Callable
+
+from extender.controllers.auto_podgroups import AutoPodGroupsController
+from extender.controllers.bus_commands import BusCommandsController
+from extender.controllers.controller import ControllerContext
+from extender.controllers.cycle import Listener
+from extender.controllers.decision_log import DecisionLog
+from extender.controllers.default_queues import DefaultQueuesController
+from extender.controllers.event_recorder import EventRecorder
+from extender.controllers.evictions import EvictionsController
+from extender.controllers.group_events import GroupEvents
+from extender.controllers.object_store import objects
+from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
+from extender.controllers.podgroup_status import PodGroupStatusController
+from extender.controllers.queue_status import QueueStatusController
+from extender.controllers.scheduling_gates import SchedulingGatesController
+from extender.controllers.volcano_coexistence import VolcanoCoexistence
+from extender.domain.cache.ledger import Ledger
+from extender.kube.calls import Cluster
+from extender.kube.writers import Writers
+
+PATIENT_WRITERS = 4  # of their own: neither statuses nor PodGroups for plain pods ever keep a gate waiting
+
+
+class Controllers:
+    """Those that move pods write through `writers`, the others through patient ones; all while `leads` says
+    so. `volcano_namespace`: where Volcano is."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        writers: Writers,
+        leads: Callable[[], bool],
+        volcano_namespace: str,
+    ) -> None:
+        patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
+        self.all_writers = (writers, patient_writers)
+        urgent = ControllerContext(ledger, cluster, writers, leads)
+        patient = urgent._replace(writers=patient_writers)
+        recorder = EventRecorder(cluster, patient_writers, leads)
+        self.objects = objects()
+        podgroup_status = PodGroupStatusController(patient, self.objects.podgroups)
+        queue_status = QueueStatusController(patient, recorder, self.objects.queues)
+        self.bus_commands = BusCommandsController(patient, recorder)
+        self.auto_podgroups = AutoPodGroupsController(patient)
+        self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
+        self.decision_log = DecisionLog()
+        self.listeners: tuple[Listener, ...] = (
+            SchedulingGatesController(urgent).look,
+            EvictionsController(patient, recorder).look,
+            podgroup_status.look,
+            self.auto_podgroups.look,
+            DefaultQueuesController(patient).look,
+            queue_status.look,
+            self.bus_commands.look,
+            OrphanedPodGroupsController(patient).look,
+            self.volcano.look,
+            GroupEvents(ledger, recorder, leads).look,
+            self.decision_log.look,
+        )
+
+    def start(self) -> None:
+        for each in self.all_writers:
+            each.start()
+        self.volcano.start()
+
+    def stop(self) -> None:
+        self.volcano.stop()
+        for each in self.all_writers:
+            each.stop()

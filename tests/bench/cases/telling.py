@@ -1,0 +1,46 @@
+"""How many PATCHes a second numbers in the statuses of waiting groups cost the API server.
+
+Groups lack room, and each second a pod of somebody else of another size takes the place of the one before, so
+that the sentence of every group changes. All parts are real but the API server, which only notes what is
+written, and the clock, which is virtual. Then there is room for one of them: with the numbers of all others
+waiting, is it told within one look that it starts?
+"""
+
+import time
+from collections.abc import Iterator
+
+from tests.bench.report import Row, say
+from tests.bench.sizes import Bench
+from tests.controllers.podgroup_desk import Desk, crowd, stir
+from tests.domain.builders import node
+
+_SECONDS = 30
+
+
+def tell(bench: Bench) -> Iterator[Row]:
+    for groups in bench.sizes.told:
+        say(f"{groups} groups wait for {_SECONDS} s")
+        yield _row(groups)
+
+
+def _row(groups: int) -> Row:
+    desk = Desk(crowd(groups))
+    with desk.writing():
+        desk.look()
+        patches, spent = [], 0.0
+        for second in range(_SECONDS):
+            stir(desk, second)
+            started = time.thread_time()
+            desk.reporter.look(desk.decisions)
+            spent += time.thread_time() - started
+            patches.append(len(desk.look()))
+        desk.add(node("b", cpu="4")).settle()
+        desk.look()
+    starts = sum(copy.status.phase == "Inqueue" for copy in desk.copies.values())
+    return {
+        "groups": groups,
+        "patches a second": sum(patches) / _SECONDS,
+        "most in a second": max(patches),
+        "a look ms": spent / _SECONDS * 1000,
+        "starts told at once": starts,
+    }

@@ -1,0 +1,85 @@
+"""PodGroups at an API server of a few lines, a watch that shows them when told to, and who writes on them."""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.objects import PodGroup, PodGroupStatus
+from extender.controllers.object_store import ObjectStore
+from extender.controllers.podgroup_status import PodGroupStatusController
+from extender.domain.model.records import GroupKey
+from extender.kube.errors import Conflict
+from tests.controllers.bench import Bench
+from tests.domain.builders import node, stranger
+from tests.domain.world import gang, key
+
+
+class Desk(Bench):
+    """Keeps the API server's copy of each PodGroup, and shows it to the reporter when told to."""
+
+    def __init__(self, *objects: Any) -> None:
+        self.copies: dict[str, PodGroup] = {}
+        super().__init__(*objects)
+        self.store: ObjectStore[GroupKey, PodGroup] = ObjectStore()
+        self.reporter = PodGroupStatusController(self.means(), self.store)
+        self.api.patched = self._take_in
+        for name in self.copies:
+            self.show(name)
+
+    def add(self, *objects: Any) -> "Desk":
+        super().add(*objects)
+        for each in objects:
+            for thing in each if isinstance(each, list) else [each]:
+                if isinstance(thing, PodGroup):
+                    self.copies[thing.metadata.name] = versioned(thing, 1)
+        return self
+
+    def show(self, name: str) -> None:
+        """The watch brings the API server's copy."""
+        self.store.put(key(name), self.copies[name])
+        self.ledger.set_group(self.copies[name])
+
+    def look(self) -> list[dict[str, Any]]:
+        """The patches that one look sent. The watch shows what they changed."""
+        before, self.api.calls = dict(self.copies), []
+        self.reporter.look(self.decisions)
+        self.flush()
+        for name, copy in self.copies.items():
+            if copy is not before[name]:
+                self.show(name)
+        return [patch for _, patch in self.api.done("patch")]
+
+    def _take_in(self, name: str, patch: dict[str, Any]) -> PodGroup:
+        """As the API server does: only what was made for this version."""
+        copy = self.copies[name]
+        if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
+            raise Conflict(409, "Conflict")
+        version = int(copy.metadata.resource_version) + 1
+        noted = (copy.metadata.annotations or {}) | patch["metadata"].get("annotations", {})
+        self.copies[name] = versioned(
+            replace(
+                copy,
+                metadata=replace(copy.metadata, annotations=noted),
+                status=msgspec.convert(patch["status"], PodGroupStatus),
+            ),
+            version,
+        )
+        return self.copies[name]
+
+
+def versioned(group: PodGroup, version: int) -> PodGroup:
+    return replace(group, metadata=replace(group.metadata, resource_version=str(version)))
+
+
+def crowd(groups: int) -> list[Any]:
+    """So many gangs that lack room, whose sentences say how much is left."""
+    return [node("a", cpu="4"), *(gang(f"g{n}", 4) for n in range(groups)), stranger("s", on="a", cpu="500m")]
+
+
+def stir(bench: Desk, second: int) -> None:
+    """Somebody else's pod of another size takes the place of the one before: the numbers of all change."""
+    bench.advance(1.0)
+    if second:
+        bench.delete(f"other-{second - 1}")
+    bench.add(stranger(f"other-{second}", on="a", cpu=f"{100 + second}m")).settle()

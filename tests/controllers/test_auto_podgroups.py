@@ -1,0 +1,234 @@
+"""PodGroups for pods that name none: made once, kept in step with the owner, taken away with it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from extender.api import keys
+from extender.api.objects import Meta, Namespace, Pod, PodGroup, Workload
+from extender.controllers.auto_podgroups import AutoPodGroupsController
+from extender.domain.model.records import GroupKey, Uid
+from extender.kube.errors import Conflict, Forbidden
+from tests.controllers.bench import Bench
+from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
+from tests.domain.world import key
+
+GROUP = "podgroup-uid-web"
+
+
+class Desk(Bench):
+    """Shows the grouper what the watches would."""
+
+    def __init__(self, *objects: Any) -> None:
+        super().__init__(auto_groups=True)
+        self.grouper = AutoPodGroupsController(self.means())
+        self.show(*objects)
+
+    def show(self, *objects: Any) -> "Desk":
+        self.add(*objects)
+        for each in objects:
+            if isinstance(each, Pod):
+                self.grouper.see_pod(each)
+            if isinstance(each, PodGroup):
+                self.grouper.notice(key(each.metadata.name))
+            if isinstance(each, Workload):
+                self.grouper.notice(GroupKey(f"{NAMESPACE}/podgroup-{each.metadata.uid}"))
+        return self
+
+    def go(self, name: str) -> None:
+        """A pod ends."""
+        record = self.ledger.pod(Uid(f"uid-{name}"))
+        assert record is not None
+        self.delete(name)
+        self.grouper.forget_pod(record)
+
+    def lose(self, name: str) -> None:
+        """A PodGroup is deleted."""
+        self.ledger.drop_group(key(name))
+        self.grouper.notice(key(name), gone=True)
+
+    def name_queue(self, queue: str) -> None:
+        """The namespace names the queue of its pods."""
+        named = Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: queue}))
+        self.ledger.set_namespace(named)
+
+    def look(self) -> list[tuple[str, str]]:
+        """What one look asked of the API server: verbs and names."""
+        self.api.calls = []
+        self.grouper.look(self.settle().decisions)
+        self.flush()
+        return [(call[0], call[1]) for call in self.api.calls]
+
+
+@contextmanager
+def desk(*objects: Any) -> Iterator[Desk]:
+    bench = Desk(*objects)
+    with bench.writing(), capture_logs():
+        yield bench
+
+
+def web(name: str, named: bool = False, **more: Any) -> Pod:
+    return pod(name, GROUP if named else "", owner="web", **more)
+
+
+def test_a_group_is_made_once_for_all_pods_of_an_owner() -> None:
+    with desk(node("n"), owner("web", "2"), web("a"), web("b")) as bench:
+        assert bench.look() == [("create group", GROUP)]
+        assert bench.look() == []
+
+
+def test_once_it_is_there_each_pod_is_told_its_name() -> None:
+    with desk(node("n"), web("a"), web("b"), group(GROUP, 1)) as bench:
+        assert sorted(bench.look()) == [("name group", "a"), ("name group", "b")]
+        assert bench.look() == []
+        bench.show(web("a", named=True), web("b", named=True))
+        assert bench.look() == []
+
+
+def test_a_pod_that_comes_to_its_group_is_told_the_name_alone() -> None:
+    with desk(node("n"), group(GROUP, 1), web("a")) as bench:
+        bench.look()
+        bench.show(web("b"))
+        assert bench.look() == [("name group", "b")]
+
+
+def test_it_goes_to_the_pods_queue() -> None:
+    with desk(queue("q"), web("a", queue="q")) as bench:
+        bench.look()
+        ((_, made),) = bench.api.done("create group")
+        assert made["spec"]["queue"] == "q"
+
+
+def test_pods_of_others_and_pods_that_name_a_group_get_none() -> None:
+    with desk(web("a", scheduler="other"), pod("b", "g"), web("c", phase="Succeeded")) as bench:
+        assert bench.look() == []
+
+
+def test_who_does_not_lead_leaves_it_to_be_done() -> None:
+    with desk(web("a")) as bench:
+        bench.leading = False
+        assert bench.look() == []
+        bench.leading = True
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_what_the_fence_drops_is_done_later() -> None:
+    with desk(web("a")) as bench:
+        bench.fence.append(False)
+        assert bench.look() == []
+        bench.advance(2)
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_a_group_that_was_there_already_is_as_good() -> None:
+    with desk(web("a")) as bench:
+        bench.api.fail("create group", Conflict(409, "AlreadyExists"))
+        bench.look()
+        bench.advance(60)
+        assert bench.look() == []
+
+
+def test_a_refusal_is_not_the_last_word() -> None:
+    with desk(web("a")) as bench:
+        bench.api.fail("create group", Forbidden(403, "Forbidden", "queue q is Closed"))
+        bench.look()
+        bench.advance(0.9)
+        assert bench.look() == []
+        bench.advance(0.2)
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_a_group_that_is_lost_is_made_again_after_a_while() -> None:
+    with desk(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
+        bench.api.pods["a"] = web("a", named=True)
+        bench.look()
+        bench.lose(GROUP)
+        assert bench.look() == []
+        bench.advance(5)
+        assert bench.look() == [("pod", "a"), ("create group", GROUP)]
+
+
+def test_a_group_without_pods_is_not() -> None:
+    with desk(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
+        bench.go("a")
+        bench.lose(GROUP)
+        bench.advance(60)
+        assert bench.look() == []
+
+
+# ---- while its queue is not open
+
+
+@contextmanager
+def closed(*pods: Pod) -> Iterator[Desk]:
+    """Pods in a queue that is closed."""
+    with desk(node("n"), queue("q", spec_state="Closed"), *pods) as bench:
+        assert bench.look() == []
+        bench.advance(120)
+        assert bench.look() == []
+        yield bench
+
+
+def test_no_group_is_made_until_the_queue_opens() -> None:
+    with closed(web("a", queue="q")) as bench:
+        bench.show(queue("q", spec_state="Open"))
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_no_group_is_made_for_a_queue_that_is_not_there() -> None:
+    with desk(web("a", queue="q")) as bench:
+        assert bench.look() == []
+        bench.show(queue("q"))
+        assert bench.look() == [("create group", GROUP)]
+
+
+def test_one_that_is_deleted_is_not_made_again() -> None:
+    with closed(web("a", named=True, queue="q")) as bench:
+        bench.show(group(GROUP, 1, "q"))
+        bench.look()
+        bench.lose(GROUP)
+        bench.advance(60)
+        assert bench.look() == []
+
+
+def test_a_pod_that_is_given_another_queue_gets_its_group_there() -> None:
+    with closed(web("a", named=True, queue="q")) as bench:
+        moved = web("a", named=True, queue="r")
+        bench.api.pods["a"] = moved
+        bench.show(queue("r"), moved)
+        assert bench.look() == [("pod", "a"), ("create group", GROUP)]
+
+
+def test_a_namespace_may_name_another_queue() -> None:
+    with desk(web("a"), queue("q", spec_state="Closed"), queue("r")) as bench:
+        bench.name_queue("q")
+        assert bench.look() == []
+        bench.name_queue("r")
+        assert bench.look() == [("create group", GROUP)]
+        ((_, made),) = bench.api.done("create group")
+        assert made["spec"]["queue"] == "r"
+
+
+def test_pods_that_are_gone_are_not_waited_with() -> None:
+    with closed(web("a", queue="q")) as bench:
+        bench.go("a")
+        bench.look()
+        bench.show(queue("q", spec_state="Open"))
+        assert bench.look() == []
+
+
+def test_its_numbers_follow_the_owner() -> None:
+    with desk(node("n"), owner("web", "2"), web("a", named=True, cpu="2"), group(GROUP, 3)) as bench:
+        assert bench.look() == [("patch", GROUP)]
+        ((_, patch),) = bench.api.done("patch")
+        assert patch == {"spec": {"minMember": 2, "minResources": {"cpu": "4"}}}
+
+
+def test_the_group_of_an_owner_that_wants_no_pods_goes_with_the_last() -> None:
+    with desk(node("n"), owner("web"), web("a", named=True), group(GROUP, 1)) as bench:
+        bench.show(owner("web", replicas=0))
+        assert bench.look() == []
+        bench.go("a")
+        assert bench.look() == [("delete group", GROUP)]

@@ -1,0 +1,182 @@
+"""What all controllers share: a guarded turn for each key, another when it failed, and only while we lead."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from extender.controllers.controller import Controller
+from extender.controllers.decision_log import DecisionLog
+from extender.controllers.group_events import GroupEvents
+from extender.domain.decisions import transitions
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.host.controllers import Controllers
+from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerFault
+from tests.controllers.bench import Bench
+from tests.domain.world import gang, key, nodes
+
+
+class Keeper(Controller[str]):
+    """Reconciles the keys of `objects` by a write of each; those in `poison` make it raise."""
+
+    name = "test"
+
+    def prepare(self) -> None:
+        self.objects: list[str] = []
+        self.poison: set[str] = set()
+        self.faults: list[Exception] = []
+        self.reconciled: list[str] = []
+        self.written: list[str] = []
+
+    def due(self, decisions: Decisions) -> Iterable[str]:
+        objects, self.objects = self.objects, []
+        return objects
+
+    def reconcile(self, name: str) -> None:
+        self.reconciled.append(name)
+        if name in self.poison:
+            raise ValueError("indigestible")
+        self.write(name, partial(self._job, name))
+
+    def _job(self, name: str) -> None:
+        self.written.append(name)
+        if self.faults:
+            raise self.faults.pop(0)
+
+
+def faults() -> float:
+    return REGISTRY.get_sample_value("muster_faults_total", {"part": "test"}) or 0.0
+
+
+def looked(bench: Bench, keeper: Keeper, *objects: str, seconds: float = 0.0) -> list[str]:
+    """What one look reconciled."""
+    keeper.objects, keeper.reconciled = list(objects), []
+    bench.now += seconds
+    keeper.look(bench.decisions)
+    bench.flush()
+    return keeper.reconciled
+
+
+def test_an_object_that_raises_costs_its_own_turn_and_is_tried_again_ever_later() -> None:
+    bench, before = Bench(), faults()
+    keeper = Keeper(bench.means())
+    keeper.poison = {"b"}
+    with bench.writing(), capture_logs() as logs:
+        assert looked(bench, keeper, "a", "b", "c") == ["a", "b", "c"]
+        assert [looked(bench, keeper, seconds=each) for each in (0.4, 0.1, 0.9, 0.1)] == [
+            [],
+            ["b"],
+            [],
+            ["b"],
+        ]
+        assert keeper.written == ["a", "c"]
+        assert [line["object"] for line in logs] == ["b"]
+        assert faults() - before == 3
+        keeper.poison.clear()
+        assert looked(bench, keeper, "b") == ["b"]
+        keeper.poison = {"b"}
+        looked(bench, keeper, "b")
+    assert [line["object"] for line in logs] == ["b", "b"]
+
+
+def test_a_write_that_raises_what_no_api_server_says_is_counted_logged_once_and_made_again() -> None:
+    bench = Bench()
+    keeper = Keeper(bench.means())
+    keeper.faults = [ValueError("ouch"), ValueError("ouch")]
+    with bench.writing(), capture_logs() as logs:
+        looked(bench, keeper, "a")
+        looked(bench, keeper, seconds=0.5)
+        looked(bench, keeper, seconds=1.0)
+    assert keeper.written == ["a"] * 3
+    assert len([line for line in logs if line["event"] == "an object could not be dealt with"]) == 1
+
+
+@pytest.mark.parametrize("fault", [Conflict(409), Forbidden(403)])
+def test_a_write_that_was_refused_is_made_again_after_a_pause(fault: ApiError) -> None:
+    bench = Bench()
+    keeper = Keeper(bench.means())
+    keeper.faults = [fault]
+    with bench.writing(), capture_logs():
+        looked(bench, keeper, "a")
+        assert looked(bench, keeper, seconds=0.4) == []
+        assert looked(bench, keeper, seconds=0.1) == ["a"]
+
+
+def test_what_is_not_there_any_more_is_not_written_again() -> None:
+    bench = Bench()
+    keeper = Keeper(bench.means())
+    keeper.faults = [NotFound(404)]
+    with bench.writing(), capture_logs():
+        looked(bench, keeper, "a")
+        assert looked(bench, keeper, seconds=1000.0) == []
+
+
+def test_an_outage_is_followed_by_a_write_within_half_a_minute() -> None:
+    bench = Bench()
+    keeper = Keeper(bench.means())
+    keeper.faults = [ServerFault(500)] * 400
+    with bench.writing(), capture_logs():
+        looked(bench, keeper, "a")
+        for _ in range(100):
+            looked(bench, keeper, seconds=30.0)
+        keeper.faults, keeper.written = [], []
+        for _ in range(3):
+            looked(bench, keeper, seconds=30.0)
+        assert keeper.written
+
+
+def test_who_follows_remembers_nothing() -> None:
+    bench = Bench()
+    keeper = Keeper(bench.means())
+    bench.leading = False
+    with bench.writing():
+        assert looked(bench, keeper, "a", "b") == []
+    assert keeper.waiting == 0
+
+
+def all_controllers() -> list[type[Any]]:
+    found = list(Controller.__subclasses__())
+    for each in found:
+        found += each.__subclasses__()
+    return [each for each in found if each.__module__.startswith("extender.")]
+
+
+@pytest.mark.parametrize("controller", all_controllers(), ids=lambda each: each.__name__)
+def test_all_controllers_are_guarded_by_the_one_loop(controller: type[Any]) -> None:
+    assert controller.look is Controller.look
+    assert "reconcile" in vars(controller) or controller.__subclasses__()
+
+
+def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
+    bench = Bench()
+    made = Controllers(bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system")
+    owners = [listener.__self__ for listener in made.listeners]  # type: ignore[attr-defined]
+    assert all(isinstance(each, Controller | GroupEvents | DecisionLog) for each in owners)
+    assert len({type(each) for each in owners}) == len(owners) == 11
+
+
+def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    truly = transitions.course
+
+    def poisoned(decision: GroupDecision) -> Any:
+        if decision.key == key("bad"):
+            raise RuntimeError("ouch")
+        return truly(decision)
+
+    bench = Bench(nodes("a", cpu="1"), gang("bad", 5), gang("good", 5))
+    events = GroupEvents(bench.ledger, bench.recorder, bench.leads, lambda: bench.now)
+    kept = DecisionLog()
+    with bench.writing(), capture_logs():
+        for each in (events, kept):
+            each.look(bench.decisions)
+        monkeypatch.setattr(transitions, "course", poisoned)
+        monkeypatch.setattr("extender.controllers.decision_log.course", poisoned)
+        bench.add(nodes("b", "c", "d", "e", "f", cpu="2")).settle()
+        for each in (events, kept):
+            each.look(bench.decisions)
+    assert {entry.decision.key for entry in kept.latest(1)} == {key("good")}

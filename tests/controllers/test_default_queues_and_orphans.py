@@ -1,0 +1,119 @@
+"""Queues that must be there are made; groups of a queue that is gone are cleared away."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from extender.controllers.default_queues import DefaultQueuesController
+from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
+from extender.domain.decisions.decisions import Decisions
+from extender.kube.errors import ServerFault
+from tests.controllers.queue_desk import QueueDesk
+from tests.domain.builders import group, queue
+
+
+class Desk(QueueDesk):
+    def __init__(self) -> None:
+        super().__init__()
+        means = self.means(self.store)
+        self.founder, self.clearer = DefaultQueuesController(means), OrphanedPodGroupsController(means)
+
+    def look(self, seconds: float = 1.0, shows: bool = True) -> list[Any]:
+        self.now += seconds
+        self.store.calls = []
+        decisions = self.settle().decisions
+        for each in (self.founder, self.clearer):
+            each.look(decisions)
+        self.flush()
+        if shows:
+            self.show_all()
+        return sorted(call[:2] for call in self.store.calls)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    with made.writing():
+        yield made
+
+
+BOTH = [("create", "default"), ("create", "root")]
+
+
+def test_root_and_default_are_made(desk: Desk) -> None:
+    assert desk.look() == BOTH
+    root, default = desk.copy("root").spec, desk.copy("default").spec
+    assert (root.weight, root.reclaimable, root.parent) == (1, False, "")
+    assert (default.weight, default.reclaimable, default.parent) == (1, True, "root")
+    assert desk.look(seconds=10) == []
+
+
+def test_who_was_deleted_is_made_again(desk: Desk) -> None:
+    desk.look()
+    del desk.store.queues["default"]
+    desk.ledger.drop_queue("default")
+    assert desk.look(seconds=10) == [("create", "default")]
+
+
+def test_what_is_there_stays_as_it_is(desk: Desk) -> None:
+    desk.store.put(queue("default", weight=7))  # which the watch has not shown yet
+    assert desk.look() == BOTH
+    assert desk.copy("default").spec.weight == 7
+
+
+def test_nothing_is_made_before_the_queues_are_known_or_by_who_does_not_lead(desk: Desk) -> None:
+    desk.founder.look(Decisions())
+    desk.leading = False
+    assert desk.look() == []
+
+
+def test_a_create_that_failed_is_tried_again(desk: Desk) -> None:
+    desk.store.fail("create", *[ServerFault(500)] * 4)
+    desk.look(shows=False)
+    for _ in range(3):
+        desk.look(seconds=60)
+    assert {*desk.store.queues} == {"default", "root"}
+
+
+# ---- groups of a queue that is gone
+
+
+@pytest.fixture
+def bereft(desk: Desk) -> Desk:
+    """Of two queues with a group each, one is deleted."""
+    desk.keep(queue("q"), queue("r"), queue("root"), queue("default"))
+    desk.add(group("g", 1, "q", queue_uid="uid-q"), group("h", 1, "r", queue_uid="uid-r"))
+    desk.look()
+    del desk.store.queues["q"]
+    desk.ledger.drop_queue("q")
+    return desk
+
+
+def test_its_groups_are_deleted_once_the_api_server_has_confirmed(bereft: Desk) -> None:
+    assert bereft.look() == [("list", "queues")]
+    assert bereft.look() == [("delete_group", "g")]
+    assert bereft.store.done("delete_group") == [("g", "uid-g")]
+    bereft.ledger.drop_group(bereft.decision("g").key)
+    assert bereft.look(seconds=60) == []
+
+
+def test_a_queue_that_only_the_watch_has_not_shown_yet_loses_nothing(desk: Desk) -> None:
+    """As after a restart, when groups were listed later than the queues."""
+    desk.keep(queue("root"), queue("default"))
+    desk.store.put(queue("q"))
+    desk.add(group("g", 1, "q", queue_uid="uid-q"))
+    assert [desk.look(shows=False) for _ in range(3)] == [[("list", "queues")], [], []]
+
+
+def test_a_deletion_that_failed_is_tried_again(bereft: Desk) -> None:
+    bereft.store.fail("list", ServerFault(500))
+    bereft.look()
+    bereft.store.fail("delete_group", *[ServerFault(500)] * 2)
+    calls = [call for _ in range(6) for call in bereft.look(seconds=60)]
+    assert calls.count(("delete_group", "g")) >= 3
+
+
+def test_who_does_not_lead_deletes_nothing(bereft: Desk) -> None:
+    bereft.leading = False
+    assert [bereft.look() for _ in range(3)] == [[], [], []]

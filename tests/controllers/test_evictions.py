@@ -1,0 +1,129 @@
+"""Undoing starts that failed for good, by eviction."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from extender.controllers.evictions import EvictionsController
+from extender.domain.model.reasons import Reason
+from extender.kube.errors import NotFound, TooManyRequests
+from tests.controllers.api import Call
+from tests.controllers.bench import Bench
+from tests.domain.builders import pod
+from tests.domain.world import gang, nodes
+
+AGAIN = 3.0  # seconds between two evictions of the same pod
+
+
+class Undoing(Bench):
+    """A gang of three with two bound members and no room for the third, long after its deadline."""
+
+    def __init__(self) -> None:
+        bound = [pod("g-0", "g", on="a"), pod("g-1", "g", on="b")]
+        record, *_, last = gang("g", 3, told_phase="Inqueue")
+        super().__init__(nodes("a", "b", cpu="1"), record, bound, last)
+        self.settle()
+        self.undoer = EvictionsController(self.means(), self.recorder)
+
+    def fail_the_start(self) -> "Undoing":
+        self.pass_time(self.ledger.limits.deadline(3) + 1)
+        assert self.reason("g") is Reason.BACKING_OFF
+        return self
+
+    def look(self) -> list[Call]:
+        self.undoer.look(self.decisions)
+        self.flush()
+        calls, self.api.calls = self.api.calls, []
+        return calls
+
+
+@contextmanager
+def undoing() -> Iterator[tuple[Undoing, list[Any]]]:
+    bench = Undoing()
+    with bench.writing(), capture_logs() as logs:
+        yield bench, logs
+
+
+def evictions(outcome: str) -> float:
+    return REGISTRY.get_sample_value("muster_evictions_total", {"outcome": outcome}) or 0.0
+
+
+def test_bound_members_of_a_start_that_failed_are_evicted() -> None:
+    before = evictions("done")
+    with undoing() as (bench, logs):
+        assert bench.fail_the_start().look() == [("evict", "g-0"), ("evict", "g-1")]
+    assert evictions("done") - before == 2
+    assert [(line["pod"], line["group"]) for line in logs] == [("team/g-0", "team/g"), ("team/g-1", "team/g")]
+
+
+def test_a_start_under_way_is_left_alone() -> None:
+    with undoing() as (bench, _):
+        assert bench.look() == []
+
+
+def test_an_eviction_is_asked_for_once_in_a_while() -> None:
+    with undoing() as (bench, _):
+        bench.fail_the_start().look()
+        assert bench.look() == []
+        bench.advance(AGAIN - 0.1)
+        assert bench.look() == []
+        bench.advance(0.2)
+        assert bench.look() == [("evict", "g-0"), ("evict", "g-1")]
+
+
+def test_a_pod_that_is_going_or_gone_is_not_evicted_again() -> None:
+    with undoing() as (bench, _):
+        bench.fail_the_start().look()
+        bench.mark_deleted("g-0")
+        bench.delete("g-1").advance(AGAIN)
+        assert bench.look() == []
+
+
+def test_a_refused_eviction_is_told_and_tried_again() -> None:
+    before = evictions("refused")
+    with undoing() as (bench, logs):
+        bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "a disruption budget says no"))
+        calls = bench.fail_the_start().look()
+        told = [line for line in logs if line["event"] == "an eviction was refused"]
+        assert [(line["pod"], line["group"]) for line in told] == [("team/g-0", "team/g")]
+        assert "a disruption budget says no" in told[0]["error"]
+        events = [call[2] for call in calls if call[0] == "event"]
+        assert [(event["involvedObject"]["name"], event["reason"]) for event in events] == [
+            ("g-0", "EvictionRefused"),
+            ("g", "EvictionRefused"),
+        ]
+        assert all("a disruption budget says no" in event["message"] for event in events)
+        bench.advance(AGAIN)
+        assert ("evict", "g-0") in bench.look()
+    assert evictions("refused") - before == 1
+
+
+def test_an_eviction_that_a_budget_refuses_is_asked_for_ever_more_seldom() -> None:
+    """A budget may stand for hours: 1,000 refusals are 1,000 requests, events and log lines."""
+    with undoing() as (bench, _):
+        bench.api.fail("evict", *[TooManyRequests(429, "TooManyRequests", "a budget says no")] * 1000)
+        bench.fail_the_start()
+        asked = []
+        for second in range(300):
+            asked += [second for call in bench.look() if call == ("evict", "g-0")]
+            bench.advance(1.0)
+        assert asked[:5] == [0, 3, 9, 21, 45]
+        assert len(asked) <= 14
+
+
+def test_a_pod_that_turns_out_gone_is_no_refusal() -> None:
+    with undoing() as (bench, logs):
+        bench.api.fail("evict", NotFound(404))
+        bench.fail_the_start().look()
+        assert [line for line in logs if "refused" in line["event"]] == []
+
+
+@pytest.mark.parametrize("leading", [True, False])
+def test_only_the_leader_evicts(leading: bool) -> None:
+    with undoing() as (bench, _):
+        bench.leading = leading
+        assert bool(bench.fail_the_start().look()) is leading

@@ -1,0 +1,150 @@
+"""Events about groups: when something is told, of whom, and how seldom."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from extender.controllers.group_events import GroupEvents
+from extender.domain.model.reasons import Happening, Reason, Verdict
+from tests.controllers.bench import Bench
+from tests.domain.builders import group, pod
+from tests.domain.world import gang, nodes
+
+LASTING = 5.0
+
+Told = tuple[str, str, str]  # kind, name, reason
+
+
+class Announcing(Bench):
+    def __init__(self, *objects: object) -> None:
+        super().__init__(*objects)
+        self.announcer = GroupEvents(self.ledger, self.recorder, self.leads, clock=lambda: self.now)
+
+    def look(self, after: float = 0.0) -> list[Told]:
+        """Decide, let time pass and decide again; what was told anew."""
+        self.settle()
+        self.announcer.look(self.decisions)
+        if after:
+            self.pass_time(after)
+            self.announcer.look(self.decisions)
+        self.flush()
+        told = [event for _, event in self.api.done("event")]
+        self.api.calls = []
+        return [
+            (event["involvedObject"]["kind"], event["involvedObject"]["name"], event["reason"])
+            for event in told
+        ]
+
+
+@contextmanager
+def announcing(*objects: object) -> Iterator[Announcing]:
+    bench = Announcing(*objects)
+    with bench.writing():
+        yield bench
+
+
+def test_a_wait_that_lasts_is_told_to_the_group_and_its_first_members() -> None:
+    with announcing(nodes("a", cpu="1"), gang("g", 5)) as bench:
+        assert bench.look() == []
+        reason = str(bench.reason("g"))
+        assert bench.look(after=LASTING) == [
+            ("PodGroup", "g", reason),
+            ("Pod", "g-0", reason),
+            ("Pod", "g-1", reason),
+            ("Pod", "g-2", reason),
+        ]
+        assert bench.look(after=100.0) == []
+
+
+def test_a_smooth_start_costs_one_event() -> None:
+    with announcing(nodes("a", "b", cpu="4"), gang("g", 5)) as bench:
+        told = bench.look()
+        bench.start("g")
+        told += bench.look(after=LASTING)
+        assert told == [("PodGroup", "g", "Running")]
+
+
+def test_a_smooth_start_of_one_pod_costs_none() -> None:
+    with announcing(nodes("a", cpu="4"), pod("lonely")) as bench:
+        told = bench.look()
+        bench.bind("lonely", "a")
+        assert told + bench.look(after=LASTING) == []
+
+
+def test_a_pod_on_its_own_hears_why_it_waits() -> None:
+    with announcing(nodes("a", cpu="1"), pod("lonely", cpu="8")) as bench:
+        assert bench.look(after=LASTING) == [("Pod", "lonely", "NeverFits")]
+
+
+def test_members_of_a_group_that_is_not_there_hear_it() -> None:
+    with announcing(nodes("a"), pod("p", group="nowhere")) as bench:
+        assert bench.look(after=LASTING) == [("Pod", "p", "GroupNotFound")]
+
+
+def test_a_start_that_lasts_is_told() -> None:
+    with announcing(nodes("a", "b", cpu="4"), gang("g", 5)) as bench:
+        assert bench.look(after=LASTING) == [("PodGroup", "g", "Starting")]
+
+
+def test_a_start_that_is_undone_is_told_once_and_at_once() -> None:
+    record, *_, last = gang("g", 3, told_phase="Inqueue")
+    bound = [pod("g-0", "g", on="a"), pod("g-1", "g", on="b")]
+    with announcing(nodes("a", "b", cpu="1"), record, bound, last) as bench:
+        bench.look(after=LASTING)
+        bench.pass_time(bench.ledger.limits.deadline(3) - LASTING + 1)
+        assert bench.reason("g") is Reason.BACKING_OFF
+        assert bench.look() == [("PodGroup", "g", Happening.UNDONE)]
+        assert bench.look() == []
+
+
+def test_what_goes_to_and_fro_is_not_told() -> None:
+    with announcing(nodes("a", cpu="1"), gang("g", 5)) as bench:
+        told = []
+        for _ in range(10):
+            told += bench.look()
+            bench.advance(LASTING - 1).add(nodes("b", cpu="4"))
+            told += bench.look()
+            bench.advance(LASTING - 1).drop_node("b")
+        assert told == []
+
+
+def test_a_follower_tells_nothing_and_goes_on_where_the_leader_was() -> None:
+    """The condition says what was told before; what came after is told by whoever leads then."""
+    with announcing(nodes("a", cpu="1"), gang("old", 5)) as bench:
+        bench.leading = False
+        assert bench.look(after=LASTING) == []
+        bench.add(group("old", 5, last_reason=str(bench.reason("old"))))
+        bench.add(gang("new", 6))
+        assert bench.look(after=LASTING) == []
+        bench.leading = True
+        assert {name for _, name, _ in bench.look()} == {"new", "new-0", "new-1", "new-2"}
+
+
+def test_many_groups_are_told_of_one_after_the_other() -> None:
+    """Nothing is lost, it only comes later."""
+    groups = [gang(f"g{number}", 5) for number in range(60)]
+    with announcing(nodes("a", cpu="1"), groups) as bench:
+        first = bench.look(after=LASTING)
+        assert len(first) <= 50
+        told = first
+        for _ in range(50):
+            told += bench.look(after=1.0)
+        assert {name for kind, name, _ in told if kind == "PodGroup"} == {f"g{n}" for n in range(60)}
+
+
+def test_a_group_that_went_is_forgotten() -> None:
+    with announcing(nodes("a", cpu="1"), pod("lonely", cpu="8")) as bench:
+        bench.look()
+        bench.delete("lonely")
+        assert bench.look(after=LASTING) == []
+
+
+def test_replacements_that_wait_are_told() -> None:
+    with announcing(nodes("a", "b", cpu="1"), gang("g", 2)) as bench:
+        bench.start("g")
+        bench.look(after=LASTING)
+        lost = bench.pods["g-0"].spec.node_name
+        bench.delete("g-0").drop_node(lost)
+        bench.add(pod("g-9", group="g")).settle()
+        assert bench.verdict("g") is Verdict.RUNNING
+        told = bench.look(after=LASTING)
+        assert told == [("PodGroup", "g", "NoRoom"), ("Pod", "g-9", "NoRoom")]

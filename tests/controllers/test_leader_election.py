@@ -1,0 +1,208 @@
+"""Leadership follows the Lease of the scheduler next door."""
+
+from threading import Event
+
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from extender.api.objects import Lease, LeaseSpec
+from extender.controllers import leader_election as module
+from extender.controllers.leader_election import LeaderElection
+from extender.kube.errors import Ambiguous, Forbidden, ServerFault, Unreachable
+from tests.controllers.api import Api
+
+RENEW_DEADLINE = 10.0
+PATIENCE = 10.0
+
+
+class Office:
+    """A Lease that the test writes, looked at by `host`."""
+
+    def __init__(self, host: str = "node-1") -> None:
+        self.now = 1000.0
+        self.renewals = 0
+        self.api = Api()
+        self.leadership = LeaderElection(
+            self.api, "kube-system", "muster-scheduler", host, clock=lambda: self.now
+        )
+
+    def renew(self, holder: str | None = "node-1_b1946ac9") -> "Office":
+        self.renewals += 1
+        self.api.spec = LeaseSpec(holder, 15, f"renewal {self.renewals}")
+        return self
+
+    def look(self) -> bool:
+        with capture_logs():
+            self.leadership.look()
+        return self.leadership.leads()
+
+    def after(self, seconds: float) -> "Office":
+        self.now += seconds
+        return self
+
+
+def test_before_the_first_look_nobody_leads() -> None:
+    assert not Office().renew().leadership.leads()
+
+
+def test_who_shares_the_holders_host_leads() -> None:
+    office = Office().renew()
+    assert office.look()
+    assert office.api.calls == [("lease", "kube-system/muster-scheduler")]
+
+
+@pytest.mark.parametrize("holder", ["node-2_b1946ac9", "node-10_b1946ac9", "node-1", "", None])
+def test_who_does_not_share_it_does_not(holder: str | None) -> None:
+    assert not Office().renew(holder).look()
+
+
+def test_no_lease_is_nobodys() -> None:
+    assert not Office().look()
+
+
+def test_the_leadership_lasts_while_the_lease_is_renewed() -> None:
+    office = Office()
+    assert all(office.renew().after(2).look() for _ in range(20))
+
+
+def test_a_lease_that_is_not_renewed_is_lost_within_the_deadline_although_it_can_be_read() -> None:
+    office = Office().renew()
+    assert office.look()
+    assert office.after(RENEW_DEADLINE - 0.1).look()
+    assert not office.after(0.1).look()
+    assert not office.after(1000).look()
+
+
+def test_it_is_lost_without_another_look() -> None:
+    office = Office().renew()
+    office.look()
+    office.after(RENEW_DEADLINE - 0.1)
+    assert office.leadership.leads()
+    office.after(0.1)
+    assert not office.leadership.leads()
+
+
+def test_a_renewal_after_the_loss_wins_it_back() -> None:
+    office = Office().renew()
+    office.look()
+    assert not office.after(100).look()
+    assert office.renew().look()
+
+
+def test_another_holder_ends_it_at_once() -> None:
+    office = Office().renew()
+    office.look()
+    assert not office.renew("node-2_b1946ac9").look()
+
+
+def test_a_lease_that_is_deleted_ends_it_at_once() -> None:
+    office = Office().renew()
+    office.look()
+    office.api.spec = None
+    assert not office.look()
+
+
+@pytest.mark.parametrize(
+    "fault", [Unreachable("down"), Ambiguous("timed out"), ServerFault(500), Forbidden(403)]
+)
+def test_a_failed_look_neither_ends_nor_prolongs_it(fault: Unreachable) -> None:
+    office = Office().renew()
+    office.look()
+    office.api.fail("lease", *[fault] * 3)
+    assert office.after(RENEW_DEADLINE - 1).look()
+    assert not office.after(1).look()
+
+
+def test_time_counts_from_before_the_question() -> None:
+    """An answer that took long says nothing of the time since."""
+    office = Office().renew()
+
+    class Slow(Api):
+        def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
+            lease = super().lease(namespace, name, timeout)
+            office.after(8)
+            return lease
+
+    slow = Slow()
+    slow.spec = office.api.spec
+    leadership = LeaderElection(slow, "kube-system", "l", "node-1", clock=lambda: office.now)
+    with capture_logs():
+        leadership.look()
+    assert leadership.leads()
+    office.after(2)
+    assert not leadership.leads()
+
+
+def test_stopping_ends_it() -> None:
+    office = Office().renew()
+    office.look()
+    office.leadership.stop()
+    assert not office.leadership.leads()
+
+
+def test_turns_are_told_and_shown_once() -> None:
+    office = Office()
+    with capture_logs() as logs:
+        for _ in range(3):
+            office.renew().leadership.look()
+        assert REGISTRY.get_sample_value("muster_leader") == 1
+        for _ in range(3):
+            office.renew("other_1").leadership.look()
+        assert REGISTRY.get_sample_value("muster_leader") == 0
+    assert [line["event"] for line in logs] == ["leading", "not leading"]
+
+
+def test_it_says_where_it_stands() -> None:
+    office = Office()
+    office.look()
+    assert office.leadership.standing().words() == "follows nobody; nobody holds kube-system/muster-scheduler"
+    office.renew("node-2_1").look()
+    assert office.after(3).leadership.standing().words() == "follows node-2_1, renewed 3 s ago"
+    office.renew().look()
+    words = "leads; kube-system/muster-scheduler is held by node-1_b1946ac9, renewed 1 s ago"
+    assert office.after(1).leadership.standing().words() == words
+
+
+def test_a_lease_that_cannot_be_read_is_said() -> None:
+    office = Office()
+    office.api.fail("lease", Forbidden(403, "Forbidden"))
+    office.look()
+    assert "could not be read: 403 Forbidden" in office.leadership.standing().words()
+    office.renew().look()
+    office.api.fail("lease", Unreachable("down"))
+    office.look()
+    assert office.leadership.standing().words().endswith("(the Lease could not be read: down)")
+
+
+def test_without_a_lease_it_leads_because_it_was_told_to() -> None:
+    assert module.NoElection().standing().words() == "leads, by --leader-elect=off"
+
+
+def test_turns_are_counted_and_the_age_of_the_lease_is_shown() -> None:
+    def turns() -> float:
+        return REGISTRY.get_sample_value("muster_leader_transitions_total") or 0.0
+
+    office, before = Office(), turns()
+    office.renew().look()
+    office.after(4).look()
+    assert REGISTRY.get_sample_value("muster_lease_age_seconds") == 4
+    office.renew("other_1").look()
+    assert turns() - before == 2
+
+
+def test_it_looks_by_itself_as_soon_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PERIOD", 1000.0)
+    looked = Event()
+
+    class Watched(Api):
+        def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
+            looked.set()
+            return super().lease(namespace, name, timeout)
+
+    leadership = LeaderElection(Watched(), "kube-system", "l", "node-1")
+    leadership.start()
+    try:
+        assert looked.wait(PATIENCE)
+    finally:
+        leadership.stop()

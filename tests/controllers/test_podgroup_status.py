@@ -1,0 +1,529 @@
+"""Telling PodGroups what was decided: on change, paced, and only on the newest copy."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE, STOOD_WHOLE_NOTE
+from extender.api.objects import Condition, Meta, PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
+from extender.controllers import podgroup_status
+from extender.controllers.object_store import ObjectStore
+from extender.controllers.podgroup_patch import ReportedStatus, reported
+from extender.controllers.podgroup_status import PodGroupStatusController
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
+from extender.kube.errors import Forbidden, ServerFault
+from extender.kube.resources import PLUGINS_POD_GROUPS
+from tests.controllers.bench import PAUSE
+from tests.controllers.podgroup_desk import Desk, crowd, stir, versioned
+from tests.domain import builders
+from tests.domain.builders import NAMESPACE, node, queue, stranger
+from tests.domain.world import gang, key, names, nodes
+
+PACE = 5.0
+DETAIL_PACE = 15.0
+NUMBERS_A_SECOND = 3.0
+NUMBERS_AT_ONCE = 10
+SETTLING = 1.0
+LONG_AGO = "2020-01-01T00:00:00Z"
+
+
+@contextmanager
+def desk(*objects: Any) -> Iterator[Desk]:
+    bench = Desk(*objects)
+    with bench.writing(), capture_logs():
+        yield bench
+
+
+def said(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
+    """Phase, and of each condition its status and reason."""
+    conditions = {each["type"]: (each["status"], each["reason"]) for each in patch["status"]["conditions"]}
+    return patch["status"]["phase"], conditions
+
+
+# ---- what is said
+
+
+def counted(patch: dict[str, Any]) -> tuple[int, int, int]:
+    status = patch["status"]
+    return (status["running"], status["succeeded"], status["failed"])
+
+
+def test_members_are_counted_up_to_the_end() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.start("g")
+        (patch,) = bench.look()
+        assert counted(patch) == (2, 0, 0)
+        bench.finish("g-0").finish("g-1", phase="Failed").settle()
+        (patch,) = bench.look()
+        assert said(patch)[0] == "Completed"
+        assert said(patch)[1][SCHEDULED] == ("False", "Failed")
+        assert counted(patch) == (0, 1, 1)
+
+
+def test_a_group_whose_members_succeeded_says_so() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.start("g").finish("g-0", "g-1").settle()
+        (patch,) = bench.look()
+        assert said(patch) == (
+            "Completed",
+            {SCHEDULED: ("True", "Completed"), STOOD_WHOLE: ("True", "AllMembersStarted")},
+        )
+
+
+def test_counts_alone_wait_their_turn() -> None:
+    with desk(node("a", cpu="3"), gang("g", 3)) as bench:
+        bench.start("g")
+        bench.look()
+        bench.finish("g-0").settle()
+        assert bench.look() == []
+        bench.advance(SETTLING)
+        assert [counted(patch) for patch in bench.look()] == [(2, 1, 0)]
+        bench.finish("g-1").settle()
+        assert bench.look() == []
+        bench.advance(PACE)
+        assert [counted(patch) for patch in bench.look()] == [(1, 2, 0)]
+
+
+def test_the_queue_that_takes_a_group_in_is_noted_and_stays_so_when_it_goes() -> None:
+    with desk(node("a"), queue("q"), gang("g", 2, queue="q")) as bench:
+        (patch,) = bench.look()
+        assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g"}
+        bench.ledger.drop_queue("q")
+        bench.settle()
+        (patch,) = bench.look()
+        assert said(patch)[1][SCHEDULED] == ("False", Reason.QUEUE_NOT_FOUND)
+        assert bench.copies["g"].metadata.annotations == {QUEUE_UID: "uid-q/uid-g"}
+
+
+def test_a_queue_that_is_not_open_is_not_noted() -> None:
+    with desk(node("a"), queue("q", spec_state="Closed"), gang("g", 2, queue="q")) as bench:
+        (patch,) = bench.look()
+        assert "annotations" not in patch["metadata"]
+
+
+def test_a_group_that_waits_is_pending_and_says_why() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        (patch,) = bench.look()
+        assert said(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
+        assert patch["status"]["conditions"][0]["message"] == bench.detail("g") != ""
+
+
+def test_a_group_that_starts_is_inqueue() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        (patch,) = bench.look()
+        assert said(patch) == ("Inqueue", {SCHEDULED: ("False", "Starting")})
+
+
+def test_a_group_that_runs_says_durably_that_it_stood_whole() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.start("g")
+        (patch,) = bench.look()
+        assert said(patch) == (
+            "Running",
+            {SCHEDULED: ("True", "Running"), STOOD_WHOLE: ("True", "AllMembersStarted")},
+        )
+
+
+def test_a_group_whose_members_did_not_start_yet_did_not_stand_whole() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.scheduler_takes(*names("g", 2)).settle()
+        (patch,) = bench.look()
+        assert said(patch) == ("Running", {SCHEDULED: ("True", "Running")})
+
+
+def test_a_running_group_that_lacks_members_says_why_and_still_runs() -> None:
+    with desk(node("a", cpu="2"), gang("g", 3, min_member=2)) as bench:
+        bench.start("g")
+        (patch,) = bench.look()
+        assert said(patch)[1][SCHEDULED] == ("True", Reason.NO_ROOM)
+
+
+def test_once_it_stood_whole_the_moment_of_that_stays() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        whole = Condition(STOOD_WHOLE, "True", "AllMembersStarted", "", LONG_AGO)
+        copy = bench.copies["g"]
+        bench.copies["g"] = replace(copy, status=PodGroupStatus("Pending", [whole]))
+        bench.show("g")
+        bench.start("g")
+        (patch,) = bench.look()
+        assert msgspec.to_builtins(whole) in patch["status"]["conditions"]
+
+
+def test_conditions_of_others_stay() -> None:
+    others = Condition("Unschedulable", "True", "SomebodyElse", "words", LONG_AGO)
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("", [others]))
+        bench.show("g")
+        (patch,) = bench.look()
+        assert patch["status"]["conditions"][0] == msgspec.to_builtins(others)
+        assert len(patch["status"]["conditions"]) == 2
+
+
+def test_the_transition_time_moves_with_the_status_alone() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        earlier = Condition(SCHEDULED, "False", "NotReady", "", LONG_AGO)
+        bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [earlier]))
+        bench.show("g")
+        (waits,) = bench.look()
+        assert waits["status"]["conditions"][0]["lastTransitionTime"] == LONG_AGO
+        bench.add(nodes("b", "c")).settle().start("g")
+        (runs,) = bench.look()
+        assert runs["status"]["conditions"][0]["lastTransitionTime"] > LONG_AGO
+
+
+# ---- when it is said
+
+
+def test_nothing_is_written_without_a_change() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        assert len(bench.look()) == 1
+        assert bench.look() == []
+        bench.add(gang("h", 1)).settle()
+        assert bench.look() == []
+
+
+def test_a_group_that_says_so_already_is_not_written() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, bench.detail("g"))
+        bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
+        bench.show("g")
+        assert bench.look() == []
+
+
+def test_what_somebody_else_overwrote_is_written_again() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.look()
+        bench.copies["g"] = versioned(replace(bench.copies["g"], status=PodGroupStatus("Running")), 7)
+        bench.show("g")
+        (patch,) = bench.look()
+        assert said(patch)[0] == "Pending"
+        assert patch["metadata"]["resourceVersion"] == "7"
+
+
+def waiting_for_room() -> list[Any]:
+    """A gang that lacks room, by numbers that move with what strangers take."""
+    return [node("a"), gang("g", 4), stranger("s", on="a", cpu="500m")]
+
+
+def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom() -> None:
+    """As Volcano's scheduler does, once a second."""
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.look()
+        written = 0
+        for version in range(7, 107):
+            bench.advance(1.0)
+            status = PodGroupStatus("Running")
+            bench.copies["g"] = versioned(replace(bench.copies["g"], status=status), version)
+            bench.show("g")
+            written += len(bench.look())
+        assert 3 <= written <= 9
+
+
+def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
+    """The PodGroup of a Volcano Job that waits: it gets no pods while it is Pending."""
+    with desk(node("a"), builders.group("g", 2)) as bench:
+        bench.ledger.leave(frozenset({"volcano"}))
+        bench.settle()
+        assert bench.look() == []
+        bench.ledger.leave(frozenset())
+        bench.settle()
+        (patch,) = bench.look()
+        assert said(patch)[0] == "Inqueue"
+
+
+def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
+    with desk(*waiting_for_room()) as bench:
+        for _ in range(2):
+            bench.reporter.look(bench.decisions)
+            bench.flush()
+            bench.add(node("b")).settle()
+        reasons = [patch["status"]["conditions"][0]["reason"] for _, patch in bench.api.done("patch")]
+        assert (reasons, bench.copies["g"].metadata.resource_version) == (["NoRoom", "Starting"], "3")
+
+
+def test_what_the_watch_has_shown_meanwhile_stays_the_newest_copy() -> None:
+    with desk(*waiting_for_room()) as bench:
+        taking_in, newest = bench.api.patched, versioned(bench.copies["g"], 9)
+
+        def overtaken(name: str, patch: dict[str, Any]) -> PodGroup:
+            answer = taking_in(name, patch)
+            bench.copies["g"] = newest
+            bench.store.put(key("g"), newest)
+            return answer
+
+        bench.api.patched = overtaken
+        bench.reporter.look(bench.decisions)
+        bench.flush()
+        bench.api.patched = taking_in
+        (patch,) = bench.look()
+        assert patch["metadata"]["resourceVersion"] == "9"
+
+
+def test_a_detail_waits_its_turn() -> None:
+    with desk(*waiting_for_room()) as bench:
+        (first,) = bench.look()
+        texts = [first["status"]["conditions"][0]["message"]]
+        bench.advance(SETTLING)
+        for n in range(3):
+            bench.add(stranger(f"t{n}", on="a", cpu="500m")).settle()
+            texts += [patch["status"]["conditions"][0]["message"] for patch in bench.look()]
+        assert len(texts) == len(set(texts)) == 2
+        bench.advance(DETAIL_PACE)
+        (last,) = bench.look()
+        assert last["status"]["conditions"][0]["message"] == bench.detail("g") not in texts
+
+
+def test_members_that_come_one_after_the_other_are_not_counted_out_loud() -> None:
+    with desk(node("a"), gang("g", 3)[:2]) as bench:
+        assert bench.look() == []
+        bench.add(gang("g", 3)[2:]).settle()
+        assert [said(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["Starting"]
+
+
+def test_a_group_whose_members_are_long_in_coming_says_so() -> None:
+    with desk(node("a"), gang("g", 3)[:2]) as bench:
+        bench.look()
+        bench.advance(SETTLING)
+        assert [said(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["NotEnoughMembers"]
+
+
+def test_a_group_without_members_says_at_once_that_they_may_come() -> None:
+    with desk(node("a"), gang("g", 3)[:1]) as bench:
+        assert [said(patch)[0] for patch in bench.look()] == ["Inqueue"]
+
+
+def test_what_changes_the_course_is_written_at_once() -> None:
+    with desk(*waiting_for_room()) as bench:
+        bench.look()
+        bench.add(stranger("t", on="a", cpu="500m")).settle()
+        bench.look()
+        bench.delete("s", "t").settle()
+        (patch,) = bench.look()
+        assert said(patch)[0] == "Inqueue"
+
+
+def test_a_group_that_the_watch_has_not_shown_is_written_when_it_does() -> None:
+    with desk(node("a")) as bench:
+        bench.add(gang("g", 5)).settle()
+        assert bench.look() == []
+        bench.show("g")
+        assert len(bench.look()) == 1
+
+
+def test_a_group_that_is_gone_is_not_written() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.store.drop(key("g"))
+        assert bench.look() == []
+
+
+# ---- writes that meet others, or fail
+
+
+def test_each_write_is_good_for_one_version() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        assert bench.look()[0]["metadata"]["resourceVersion"] == "1"
+        bench.add(queue("other"), nodes("b")).settle()
+        assert bench.look()[0]["metadata"]["resourceVersion"] == "2"
+
+
+def test_after_a_conflict_the_newest_copy_is_written() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        newer = versioned(replace(bench.copies["g"], status=PodGroupStatus("", [Condition("X", "True")])), 2)
+        bench.copies["g"] = newer
+        (refused,) = bench.look()
+        assert refused["metadata"]["resourceVersion"] == "1"
+        assert bench.look() == []
+        bench.show("g")
+        (patch,) = bench.look()
+        assert patch["metadata"]["resourceVersion"] == "2"
+        assert [each["type"] for each in patch["status"]["conditions"]] == ["X", SCHEDULED]
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_a_write_that_failed_is_made_later(failures: int) -> None:
+    """Also when the writers have given it up, after two tries."""
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.api.fail("patch", *[ServerFault(500)] * failures)
+        for _ in range(failures + 1):
+            assert len(bench.look()) == 1
+            bench.advance(PAUSE)
+        assert bench.copies["g"].status.phase == "Pending"
+        assert bench.look() == []
+
+
+def test_a_final_refusal_is_not_repeated_for_ever() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.api.fail("patch", Forbidden(403))
+        assert len(bench.look()) == 1
+        assert bench.look() == []
+
+
+def test_nothing_is_written_while_another_leads() -> None:
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.leading = False
+        assert bench.look() == []
+        bench.leading = True
+        assert len(bench.look()) == 1
+
+
+def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
+    """Also when the lapse was too short for a look."""
+    with desk(node("a"), gang("g", 5)) as bench:
+        bench.fence.append(False)
+        assert bench.look() == []
+        assert len(bench.look()) == 1
+
+
+def test_the_newest_decision_is_written_however_old_the_request() -> None:
+    bench = Desk(node("a"), gang("g", 2))
+    bench.reporter.look(bench.decisions)
+    bench.start("g")
+    with bench.writing():
+        bench.flush()
+    ((_, patch),) = bench.api.done("patch")
+    assert said(patch)[0] == "Running"
+
+
+def test_what_the_api_has_by_then_is_not_written_again() -> None:
+    bench = Desk(node("a"), gang("g", 5))
+    bench.reporter.look(bench.decisions)
+    condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, bench.detail("g"))
+    bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
+    bench.show("g")
+    with bench.writing():
+        bench.flush()
+    assert bench.api.calls == []
+
+
+def test_a_group_gone_before_its_write_is_not_written() -> None:
+    bench = Desk(node("a"), gang("g", 5))
+    bench.reporter.look(bench.decisions)
+    bench.store.drop(key("g"))
+    with bench.writing():
+        bench.flush()
+    assert bench.api.calls == []
+
+
+def test_groups_of_one_have_nobody_to_tell() -> None:
+    with desk(node("a"), builders.pod("p")) as bench:
+        assert bench.look() == []
+
+
+# ---- groups of other kinds
+
+
+def test_a_group_whose_status_is_not_ours_bears_a_note_that_it_stood_whole() -> None:
+    meta = Meta(name="g", namespace=NAMESPACE, uid="other")
+    theirs = PluginsPodGroup(meta, PodGroupSpec(2))
+    members = [builders.pod(name, "g") for name in names("g", 2)]
+    with desk(node("a"), theirs, members) as bench:
+        assert bench.look() == []
+        assert bench.api.calls == []
+        bench.start("g")
+        bench.look()
+        assert bench.api.done("stood whole") == [("g", PLUGINS_POD_GROUPS)]
+        bench.add(replace(theirs, metadata=replace(meta, annotations={STOOD_WHOLE_NOTE: "true"})))
+        bench.settle()
+        bench.look()
+        assert bench.api.calls == []
+
+
+# ---- many groups
+
+
+def test_numbers_of_all_groups_together_are_few_a_second() -> None:
+    with desk(*crowd(100)) as bench:
+        bench.look()
+        written = 0
+        for second in range(60):
+            stir(bench, second)
+            written += len(bench.look())
+        assert 0 < written <= NUMBERS_AT_ONCE + 60 * NUMBERS_A_SECOND
+
+
+def test_each_group_comes_to_tell_its_numbers() -> None:
+    with desk(*crowd(100)) as bench:
+        bench.look()
+        told = set()
+        for second in range(60):
+            stir(bench, second)
+            bench.look()
+            told |= {name for name, _ in bench.api.done("patch")}
+        assert len(told) == 100
+
+
+def test_a_course_never_waits_behind_numbers() -> None:
+    with desk(*crowd(100)) as bench:
+        bench.look()
+        for second in range(20):
+            stir(bench, second)
+            bench.look()
+        bench.add(node("b", cpu="4")).settle()
+        starting = [name for name, copy in bench.copies.items() if bench.verdict(name) is Verdict.STARTING]
+        assert starting
+        bench.look()
+        assert [bench.copies[name].status.phase for name in starting] == ["Inqueue"] * len(starting)
+        bench.start(*starting)
+        bench.look()
+        for name in starting:
+            said_of = {each.type for each in bench.copies[name].status.conditions or ()}
+            assert STOOD_WHOLE in said_of
+
+
+class Counted(ObjectStore[GroupKey, PodGroup]):
+    looked_at = 0
+
+    def get(self, key: GroupKey) -> PodGroup | None:
+        self.looked_at += 1
+        return super().get(key)
+
+
+def test_who_waits_its_turn_is_not_looked_at_again() -> None:
+    with desk(*crowd(100)) as bench:
+        counted = Counted()
+        bench.reporter, bench.store = PodGroupStatusController(bench.means(), counted), counted
+        for name in bench.copies:
+            bench.show(name)
+        bench.look()
+        for second in range(10):
+            stir(bench, second)
+            bench.look()
+        counted.looked_at = 0
+        for second in range(10, 20):
+            stir(bench, second)
+            bench.look()
+        assert counted.looked_at <= 10 * 4 * NUMBERS_A_SECOND  # due, written, shown, compared; not 1,000
+
+
+def test_a_follower_keeps_no_groups_in_mind() -> None:
+    with desk(node("a")) as bench:
+        bench.leading = False
+        for number in range(50):
+            bench.add(gang(f"g{number}", 5)).settle()
+            bench.show(f"g{number}")
+            bench.look()
+        assert bench.reporter.waiting == 0
+        bench.leading = True
+        assert len(bench.look()) == 50
+
+
+def test_a_group_that_makes_it_raise_costs_its_own_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def poisoned(group: PodGroup) -> ReportedStatus:
+        if group.metadata.name == "bad":
+            raise RuntimeError("ouch")
+        return reported(group)
+
+    monkeypatch.setattr(podgroup_status, "reported", poisoned)
+    with desk(node("a"), gang("bad", 5), gang("good", 5)) as bench:
+        assert len(bench.look()) == 1
+        assert bench.copies["good"].status.phase == "Pending"
+        monkeypatch.setattr(podgroup_status, "reported", reported)
+        bench.advance(1.0)
+        assert len(bench.look()) == 1
+        assert bench.copies["bad"].status.phase == "Pending"

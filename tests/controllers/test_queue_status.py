@@ -1,0 +1,282 @@
+"""Queues are told what was decided: on change, at a pace, marks before states, on the newest copy only."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from extender.api import keys
+from extender.api.objects import Queue
+from extender.controllers.object_store import ObjectStore, QueueCopy
+from extender.controllers.queue_status import QueueStatusController
+from extender.kube.errors import Forbidden, Unreachable
+from tests.controllers.queue_desk import QueueDesk
+from tests.domain.builders import node, queue
+from tests.domain.world import gang
+
+
+class Desk(QueueDesk):
+    def __init__(self, *objects: Any) -> None:
+        super().__init__(node("a", cpu="4"), *objects)
+        self.copies: ObjectStore[str, QueueCopy] = ObjectStore()
+        self.reporter = QueueStatusController(self.means(self.store), self.recorder, self.copies)
+
+    def hear(self, queue: Queue) -> None:
+        self.copies.put(queue.metadata.name, QueueCopy(queue, self.ledger.version))
+
+    def look(self, seconds: float = 2.0) -> list[Any]:
+        """The calls that one look made, after that much time. The watch shows what they changed."""
+        self.now += seconds
+        self.store.calls = []
+        self.reporter.look(self.settle().decisions)
+        self.flush()
+        self.show_all()
+        self.settle()
+        return [call[:2] for call in self.store.calls]
+
+    def rest(self) -> None:
+        """Look until nothing is left to write."""
+        for _ in range(10):
+            if not self.look():
+                return
+        raise AssertionError("writes without end")
+
+    def status(self, name: str = "q") -> Any:
+        return self.copy(name).status
+
+    def conditions(self, name: str = "q") -> dict[str, tuple[str, str]]:
+        return {each.type: (each.status, each.reason) for each in self.status(name).conditions}
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk(gang("g", 2, queue="q"))
+    with made.writing():
+        made.keep(queue("q"))
+        yield made
+
+
+def test_a_new_queue_is_told_all_at_once(desk: Desk) -> None:
+    assert desk.look() == [("state", "q"), ("status", "q")]
+    status = desk.status()
+    assert (status.state, status.inqueue, status.pending, status.share) == ("Open", 1, 0, 1.0)
+    assert desk.conditions() == {"Open": ("True", "Open"), "Valid": ("True", "Valid")}
+
+
+def test_what_the_api_has_already_is_not_written(desk: Desk) -> None:
+    desk.look()
+    assert desk.look() == []
+    desk.leading = False
+    desk.look()
+    desk.leading = True
+    assert desk.look() == []
+
+
+def test_a_change_waits_for_its_second(desk: Desk) -> None:
+    desk.look()
+    desk.edit("q", state="Closed")
+    assert desk.look(seconds=0.5) == []
+    assert desk.look(seconds=0.6) == [("state", "q"), ("status", "q")]
+    assert desk.status().state == "Closing"
+
+
+def test_only_what_is_new_is_sent(desk: Desk) -> None:
+    desk.look()
+    desk.edit("q", state="Closed")
+    desk.look()
+    (sent,) = desk.store.done("status")
+    assert {*sent[1]} == {"conditions"}
+
+
+def test_amounts_that_are_gone_are_taken_out(desk: Desk) -> None:
+    desk.look()
+    assert desk.status().deserved["cpu"] == "2"
+    desk.ledger.drop_group(desk.decision("g").key)
+    desk.delete("g-0", "g-1")
+    desk.look()
+    assert desk.status().deserved == {}
+
+
+def test_a_closing_queue_is_closed_when_its_last_group_goes(desk: Desk) -> None:
+    desk.edit("q", state="Closed")
+    desk.look()
+    assert (desk.status().state, desk.conditions()["Open"]) == ("Closing", ("False", "Closed"))
+    desk.ledger.drop_group(desk.decision("g").key)
+    desk.delete("g-0", "g-1")
+    desk.look()
+    assert desk.status().state == "Closed"
+
+
+def test_a_change_of_state_is_logged_and_told(desk: Desk) -> None:
+    with capture_logs() as logs:
+        desk.rest()
+        desk.edit("q", state="Closed")
+        desk.rest()
+    assert [each["now"] for each in logs if "before" in each] == ["Open", "Closing"]
+    ((name, reason, said),) = desk.events()
+    assert (name, reason) == ("q", "QueueClosing")
+    assert "no new groups" in said
+
+
+def test_a_queue_that_its_parent_shuts_says_which(desk: Desk) -> None:
+    desk.keep(queue("team", spec_state="Closed"), queue("child", parent="team"))
+    desk.rest()
+    assert sorted(desk.events()) == [
+        ("child", "QueueClosed", "queue team above it is closed; it opens with that one"),
+        ("team", "QueueClosed", "it takes no new groups; those that came before go on"),
+    ]
+
+
+@pytest.mark.parametrize("fault", [Unreachable("down"), Forbidden(403, "Forbidden")])
+def test_a_write_that_failed_is_made_again(desk: Desk, fault: Any) -> None:
+    desk.store.fail("status", fault)
+    desk.look()
+    for _ in range(3):
+        desk.look(seconds=60)
+    assert desk.status().state == "Open"
+
+
+def test_a_write_on_an_old_copy_is_made_again_on_the_new_one(desk: Desk) -> None:
+    desk.store._change("q", {"spec": {"weight": 3}})  # which the watch has not shown yet
+    desk.look()
+    assert desk.status().state == ""
+    desk.rest()
+    assert (desk.status().state, desk.copy("q").spec.weight) == ("Open", 3)
+
+
+def test_a_queue_of_the_same_name_gets_nothing_that_was_meant_for_its_predecessor(desk: Desk) -> None:
+    desk.look()
+    old = desk.settle().decisions
+    desk.ledger.drop_queue("q")
+    desk.copies.drop("q")
+    desk.store.put(queue("q", uid="new"))
+    desk.hear(desk.copy("q"))
+    desk.store.calls = []
+    desk.now += 2
+    desk.reporter.look(old)
+    desk.flush()
+    assert desk.store.calls == []
+
+
+def test_who_says_so_in_the_status_is_not_overruled_by_what_was_decided_before(desk: Desk) -> None:
+    """Volcano's tools write status.state by hand. Nothing of ours is in between."""
+    desk.look()
+    old = desk.settle().decisions
+    desk.store._change("q", {"status": {"state": "Closed"}})
+    desk.show("q")
+    desk.store.calls = []
+    desk.now += 2
+    desk.reporter.look(old)
+    desk.flush()
+    assert desk.store.calls == []
+    desk.rest()
+    assert desk.status().state == "Closing"
+
+
+def test_what_the_fence_dropped_is_written_by_the_next_term(desk: Desk) -> None:
+    desk.fence.append(False)
+    desk.look()
+    assert desk.status().state == ""
+    desk.leading = False
+    desk.look()
+    desk.leading = True
+    desk.rest()
+    assert desk.status().state == "Open"
+
+
+def test_a_queue_whose_numbers_make_no_sense_says_so(desk: Desk) -> None:
+    desk.edit("q", capability={"cpu": "four"})
+    desk.look()
+    assert desk.conditions()["Valid"] == ("False", "InvalidSpec")
+    (said,) = [each for each in desk.status().conditions if each.type == "Valid"]
+    assert "'four'" in said.message
+
+
+def test_conditions_of_others_and_moments_that_still_hold_stay(desk: Desk) -> None:
+    theirs = {
+        "type": "Theirs",
+        "status": "True",
+        "reason": "x",
+        "message": "",
+        "lastTransitionTime": "long ago",
+    }
+    ours = {"type": "Open", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "long ago"}
+    desk.store._change("q", {"status": {"conditions": [theirs, ours]}})
+    desk.show("q")
+    desk.rest()
+    since = {each.type: each.last_transition_time for each in desk.status().conditions}
+    assert (since["Theirs"], since["Open"]) == ("long ago", "long ago")
+    assert desk.conditions()["Open"] == ("True", "Open")
+
+
+def test_the_mark_comes_before_the_state(desk: Desk) -> None:
+    desk.keep(queue("team"), queue("child", parent="team"))
+    desk.rest()
+    desk.edit("team", state="Closed")
+    assert sorted(desk.look()) == [("patch_queue", "child"), ("state", "team"), ("status", "team")]
+    assert desk.status("child").state == "Open"
+    assert desk.copy("child").metadata.annotations == {keys.CLOSED_BY_PARENT: "true"}
+    assert desk.look() == [("state", "child"), ("status", "child")]
+    assert (desk.status("child").state, desk.conditions("child")["Open"]) == (
+        "Closed",
+        ("False", "ParentClosed"),
+    )
+    desk.edit("team", state="Open")
+    desk.rest()
+    assert desk.status("child").state == "Open"
+    assert desk.copy("child").metadata.annotations == {}
+
+
+def test_an_unknown_state_says_what_to_do(desk: Desk) -> None:
+    desk.keep(queue("odd", status_state="Ajar"))
+    desk.look()
+    assert (desk.status("odd").state, desk.conditions("odd")["Open"]) == (
+        "Unknown",
+        ("False", "UnknownState"),
+    )
+
+
+def test_while_pods_are_left_to_volcano_numbers_are_its_to_write(desk: Desk) -> None:
+    desk.ledger.leave(frozenset({"volcano"}))
+    desk.rest()
+    status = desk.status()
+    assert (status.state, status.inqueue, status.share, status.allocated) == ("Open", None, None, None)
+    desk.ledger.leave(frozenset())
+    desk.rest()
+    assert (desk.status().inqueue, desk.status().share) == (1, 1.0)
+
+
+# ---- many queues
+
+NUMBERS_A_SECOND = 2
+NUMBERS_AT_ONCE = 20
+
+
+def many(desk: Desk, count: int) -> None:
+    """So many queues with a group each, all of which have been told how they stand."""
+    desk.keep(*(queue(f"q{number}") for number in range(count)))
+    for number in range(count):
+        desk.add(gang(f"g{number}", 1, queue=f"q{number}"))
+    for _ in range(count):
+        if not desk.look(seconds=60.0):
+            return
+
+
+def test_numbers_of_all_queues_together_are_few_a_second(desk: Desk) -> None:
+    many(desk, 60)
+    before, written = desk.now, 0
+    for second in range(30):
+        desk.add(node("a", cpu=str(5 + second)))  # every queue deserves something else
+        written += len(desk.look(seconds=1.0))
+    assert 0 < written <= NUMBERS_AT_ONCE + NUMBERS_A_SECOND * (desk.now - before)
+
+
+def test_a_state_never_waits_behind_numbers(desk: Desk) -> None:
+    many(desk, 60)
+    for second in range(15):
+        desk.add(node("a", cpu=str(5 + second)))
+        desk.look(seconds=1.0)
+    desk.edit("q7", state="Closed")
+    desk.look(seconds=1.0)
+    assert desk.copy("q7").status.state in ("Closing", "Closed")

@@ -1,0 +1,179 @@
+"""Releasing planned pods: the node is nominated, then the gate opens; parked pods are nudged."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from extender.controllers.scheduling_gates import SchedulingGatesController
+from extender.kube.errors import Conflict, Forbidden, ServerFault, Unreachable
+from tests.controllers.api import Call
+from tests.controllers.bench import PAUSE, Bench
+from tests.domain.builders import node, pod, stranger
+from tests.domain.world import gang, nodes
+
+
+class Gates(Bench):
+    def __init__(self, *objects: Any) -> None:
+        super().__init__(*objects)
+        self.releaser = SchedulingGatesController(self.means())
+
+    def look(self) -> list[Call]:
+        """What one look had written."""
+        before = len(self.api.calls)
+        self.releaser.look(self.decisions)
+        self.flush()
+        return self.api.calls[before:]
+
+
+@contextmanager
+def gates(*objects: Any) -> Iterator[Gates]:
+    bench = Gates(*objects)
+    with bench.writing(), capture_logs():
+        yield bench
+
+
+def parked(*objects: Any) -> Any:
+    """A gang of one and a half: its only member has no gate, and the scheduler has parked it."""
+    return [node("a", cpu="1"), gang("g", 1, gated=False), *objects]
+
+
+def test_the_planned_node_is_nominated_before_the_gate_opens() -> None:
+    with gates(nodes("a", "b", cpu="1"), gang("g", 2)) as bench:
+        plan = bench.plan("g")
+        assert bench.look() == [
+            ("nominate", "g-0", plan["g-0"]),
+            ("open", "g-0"),
+            ("nominate", "g-1", plan["g-1"]),
+            ("open", "g-1"),
+        ]
+
+
+def test_a_group_of_one_is_not_nominated() -> None:
+    with gates(node("a"), pod("p")) as bench:
+        assert bench.look() == [("open", "p")]
+
+
+def test_a_nomination_that_stands_is_not_written_again() -> None:
+    with gates(node("a"), gang("g", 2)) as bench:
+        for name in ("g-0", "g-1"):
+            before = bench.pods[name]
+            bench.add(replace(before, status=replace(before.status, nominated_node_name="a")))
+        assert bench.look() == [("open", "g-0"), ("open", "g-1")]
+
+
+def test_a_pod_is_released_once() -> None:
+    with gates(node("a"), pod("p")) as bench:
+        assert bench.look() == [("open", "p")]
+        assert bench.look() == []
+
+
+def test_who_waits_stays_behind_its_gate() -> None:
+    with gates(node("a"), gang("g", 5)) as bench:
+        assert bench.look() == []
+
+
+def test_whom_the_scheduler_has_taken_up_is_left_alone() -> None:
+    with gates(node("a"), gang("g", 2, gated=False)) as bench:
+        bench.refuse("g-0")
+        bench.answer("g-0")
+        assert bench.look() == []
+
+
+def test_a_pod_without_a_gate_that_is_not_parked_needs_nothing() -> None:
+    with gates(node("a"), gang("g", 2, gated=False)) as bench:
+        assert bench.look() == []
+
+
+# ---- nudges
+
+
+def test_a_parked_pod_is_nudged_once_for_its_plan() -> None:
+    with gates(node("a"), gang("g", 2, gated=False)) as bench:
+        bench.refuse("g-0", "muster: NoRoom: no")
+        ((verb, name, _token),) = bench.look()
+        assert (verb, name) == ("nudge", "g-0")
+        assert bench.look() == []
+
+
+def test_each_plan_is_nudged_for_with_another_token() -> None:
+    with gates(nodes("a", "b", cpu="1"), pod("p", gated=False)) as bench:
+        bench.refuse("p", "muster: NoRoom: no")
+        claim = bench.claim("p")
+        assert claim is not None
+        ((*first, token),) = bench.look()
+        bench.add(stranger("s", on=claim.node)).settle()
+        moved = bench.claim("p")
+        assert moved is not None
+        assert moved.node != claim.node
+        ((*second, other),) = bench.look()
+        assert first == second == ["nudge", "p"]
+        assert token != other
+
+
+def test_a_plan_for_the_same_node_made_again_is_nudged_for_again() -> None:
+    with gates(node("a", cpu="1"), pod("p", gated=False)) as bench:
+        bench.refuse("p", "muster: NoRoom: no")
+        ((*_, token),) = bench.look()
+        bench.add(stranger("s", on="a")).settle()
+        assert bench.look() == []
+        bench.advance(1).delete("s").settle()
+        ((verb, name, other),) = bench.look()
+        assert (verb, name) == ("nudge", "p")
+        assert token != other
+
+
+# ---- writes that fail
+
+
+def test_a_write_that_is_refused_is_made_again_after_ever_longer_pauses() -> None:
+    with gates(node("a"), pod("p")) as bench:
+        bench.api.fail("open", *[Forbidden(403)] * 3)
+        assert bench.look() == [("open", "p")]
+        for pause in (0.5, 1.0, 2.0):
+            bench.advance(pause - 0.1)
+            assert bench.look() == []
+            bench.advance(0.1)
+            assert bench.look() == [("open", "p")]
+        bench.advance(60.0)
+        assert bench.look() == []
+
+
+def test_the_gate_stays_shut_when_the_nomination_fails() -> None:
+    with gates(node("a"), gang("g", 2)) as bench:
+        bench.api.fail("nominate", Conflict(409))
+        assert bench.look() == [("nominate", "g-0", "a"), ("nominate", "g-1", "a"), ("open", "g-1")]
+        bench.advance(0.5)
+        assert bench.look() == [("nominate", "g-0", "a"), ("open", "g-0")]
+
+
+@pytest.mark.parametrize("fault", [Unreachable("down"), ServerFault(500)])
+def test_a_passing_failure_rests_before_it_is_tried_again(fault: Any) -> None:
+    with gates(node("a"), pod("p")) as bench:
+        bench.api.fail("open", fault)
+        assert bench.look() == [("open", "p")]
+        assert bench.look() == []
+        bench.advance(PAUSE)
+        assert bench.look() == [("open", "p")]
+
+
+# ---- leadership
+
+
+def test_nothing_is_written_while_another_leads() -> None:
+    with gates(node("a"), pod("p")) as bench:
+        bench.leading = False
+        assert bench.look() == []
+        bench.leading = True
+        assert bench.look() == [("open", "p")]
+
+
+def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
+    """Also when the lapse was too short for a look."""
+    with gates(node("a"), pod("p")) as bench:
+        bench.fence.append(False)
+        assert bench.look() == []
+        assert bench.look() == [("open", "p")]

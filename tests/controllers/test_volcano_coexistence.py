@@ -1,0 +1,201 @@
+"""Pods of Volcano are left to it while a pod of its scheduler runs, or its Lease is renewed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from extender.api.objects import LeaseSpec, Pod
+from extender.controllers.volcano_coexistence import VOLCANO, VolcanoCoexistence
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.records import Uid
+from extender.kube.errors import Forbidden, NotFound, Unreachable
+from tests.controllers.api import Call
+from tests.controllers.bench import Bench
+from tests.domain.builders import NAMESPACE, node, pod
+
+DURATION = 15.0
+SCHEDULER = {"app": "volcano-scheduler"}
+
+
+class Yielding(Bench):
+    """A pod of ours, and one of Volcano's that bears our gate."""
+
+    def __init__(self) -> None:
+        super().__init__(node("a"))
+        self.ledger._pod_intake._ownership = Ownership(frozenset({"muster", VOLCANO}))
+        self.add(pod("ours"), pod("theirs", scheduler=VOLCANO)).settle()
+        self.yielder = VolcanoCoexistence(self.means(), NAMESPACE)
+
+    def renew(self, holder: str | None = "volcano-1", age: float = 0.0) -> "Yielding":
+        at = datetime.now(UTC) - timedelta(seconds=age)
+        self.api.spec = LeaseSpec(holder, int(DURATION), at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+        return self
+
+    def after(self, seconds: float) -> "Yielding":
+        self.advance(seconds)
+        return self
+
+    def yields(self) -> bool:
+        """After a look at the Lease."""
+        with capture_logs():
+            self.yielder.look_at_lease()
+        return self.ledger.leaves(VOLCANO)
+
+    def gates(self) -> list[Call]:
+        self.api.calls = []
+        self.yielder.look(self.decisions)
+        self.flush()
+        return self.api.done("open")
+
+
+@contextmanager
+def yielding(*_: Any) -> Iterator[Yielding]:
+    bench = Yielding()
+    with bench.writing():
+        yield bench
+
+
+def test_while_volcano_renews_its_lease_its_pods_are_left_to_it() -> None:
+    with yielding() as bench:
+        assert all(bench.renew().after(5).yields() for _ in range(5))
+        assert (
+            bench.yielder.words() == "pods of schedulerName volcano are left to its own scheduler (volcano-1)"
+        )
+        assert not bench.after(DURATION).yields()
+        assert bench.yielder.words() == "no scheduler of Volcano is at work"
+        assert bench.renew().yields()
+
+
+def test_without_a_lease_they_are_ours() -> None:
+    with yielding() as bench:
+        assert not bench.yields()
+        assert bench.gates() == []
+
+
+@pytest.mark.parametrize("holder", ["", None])
+def test_a_lease_that_nobody_holds_is_none(holder: str | None) -> None:
+    with yielding() as bench:
+        assert not bench.renew(holder).yields()
+
+
+def test_the_lease_of_a_volcano_that_was_removed_is_none() -> None:
+    with yielding() as bench:
+        assert not bench.renew(age=3600).yields()
+        assert not bench.after(5).yields()
+        assert bench.renew(age=3500).yields()
+
+
+def test_a_lease_that_goes_gives_them_back() -> None:
+    with yielding() as bench:
+        assert bench.renew().yields()
+        bench.api.fail("lease", NotFound(404))
+        assert not bench.yields()
+
+
+def test_what_cannot_be_read_changes_nothing() -> None:
+    with yielding() as bench:
+        assert bench.renew().yields()
+        bench.api.fail("lease", Unreachable("down"))
+        assert bench.after(3 * DURATION).yields()
+
+
+def test_what_may_not_be_read_is_told_and_taken_for_none() -> None:
+    with yielding() as bench, capture_logs() as logs:
+        bench.api.fail("lease", Forbidden(403))
+        bench.yielder.look_at_lease()
+        assert not bench.ledger.leaves(VOLCANO)
+    assert any(line["log_level"] == "warning" for line in logs)
+
+
+def test_our_gate_is_taken_off_them_once() -> None:
+    with yielding() as bench:
+        bench.renew().yields()
+        assert bench.gates() == [("theirs",)]
+        assert bench.after(2).gates() == []
+
+
+def test_a_gate_that_did_not_open_is_tried_again() -> None:
+    with yielding() as bench, capture_logs():
+        bench.renew().yields()
+        bench.api.fail("open", Forbidden(403))
+        assert bench.gates() == [("theirs",)]
+        assert bench.after(2).gates() == [("theirs",)]
+
+
+def test_only_the_leader_opens_gates() -> None:
+    with yielding() as bench:
+        bench.renew().yields()
+        bench.leading = False
+        assert bench.gates() == []
+
+
+def test_turns_are_logged() -> None:
+    with yielding() as bench, capture_logs() as logs:
+        bench.renew().yielder.look_at_lease()
+        bench.after(DURATION).yielder.look_at_lease()
+    assert [line["event"] for line in logs] == [
+        "pods of Volcano are left to it",
+        "pods of Volcano are ours",
+    ]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown"])
+def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: str) -> None:
+    """As it is installed it elects no leader, so there is no Lease."""
+    with yielding() as bench, capture_logs():
+        assert not bench.yields()
+        bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
+        assert bench.ledger.leaves(VOLCANO)
+        assert bench.yielder.words().endswith("(volcano-scheduler-1)")
+        assert bench.after(5 * DURATION).yields()
+        bench.yielder.forget_pod(Uid("uid-volcano-scheduler-1"), NAMESPACE)
+        assert not bench.ledger.leaves(VOLCANO)
+
+
+@pytest.mark.parametrize(
+    "not_at_work",
+    [
+        pod("waits", labels=SCHEDULER),
+        pod("ended", labels=SCHEDULER, on="a", phase="Failed"),
+        pod("another", labels={"app": "volcano-controller"}, on="a", phase="Running"),
+    ],
+    ids=lambda each: str(each.metadata.name),
+)
+def test_other_pods_are_no_sign_of_it(not_at_work: Pod) -> None:
+    with yielding() as bench, capture_logs():
+        assert not bench.yields()
+        bench.yielder.see_pod(not_at_work)
+        assert not bench.ledger.leaves(VOLCANO)
+
+
+def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
+    """Whoever may make pods somewhere could stop all of ours otherwise."""
+    with yielding() as bench, capture_logs():
+        assert not bench.yields()
+        found = pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase="Running")
+        bench.yielder.see_pod(replace(found, metadata=replace(found.metadata, namespace="elsewhere")))
+        assert not bench.ledger.leaves(VOLCANO)
+
+
+def test_a_pod_that_ends_gives_them_back() -> None:
+    with yielding() as bench, capture_logs():
+        assert not bench.yields()
+        for phase, left in (("Running", True), ("Failed", False)):
+            bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
+            assert bench.ledger.leaves(VOLCANO) is left
+
+
+def test_before_the_first_look_they_are_left_alone() -> None:
+    bench = Yielding()
+    bench.api.fail("lease", *[Unreachable("down")] * 10)
+    bench.yielder.start()
+    try:
+        assert bench.ledger.leaves(VOLCANO)
+        assert "not known yet" in bench.yielder.words()
+    finally:
+        bench.yielder.stop()

@@ -1,0 +1,139 @@
+"""The work queue: each key once, the urgent first, ever later what fails, and nothing of what is gone."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.controllers.work_queue import LONGEST, WorkQueue
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+def drained(queue: WorkQueue[str]) -> list[str]:
+    found = []
+    while (key := queue.take()) is not None:
+        found.append(key)
+    return found
+
+
+def test_a_key_is_due_once_however_often_it_was_added(time: Time) -> None:
+    queue = WorkQueue[str](time)
+    for key in "abab":
+        queue.add(key)
+    assert drained(queue) == ["a", "b"]
+
+
+def test_it_is_due_at_the_earlier_of_two_moments(time: Time) -> None:
+    queue = WorkQueue[str](time)
+    queue.add("a", 5.0)
+    queue.add("a", 2.0)
+    queue.add("a", 9.0)
+    assert drained(queue) == []
+    time.now = 2.0
+    assert drained(queue) == ["a"]
+
+
+def test_a_key_can_be_put_off(time: Time) -> None:
+    queue = WorkQueue[str](time)
+    queue.add("a")
+    queue.move("a", 3.0)
+    assert drained(queue) == []
+    time.now = 3.0
+    assert drained(queue) == ["a"]
+
+
+def test_the_urgent_lane_comes_first_and_a_key_rises_to_it(time: Time) -> None:
+    queue = WorkQueue[str](time, lanes=3)
+    queue.add("number", lane=2)
+    queue.add("course", lane=1)
+    queue.add("turned", lane=2)
+    queue.add("turned", lane=0)
+    assert queue.take(least_urgent=0) == "turned"
+    assert queue.take(least_urgent=0) is None
+    assert drained(queue) == ["course", "number"]
+
+
+def test_who_waits_longest_in_a_lane_comes_first_also_when_moved_within_it(time: Time) -> None:
+    queue = WorkQueue[str](time, lanes=2)
+    queue.move("a", 1.0, lane=1)
+    queue.move("b", 2.0, lane=1)
+    time.now = 10.0
+    queue.move("a", 1.0 - time.now, lane=1)
+    assert drained(queue) == ["a", "b"]
+
+
+def test_what_fails_is_due_ever_later_until_it_goes_well(time: Time) -> None:
+    queue = WorkQueue[str](time)
+    pauses = []
+    for _ in range(9):
+        began = time.now
+        queue.retry("a")
+        while queue.take() is None:
+            time.now += 0.5
+        pauses.append(time.now - began)
+    assert pauses == [0.5, 1, 2, 4, 8, 16, LONGEST, LONGEST, LONGEST]
+    queue.settle("a")
+    queue.retry("a")
+    time.now += 0.5
+    assert drained(queue) == ["a"]
+
+
+def test_what_is_gone_is_forgotten_with_its_failures(time: Time) -> None:
+    queue = WorkQueue[str](time)
+    queue.retry("a")
+    queue.retry("a")
+    queue.forget("a")
+    assert len(queue) == 0
+    time.now = 100.0
+    assert drained(queue) == []
+    queue.retry("a")
+    time.now += 0.5
+    assert drained(queue) == ["a"]
+
+
+def change(queue: WorkQueue[str], step: str, key: str, number: int) -> None:
+    match step:
+        case "add":
+            queue.add(key, number, number % 2)
+        case "move":
+            queue.move(key, number, number % 2)
+        case _:
+            queue.retry(key)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"),
+            st.sampled_from(["add", "move", "retry", "forget", "take"]),
+            st.integers(0, 3),
+        ),
+        max_size=60,
+    )
+)
+def test_it_never_holds_more_than_one_place_for_a_key(steps: list[tuple[str, str, int]]) -> None:
+    time = Time()
+    queue, wanted = WorkQueue[str](time, lanes=2), set[str | None]()
+    for key, step, number in steps:
+        if step == "take":
+            wanted -= {queue.take()}
+        elif step == "forget":
+            queue.forget(key)
+            wanted -= {key}
+        else:
+            change(queue, step, key, number)
+            wanted |= {key}
+        assert len(queue) == len(wanted)
+        time.now += 0.5
+    time.now += 100.0
+    assert {*drained(queue)} == wanted

@@ -1,0 +1,48 @@
+"""Saying the same again, ever more seldom."""
+
+from extender.controllers.write_backoff import WriteBackoff
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def said_at(insistence: WriteBackoff, time: Time, seconds: range, what: str = "x") -> list[int]:
+    """The seconds at which it may be said."""
+    found = []
+    for second in seconds:
+        time.now = float(second)
+        if insistence.pause("a", what) == 0:
+            found.append(second)
+    return found
+
+
+def test_the_pauses_grow_up_to_half_a_minute() -> None:
+    time = Time()
+    assert said_at(WriteBackoff(time), time, range(100)) == [0, 1, 2, 4, 8, 16, 32, 62, 92]
+
+
+def test_something_else_may_be_said_at_once() -> None:
+    time = Time()
+    insistence = WriteBackoff(time)
+    said_at(insistence, time, range(20))
+    assert insistence.pause("a", "y") == 0
+    assert insistence.pause("b", "x") == 0
+
+
+def test_after_a_long_peace_it_is_a_first_time_again() -> None:
+    time = Time()
+    insistence = WriteBackoff(time)
+    said_at(insistence, time, range(40))
+    assert said_at(insistence, time, range(200, 204)) == [200, 201, 202]
+
+
+def test_what_is_forgotten_was_never_said() -> None:
+    time = Time()
+    insistence = WriteBackoff(time)
+    said_at(insistence, time, range(10))
+    insistence.forget("a")
+    assert insistence.pause("a", "x") == 0

@@ -1,0 +1,122 @@
+"""Which terms select a pod, and which pods a term: the same by index as by looking at all of them."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.api.objects import LabelSelector, Requirement
+from extender.domain.cache.affinity_terms import Terms
+from extender.domain.cache.pods_by_labels import PodsByLabels
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.shapes import Constraints, Shape, Term
+from extender.domain.model.term_index import TermIndex
+
+NAMESPACES, KEYS, VALUES, NODES = ("a", "b"), ("app", "job"), ("x", "y", "z"), ("n0", "n1", "n2")
+
+labels_ = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
+operators = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "strange"])
+requirements = st.builds(
+    Requirement, st.sampled_from(KEYS), operators, st.none() | st.lists(st.sampled_from(VALUES), max_size=3)
+)
+selectors = st.none() | st.builds(
+    LabelSelector, st.none() | labels_, st.none() | st.lists(requirements, max_size=2)
+)
+terms_ = st.builds(
+    lambda key, namespaces, selector: Term(key, namespaces, msgspec.json.encode(selector)),
+    st.sampled_from(["host", "zone"]),
+    st.none() | st.frozensets(st.sampled_from(NAMESPACES)),
+    selectors,
+)
+pods_ = st.lists(st.tuples(st.sampled_from(NAMESPACES), labels_, st.sampled_from(NODES)), max_size=8)
+
+
+def record(number: int, namespace: str, labels: Mapping[str, str], apart: tuple[Term, ...] = ()) -> PodRecord:
+    shape = Shape({"pods": 1}, Constraints(anti_affinity=apart))
+    return PodRecord(Uid(f"uid-{number}"), namespace, f"p{number}", shape, labels)
+
+
+@given(st.lists(terms_, max_size=10, unique=True), pods_, st.data())
+def test_the_index_finds_the_terms_that_select_a_pod(
+    terms: list[Term], pods: list[tuple[str, dict[str, str], str]], data: st.DataObject
+) -> None:
+    index = TermIndex()
+    for term in terms:
+        index.add(term)
+    gone = data.draw(st.lists(st.sampled_from(terms), unique=True)) if terms else []
+    for term in gone:
+        index.remove(term)
+    left = [term for term in terms if term not in gone]
+    for namespace, labels, _ in pods:
+        found = index.selecting(namespace, labels)
+        assert len(found) == len(set(found))
+        assert set(found) == {term for term in left if term.matches(namespace, labels)}
+    for term in left:
+        index.remove(term)
+    assert not index._filed
+
+
+@given(pods_, st.lists(terms_, min_size=1, max_size=4))
+def test_the_pods_that_a_term_selects_are_found_by_their_labels(
+    pods: list[tuple[str, dict[str, str], str]], terms: list[Term]
+) -> None:
+    sets = PodsByLabels()
+    records = [(record(n, space, labels), node) for n, (space, labels, node) in enumerate(pods)]
+    for number, (pod, node) in enumerate(records):
+        sets.count(pod, node, 1)
+        term = terms[number % len(terms)]
+        there = Counter(at for each, at in records[: number + 1] if term.matches(each.namespace, each.labels))
+        assert sets.selected_by(term) == there
+    for pod, node in records:
+        sets.count(pod, node, -1)
+    assert not sets._in
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(NAMESPACES), labels_, terms_, st.booleans()), max_size=8), st.data()
+)
+def test_terms_come_and_go_with_pods_that_stay(
+    given_: list[tuple[str, dict[str, str], Term, bool]], data: st.DataObject
+) -> None:
+    """Pods are counted first or watched first, and go in any order."""
+    terms, standing = Terms(), []
+    for number, (namespace, labels, term, counted_first) in enumerate(given_):
+        pod = record(number, namespace, labels, (term,))
+        if counted_first:
+            terms.count(pod, NODES[0], 1)
+        terms.watch(pod)
+        if not counted_first:
+            terms.count(pod, NODES[0], 1)
+        standing.append(pod)
+        _assert_recounted(terms, standing)
+    for pod in data.draw(st.permutations(standing)):
+        terms.unwatch(pod.uid)
+        terms.count(pod, NODES[0], -1)
+        standing.remove(pod)
+        _assert_recounted(terms, standing)
+
+
+def _assert_recounted(terms: Terms, standing: list[PodRecord]) -> None:
+    used = {term for pod in standing for term in pod.shape.terms}
+    assert terms.selected().keys() == terms.carried().keys() == used
+    assert len(terms.index()) == len(used)
+    for term in used:
+        there = sum(term.matches(pod.namespace, pod.labels) for pod in standing)
+        assert terms.selected()[term] == ({NODES[0]: there} if there else {})
+        assert terms.carried()[term] == {NODES[0]: sum(term in pod.shape.terms for pod in standing)}
+
+
+def test_a_copy_stays_as_it_is() -> None:
+    terms = Terms()
+    term = Term("host", None, msgspec.json.encode(LabelSelector({"app": "x"})))
+    first = record(0, "a", {"app": "x"}, (term,))
+    terms.watch(first)
+    terms.count(first, "n0", 1)
+    index, selected = terms.index(), terms.selected()
+    terms.count(record(1, "a", {"app": "x"}), "n0", 1)
+    terms.unwatch(first.uid)
+    assert selected == {term: {"n0": 1}}
+    assert index.selecting("a", {"app": "x"}) == [term]
+    assert terms.index().selecting("a", {"app": "x"}) == []

@@ -1,0 +1,62 @@
+"""Looking every so often, whatever a look does, until told to stop."""
+
+import threading
+
+from structlog.testing import capture_logs
+
+from extender.kube.polling import Poller
+
+PATIENCE = 10.0
+
+
+class Looks:
+    """Counts them; those in `raising` raise."""
+
+    def __init__(self, enough: int, raising: range = range(0), pause: float | None = None) -> None:
+        self.count = 0
+        self.enough = threading.Event()
+        self._wanted = enough
+        self._raising = raising
+        self._pause = pause
+
+    def __call__(self) -> float | None:
+        self.count += 1
+        if self.count >= self._wanted:
+            self.enough.set()
+        if self.count in self._raising:
+            raise RuntimeError("ouch")
+        return self._pause
+
+
+def test_it_looks_again_and_again() -> None:
+    looks = Looks(enough=3)
+    poller = Poller("test", 0.001, looks)
+    poller.start()
+    assert looks.enough.wait(PATIENCE)
+    poller.stop()
+
+
+def test_a_look_may_say_when_the_next_is() -> None:
+    looks = Looks(enough=3, pause=0.001)
+    poller = Poller("test", 3600.0, looks)
+    poller.start()
+    assert looks.enough.wait(PATIENCE)
+    poller.stop()
+
+
+def test_looks_that_raise_end_nothing_and_are_told_once_in_a_row() -> None:
+    looks = Looks(enough=9, raising=range(2, 6))
+    poller = Poller("test", 0.001, looks)
+    with capture_logs() as logs:
+        poller.start()
+        assert looks.enough.wait(PATIENCE)
+        poller.stop()
+    assert [line["event"] for line in logs] == ["a look could not be taken"]
+
+
+def test_after_the_stop_there_is_no_look() -> None:
+    looks = Looks(enough=1)
+    poller = Poller("test", 0.001, looks)
+    poller.stop()
+    poller.start()
+    assert not looks.enough.wait(0.05)
