@@ -2,7 +2,7 @@
 
 `Configuration` is that table: each field carries its meaning and what it allows. The flags of `muster serve`,
 the environment variables, the keys of the file and docs/configuration.md are all made from it, so they cannot
-drift apart. Nothing is read here; extender/cli/sources.py does that.
+drift apart. Nothing is read here; extender/cli/setting_sources.py does that.
 """
 
 import re
