@@ -71,7 +71,7 @@ class _PolicyBinding(Wire, frozen=True):
     spec: _PolicyBindingSpec = _PolicyBindingSpec()
 
 
-_MARKS_POLICY = "kube-muster-marks"
+MARKS_POLICY = "kube-muster-marks"
 
 
 class ApiClient(Requests):
@@ -88,12 +88,12 @@ class ApiClient(Requests):
         """Whether the API server keeps to Muster what Muster notes on PodGroups: the policy is there, bound
         for all of them, and refuses. The right to read that comes with the policy."""
         try:
-            policy = self._get(VALIDATING_POLICIES.path(name=_MARKS_POLICY), _Policy, timeout).spec
-            bound = self._get(VALIDATING_BINDINGS.path(name=_MARKS_POLICY), _PolicyBinding, timeout).spec
+            policy = self._get(VALIDATING_POLICIES.path(name=MARKS_POLICY), _Policy, timeout).spec
+            bound = self._get(VALIDATING_BINDINGS.path(name=MARKS_POLICY), _PolicyBinding, timeout).spec
         except (NotFound, Forbidden):
             return False
         refuses = policy.failure_policy == "Fail" and "Deny" in (bound.validation_actions or ())
-        return refuses and bound.policy_name == _MARKS_POLICY and not bytes(bound.match_resources)
+        return refuses and bound.policy_name == MARKS_POLICY and not bytes(bound.match_resources)
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         """Place a pod. Conflict when it is bound already, NotFound when it is gone."""

@@ -1,7 +1,7 @@
 """The budget of a round: nobody takes all places in the window, or keeps room idle, for good."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -69,7 +69,6 @@ def test_endless_elastic_members_do_not_shut_gangs_out() -> None:
     raise AssertionError(f"still {world.reason('gang')}")
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     groups=st.integers(1, 4),
     missing=st.integers(1, 6),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from extender.cli.check.certificates import Shown, bundle_fault, distrust, shown
 from extender.cli.check.findings import APPLY, Finding, Site, at, fine, name_of, wrong
 from extender.cli.output import Json
+from extender.kube.calls import MARKS_POLICY
 from extender.kube.resources import (
     ENDPOINT_SLICES,
     MUTATING_BINDINGS,
@@ -26,6 +27,11 @@ _POD_WEBHOOK = "kube-muster-pods"
 def policies(site: Site) -> Iterator[Finding]:
     if site.minor >= _GATES_FROM and not site.ours(MUTATING_POLICIES):
         told = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
+        yield wrong("policies", told, APPLY)
+    if MARKS_POLICY not in map(name_of, site.ours(VALIDATING_POLICIES)):
+        told = (
+            f"{MARKS_POLICY} is missing, so what is noted on PodGroups is not believed: anybody may write it"
+        )
         yield wrong("policies", told, APPLY)
     for kind, bindings in (
         (MUTATING_POLICIES, MUTATING_BINDINGS),
