@@ -37,7 +37,7 @@ log = logger(__name__)
 
 
 class Exchange:
-    """`exchange(connection, request)` answers one request. Whether another may follow.
+    """`exchange(connection, request)` is the answer to one request, and whether another may follow.
 
     `server` is the address of the port. Raises HTTPException for what is no request, or is none of ours."""
 
@@ -49,7 +49,7 @@ class Exchange:
         self.ending = False  # true: answers say that the connection ends with them
         _look_up_once(self._settings)
 
-    def __call__(self, connection: Connection, data: bytes) -> bool:
+    def __call__(self, connection: Connection, data: bytes) -> tuple[bytes, bool]:
         request = self._parsed(connection, data)
         outgoing = Outgoing()
         sink: Any = outgoing  # of a socket only `send` and `sendall` are asked
@@ -57,8 +57,7 @@ class Exchange:
         environ["gunicorn.socket"] = connection.sock
         self._refuse_browsers(environ)
         self._run(response, environ)
-        connection.send(outgoing.data)
-        return not response.should_close()
+        return bytes(outgoing.data), not response.should_close()
 
     def _parsed(self, connection: Connection, data: bytes) -> Request:
         """Raises HTTPException."""

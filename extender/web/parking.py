@@ -1,4 +1,4 @@
-"""Connections whose next request is not whole: how many, how large, and for how long.
+"""Connections that wait for the rest of a request, or for their answer to be taken: how many, and how long.
 
 When there are more connections than may be, one of those that wait here is closed: the one that has waited
 longest of those that were never answered, else of all. Callers who have something to say say it at once, so
@@ -15,7 +15,7 @@ from extender.web.readiness import Readiness
 PERIOD = 1.0  # seconds between two looks at deadlines,
 _SOON = 0.01  # or less, while there are more whose time is over than are closed at a time
 _AT_A_TIME = 50
-_BEGUN = ("handshake", "head", "body")  # and not ended
+_BEGUN = ("handshake", "head", "body", "answer")  # and not ended
 
 
 class Parking:
@@ -62,7 +62,7 @@ class Parking:
                 return connection.close()
             self._parked[connection.sock.fileno()] = connection
             self._bytes += connection.size
-            self._readiness.watch(connection.sock.fileno())
+            self._readiness.watch(connection.sock.fileno(), writing=connection.sending)
             while self._bytes > self._room:
                 self._count("memory")
                 self._drop(max(self._parked.values(), key=lambda each: each.size))

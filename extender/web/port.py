@@ -27,13 +27,13 @@ _PAUSE = 0.02  # seconds, when there are too many files
 
 log = logger(__name__)
 
-Answer = Callable[[Connection, bytes], bool]  # whether another request may follow; raises HTTPException
+Answer = Callable[[Connection, bytes], tuple[bytes, bool]]  # whether another request may follow
 Secure = Callable[[], ssl.SSLContext | None]  # None: nobody can be served yet
 
 
 class Limits(NamedTuple):
     """`threads`: requests answered at a time. `body`: the most bytes of one. `unread`: bytes of all requests
-    that are not whole."""
+    that are not whole, and of answers that were not taken."""
 
     connections: int
     threads: int
@@ -148,9 +148,8 @@ class Port:
     def _serve(self, connection: Connection) -> None:
         """All that is there of it. Whatever happens, the thread goes on to the next one."""
         try:
-            while (request := connection.receive(time.monotonic())) is not None:
-                if not self._respond(connection, request):
-                    return self._parking.let_go(connection)
+            while connection.flush(time.monotonic()) and (request := connection.receive(time.monotonic())):
+                self._respond(connection, request)
             return self._parking.park(connection)
         except HTTPException as fault:
             return self._refuse(connection, fault)
@@ -160,16 +159,16 @@ class Port:
             log.exception("a connection failed", port=self._name)
         self._parking.let_go(connection)
 
-    def _respond(self, connection: Connection, request: bytes) -> bool:
-        """Whether another request may follow."""
+    def _respond(self, connection: Connection, request: bytes) -> None:
+        """Raises HTTPException, and OSError when the connection has ended."""
         with self._changed:
             self._idle -= 1
             self._busy += 1
         self._hire()
         try:
-            more = self._answer(connection, request)
-            connection.rest(time.monotonic())
-            return more and not self._stopping
+            answer, more = self._answer(connection, request)
+            connection.answer(answer, time.monotonic(), last=self._stopping or not more)
+            connection.flush(time.monotonic())
         finally:
             with self._changed:
                 self._idle += 1

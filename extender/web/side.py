@@ -12,7 +12,7 @@ from extender.telemetry.logs import logger
 from extender.web.exchange import Exchange
 from extender.web.port import Limits, Port
 
-LIMITS = Limits(connections=128, threads=4, body=64 * 1024, unread=8 * 1024 * 1024)
+LIMITS = Limits(connections=128, threads=4, body=64 * 1024, unread=64 * 1024 * 1024)
 _LAST_ANSWERS = 2.0
 
 log = logger(__name__)
