@@ -18,7 +18,7 @@ T = TypeVar("T")
 _FEW = 8  # names that are all told to somebody who mistyped one; of more only those that look alike
 
 
-class NamedObject(Wire, frozen=True):
+class ListedObject(Wire, frozen=True):
     metadata: Meta
 
 
@@ -66,7 +66,7 @@ def _instead(name: str, there: Sequence[str]) -> str:
 def names(reader: Reader, resource: Resource, namespace: str) -> list[str] | None:
     """All names that there are; None where they cannot be listed."""
     try:
-        return sorted(each.metadata.name for each in reader.list(resource, namespace, NamedObject))
+        return sorted(each.metadata.name for each in reader.list(resource, namespace, ListedObject))
     except ApiError:
         return None
 

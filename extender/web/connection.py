@@ -44,7 +44,7 @@ class HungUp(ConnectionError):
     """The caller closed the connection, or has its last answer."""
 
 
-class Connection:
+class CallerConnection:
     """`client` is its address. Used by one thread at a time."""
 
     def __init__(

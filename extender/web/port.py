@@ -17,7 +17,7 @@ from typing import NamedTuple
 from werkzeug.exceptions import HTTPException
 
 from extender.telemetry.logs import logger
-from extender.web.connection import Connection, Patience
+from extender.web.connection import CallerConnection, Patience
 from extender.web.parking import PERIOD, Parking
 from extender.web.readiness import Readiness
 
@@ -27,11 +27,11 @@ _PAUSE = 0.02  # seconds, when there are too many files
 
 log = logger(__name__)
 
-Answer = Callable[[Connection, bytes], tuple[bytes, bool]]  # whether another request may follow
+Answer = Callable[[CallerConnection, bytes], tuple[bytes, bool]]  # whether another request may follow
 Secure = Callable[[], ssl.SSLContext | None]  # None: nobody can be served yet
 
 
-class Limits(NamedTuple):
+class PortLimits(NamedTuple):
     """`threads`: requests answered at a time. `body`: the most bytes of one. `unread`: bytes of all requests
     that are not whole, and of answers that were not taken."""
 
@@ -42,11 +42,16 @@ class Limits(NamedTuple):
     patience: Patience = Patience()
 
 
-class Port:
+class ServedPort:
     """Serves `listener` from now on."""
 
     def __init__(
-        self, name: str, listener: socket.socket, limits: Limits, answer: Answer, secure: Secure | None = None
+        self,
+        name: str,
+        listener: socket.socket,
+        limits: PortLimits,
+        answer: Answer,
+        secure: Secure | None = None,
     ) -> None:
         self._name = name
         self._listener = listener
@@ -121,7 +126,9 @@ class Port:
         self._listen_on()
         try:
             sock = self._secured(sock)
-            connection = Connection(sock, client, self._limits.body, self._limits.patience, time.monotonic())
+            connection = CallerConnection(
+                sock, client, self._limits.body, self._limits.patience, time.monotonic()
+            )
         except OSError:
             return sock.close()
         if self._parking.admit():
@@ -145,7 +152,7 @@ class Port:
 
     # ---- requests
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: CallerConnection) -> None:
         """All that is there of it. Whatever happens, the thread goes on to the next one."""
         try:
             while connection.flush(time.monotonic()) and (request := connection.receive(time.monotonic())):
@@ -159,7 +166,7 @@ class Port:
             log.exception("a connection failed", port=self._name)
         self._parking.let_go(connection)
 
-    def _respond(self, connection: Connection, request: bytes) -> None:
+    def _respond(self, connection: CallerConnection, request: bytes) -> None:
         """Raises HTTPException, and OSError when the connection has ended."""
         with self._changed:
             self._idle -= 1
@@ -175,7 +182,7 @@ class Port:
                 self._busy -= 1
                 self._changed.notify_all()
 
-    def _refuse(self, connection: Connection, fault: HTTPException) -> None:
+    def _refuse(self, connection: CallerConnection, fault: HTTPException) -> None:
         try:
             connection.refuse(fault, time.monotonic())
         except OSError:

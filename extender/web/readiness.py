@@ -10,7 +10,7 @@ from contextlib import suppress
 
 if sys.platform == "linux":
 
-    class Readiness:
+    class _Epoll:
         def __init__(self) -> None:
             self._poll = select.epoll()
 
@@ -31,9 +31,11 @@ if sys.platform == "linux":
         def close(self) -> None:
             self._poll.close()
 
+    Readiness = _Epoll
+
 else:  # macOS and the BSDs, for `muster run`
 
-    class Readiness:
+    class _Kqueue:
         def __init__(self) -> None:
             self._queue = select.kqueue()
 
@@ -51,3 +53,5 @@ else:  # macOS and the BSDs, for `muster run`
         def close(self) -> None:
             with suppress(OSError):
                 self._queue.close()
+
+    Readiness = _Kqueue

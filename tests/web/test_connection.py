@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.exceptions import HTTPException
 
-from extender.web.connection import LARGEST_HEAD, Connection, HungUp, Patience
+from extender.web.connection import LARGEST_HEAD, CallerConnection, HungUp, Patience
 
 PATIENCE = Patience(idle=100, head=5, body=10, answer=30, discard=2)
 LARGEST = 1000
-Pair = tuple[Connection, socket.socket]
+Pair = tuple[CallerConnection, socket.socket]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield Connection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0), theirs
+        yield CallerConnection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0), theirs
 
 
 def request(body: bytes, *fields: bytes) -> bytes:
@@ -33,7 +33,7 @@ def test_requests_are_told_apart_however_they_are_cut(bodies: list[bytes], cuts:
     sent, got = b"".join(map(request, bodies)), []
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        caller = Connection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
+        caller = CallerConnection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
         for size in [*cuts, len(sent)]:
             piece, sent = sent[:size], sent[size:]
             theirs.sendall(piece)
@@ -48,7 +48,7 @@ def test_requests_are_told_apart_however_they_are_cut(bodies: list[bytes], cuts:
 def test_bytes_of_any_kind_are_a_request_or_a_fault_or_not_whole(data: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        caller = Connection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
+        caller = CallerConnection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
         theirs.sendall(data)
         try:
             whole = caller.receive(0)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from extender.domain.model.resources import CPU, show
 from extender.sim.show.cluster_state import ClusterState, Gang, QueueSummary, amounts
-from extender.sim.show.transitions import Transition, ahead, state_of, waiting_for
+from extender.sim.show.transitions import ShownTransition, ahead, state_of, waiting_for
 from extender.terminal.columns import bar
 
 _NARROWEST = 40
@@ -44,7 +44,7 @@ class Canvas(NamedTuple):
 
 
 def frame(
-    cluster: ClusterState, transitions: Sequence[Transition], head: Sequence[str], canvas: Canvas
+    cluster: ClusterState, transitions: Sequence[ShownTransition], head: Sequence[str], canvas: Canvas
 ) -> list[Text]:
     """All that is shown at one moment, no higher than the canvas."""
     lines = head_lines(head, canvas)
@@ -153,18 +153,18 @@ def _counts(gangs: Iterable[Gang]) -> str:
 # ---- transitions
 
 
-def transition_text(transition: Transition, canvas: Canvas) -> list[str]:
+def transition_text(transition: ShownTransition, canvas: Canvas) -> list[str]:
     """A transition in full, as lines of a log."""
     when, name = _when(transition), transition.gang.partition("/")[2]
     first, *rest = canvas.wrapped(f"{name} {transition.text}", " " * len(when))
     return [when + first.lstrip(), *rest]
 
 
-def _brief(transition: Transition) -> str:
+def _brief(transition: ShownTransition) -> str:
     return f"{_when(transition)}{transition.gang.partition('/')[2]} {transition.brief}"
 
 
-def _when(transition: Transition) -> str:
+def _when(transition: ShownTransition) -> str:
     return f"{transition.second:6.1f} s  "
 
 

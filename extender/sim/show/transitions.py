@@ -7,7 +7,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
 from extender.sim.show.cluster_state import ClusterState, Gang
 
 
-class Transition(NamedTuple):
+class ShownTransition(NamedTuple):
     """`second` is since the beginning; `brief` is for where the reason is shown anyway."""
 
     second: float
@@ -29,28 +29,28 @@ class TransitionLog:
     """All transitions so far, in order, and each gang's times by its key, NAMESPACE/NAME."""
 
     def __init__(self) -> None:
-        self.transitions: list[Transition] = []
+        self.transitions: list[ShownTransition] = []
         self.times: dict[str, GangTimes] = {}
         self._states: dict[str, tuple[str, str]] = {}
 
-    def observe(self, cluster: ClusterState, second: float) -> list[Transition]:
+    def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
         """Note what is new; returns it."""
         new = list(self._new(cluster, second))
         self.transitions += new
         return new
 
-    def _new(self, cluster: ClusterState, second: float) -> Iterator[Transition]:
+    def _new(self, cluster: ClusterState, second: float) -> Iterator[ShownTransition]:
         present = {gang.key: gang for gang in cluster.gangs}
         for key in self._states.keys() - present.keys():
             del self._states[key]
-            yield Transition(second, key, "was deleted", "was deleted")
+            yield ShownTransition(second, key, "was deleted", "was deleted")
         for key, gang in present.items():
             state = (state_of(gang), gang.summary.reason)
             if self._states.get(key) != state and state != ("waits", ""):
                 self._states[key] = state
                 self._note_times(gang, second)
                 brief = f"waits: {gang.summary.reason}" if gang.waits else state_sentence(gang, cluster)
-                yield Transition(second, key, state_sentence(gang, cluster), brief)
+                yield ShownTransition(second, key, state_sentence(gang, cluster), brief)
 
     def _note_times(self, gang: Gang, second: float) -> None:
         times = self.times.get(gang.key, GangTimes(second))

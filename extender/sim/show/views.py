@@ -10,14 +10,14 @@ from rich.text import Text
 
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.frames import Canvas, frame, head_lines, transition_text
-from extender.sim.show.transitions import Transition
+from extender.sim.show.transitions import ShownTransition
 from extender.terminal.columns import shows_unicode
 
 
 class View(Protocol):
     def begin(self, head: Sequence[str]) -> None: ...
     def show(
-        self, cluster: ClusterState, transitions: Sequence[Transition], new: Sequence[Transition]
+        self, cluster: ClusterState, transitions: Sequence[ShownTransition], new: Sequence[ShownTransition]
     ) -> None: ...
     def end(self, lines: Sequence[str]) -> None: ...
 
@@ -29,7 +29,7 @@ class NoView:
         pass
 
     def show(
-        self, cluster: ClusterState, transitions: Sequence[Transition], new: Sequence[Transition]
+        self, cluster: ClusterState, transitions: Sequence[ShownTransition], new: Sequence[ShownTransition]
     ) -> None:
         pass
 
@@ -48,7 +48,7 @@ class LogView:
         self._write(head)
 
     def show(
-        self, cluster: ClusterState, transitions: Sequence[Transition], new: Sequence[Transition]
+        self, cluster: ClusterState, transitions: Sequence[ShownTransition], new: Sequence[ShownTransition]
     ) -> None:
         for transition in new:
             self._write(transition_text(transition, self._canvas))
@@ -81,7 +81,7 @@ class LiveView:
         self._draw([*head_lines(head, self._canvas), Text("Starting ...")])
 
     def show(
-        self, cluster: ClusterState, transitions: Sequence[Transition], new: Sequence[Transition]
+        self, cluster: ClusterState, transitions: Sequence[ShownTransition], new: Sequence[ShownTransition]
     ) -> None:
         self._follow_size()
         self._draw(frame(cluster, transitions, self._head, self._canvas))
