@@ -1,22 +1,27 @@
 # docker build --tag kube-muster:0.1.0 .
 # Another base image needs a Python with venv, and pip: --build-arg BASE=registry.example/python:3.13-slim-trixie
+# What is shipped stands on a base image by digest (make image RELEASE=1 insists on it), since a tag can move:
+# --build-arg BASE=docker.io/library/python@sha256:...
 ARG BASE=docker.io/library/python:3.13-slim-trixie
 FROM ${BASE} AS build
 WORKDIR /src
 # Dependencies first: they change less often than the code, and their layer is kept.
-COPY constraints.txt pyproject.toml ./
-# No pip in what is shipped: the build stage's own installs into it. Only wheels, so that no compiler is needed.
+COPY image/requirements.txt image/build-requirements.txt ./
+# No pip in what is shipped: the build stage's own installs into it. Only wheels, so that no compiler is needed, and only those
+# whose hashes are known (make hashes).
 RUN python -m venv --without-pip /opt/muster \
- && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt \
- && pip --python /opt/muster/bin/python install --no-cache-dir --only-binary=:all: --constraint constraints.txt --requirement requirements.txt
-COPY README.md LICENSE ./
+ && python -m venv --without-pip /opt/build \
+ && pip --python /opt/muster/bin/python install --no-cache-dir --only-binary=:all: --require-hashes --requirement requirements.txt \
+ && pip --python /opt/build/bin/python install --no-cache-dir --only-binary=:all: --require-hashes --requirement build-requirements.txt
+COPY pyproject.toml README.md LICENSE ./
 # extender/shipped links to the other files.
 COPY examples/first-gang.yaml examples/
 COPY manifests/rbac.yaml manifests/
 COPY manifests/webhooks/rbac.yaml manifests/webhooks/
 COPY extender extender
 # pip compiles what it installs, which could not be done later: the root filesystem is read-only when it runs.
-RUN pip --python /opt/muster/bin/python install --no-cache-dir --no-deps .
+RUN pip --python /opt/build/bin/python wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
+ && pip --python /opt/muster/bin/python install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="kube-muster" \

@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 KUBERNETES ?= 1.36
 ARGS ?=
+LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
+    --custom-compile-command "make hashes"
 
 help:  ## list the tasks
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,17 +45,24 @@ storm: $(READY)  ## random gangs and faults on a real control plane (SECONDS=600
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --seconds $(or $(SECONDS),60) \
 	    --seed $(or $(SEED),1) $(ARGS)
 
+fuzz: $(READY)  ## nonsense at all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
+	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
 conformance: $(READY)  ## the field's cases, as data (CASES=FILE: those of another file)
 	@$(BIN)/python -m tests.conformance $(if $(CASES),"$(CASES)")
 
 chart: $(READY)  ## make the Helm chart's templates from manifests/
 	$(BIN)/python -m tools.chart
 
-image:  ## build the container image with docker, podman or buildah (BUILDER=podman, BASE=..., TAG=...)
+hashes: $(READY)  ## pin what the image installs, by version and hash: image/*.txt (after a change of constraints.txt)
+	$(LOCK) --constraint constraints.txt --output-file image/requirements.txt pyproject.toml
+	echo 'setuptools>=77' | $(LOCK) --output-file image/build-requirements.txt -
+
+image:  ## build the container image with docker, podman or buildah (BUILDER=podman, BASE=..., TAG=..., RELEASE=1)
 	@$(PYTHON) -m tools.image $(if $(BUILDER),--builder "$(BUILDER)") $(if $(BASE),--base "$(BASE)") \
-	    $(if $(TAG),--tag "$(TAG)")
+	    $(if $(TAG),--tag "$(TAG)") $(if $(RELEASE),--release)
 
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm conformance chart image clean
+.PHONY: help run test lint control-plane e2e bench storm fuzz conformance chart hashes image clean

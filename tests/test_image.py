@@ -1,8 +1,10 @@
 """Which engine builds the image, what it is told, and what people hear when none answers."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,51 @@ def test_a_build_that_fails_fails(tmp_path: Path) -> None:
 
 def test_the_stand_in_is_for_the_image_that_ours_stands_on() -> None:
     assert f" - {image.base()}\n" in (ROOT / "tools" / "base-image.sh").read_text()
+
+
+# ---- what is shipped is what was looked at
+
+
+def test_a_release_stands_on_a_digest(tmp_path: Path) -> None:
+    engine(tmp_path, "docker")
+    done = make_image(tmp_path, "--release")
+    assert done.returncode == 2
+    assert f"--base: got {image.base()}; a release allows a digest" in done.stderr
+    fixed = f"docker.io/library/python@sha256:{'0' * 64}"
+    assert f"--build-arg=BASE={fixed}" in make_image(tmp_path, "--release", f"--base={fixed}").stdout
+
+
+def locked(name: str) -> dict[str, list[str]]:
+    """Versions by package of a file that `make hashes` writes, with the hashes of each."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / "image" / name).read_text().splitlines():
+        if match := re.match(r"([\w.-]+)==([^ ]+)", line):
+            hashes = found.setdefault(f"{match[1].lower()}=={match[2]}", [])
+        elif match := re.match(r"    --hash=sha256:[0-9a-f]{64}", line):
+            hashes.append(match[0].strip())
+    return found
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_image_installs_what_the_tests_ran_with_by_hash() -> None:
+    """`make hashes` after a change of constraints.txt or of the dependencies."""
+    pinned = {normal(line) for line in (ROOT / "constraints.txt").read_text().split()}
+    there = locked("requirements.txt")
+    assert {normal(each) for each in there} <= pinned
+    assert all(there.values())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {normal(re.split(r"[<>=]", each)[0]) for each in project["dependencies"]}
+    assert wanted <= {normal(each.partition("==")[0]) for each in there}
+
+
+def test_what_builds_it_is_known_by_hash() -> None:
+    (name, hashes), *_ = locked("build-requirements.txt").items()
+    assert name.startswith("setuptools==")
+    assert hashes
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    installs = re.findall(r"pip [^\n\\]* install [^\n\\]*", dockerfile)
+    assert installs
+    assert all("--require-hashes" in each or "--no-index" in each for each in installs)

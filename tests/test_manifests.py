@@ -144,7 +144,8 @@ class TestSchedulerConfiguration:
     def test_one_server_has_two_entries(self, name: str) -> None:
         chooser, binder = scheduler_configuration(name)["extenders"]
         listen = Configuration().listen
-        assert chooser["urlPrefix"] == binder["urlPrefix"] == f"http://{listen.host}:{listen.port}/v1"
+        scheme = "https" if "tlsConfig" in chooser else "http"
+        assert chooser["urlPrefix"] == binder["urlPrefix"] == f"{scheme}://{listen.host}:{listen.port}/v1"
         assert (chooser["filterVerb"], chooser["preemptVerb"]) == ("filter", "preempt")
         assert "bindVerb" not in chooser
         assert {key for key in binder if key.endswith("Verb")} == {"bindVerb"}
@@ -522,6 +523,19 @@ def test_neither_verbs_nor_debug_pages_are_reached_over_the_network() -> None:
     assert [each for each in given if each.startswith("--listen")] == [f"--listen={settings.listen}"]
 
 
+def test_metrics_are_for_the_namespace_of_prometheus_alone() -> None:
+    """A flood from any other pod of the cluster ends at the policy."""
+    settings = Configuration()
+    rules = named("NetworkPolicy", "muster")["spec"]["ingress"]
+    (rule,) = [
+        each for each in rules if {"protocol": "TCP", "port": settings.health_listen.port} in each["ports"]
+    ]
+    (peer,) = rule["from"]
+    assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    (webhooks,) = [each for each in rules if each is not rule]
+    assert [each["port"] for each in webhooks["ports"]] == [settings.webhook_listen.port]
+
+
 LEASES = {"Deployment": "kube-system/muster-scheduler", "DaemonSet": "kube-system/kube-scheduler"}
 NAMES = {"Deployment": "sidecar.yaml", "DaemonSet": "default-scheduler.yaml"}
 
@@ -553,6 +567,21 @@ def test_the_scheduler_reads_the_configuration_that_is_shipped() -> None:
     (mount,) = scheduler["volumeMounts"]
     assert (generator["name"], generator["files"]) == (volume, ["sidecar.yaml"])
     assert f"--config={mount['mountPath']}/sidecar.yaml" in scheduler["command"]
+
+
+def test_in_the_hosts_network_scheduler_and_muster_show_each_other_certificates() -> None:
+    """In a pod of their own nobody else is on their loopback."""
+    for each in scheduler_configuration("default-scheduler.yaml")["extenders"]:
+        assert each["enableHTTPS"] is True
+        assert {*each["tlsConfig"]} == {"caFile", "certFile", "keyFile"}
+        assert not each["tlsConfig"].get("insecure")
+    assert all("tlsConfig" not in each for each in scheduler_configuration("sidecar.yaml")["extenders"])
+    (muster,) = containers("DaemonSet")
+    (folder,) = [each["value"] for each in muster["env"] if each["name"] == "MUSTER_TLS_FOLDER"]
+    (mounted,) = [each["name"] for each in muster["volumeMounts"] if each["mountPath"] == folder]
+    assert {"name": mounted, "secret": {"secretName": "muster-tls", "defaultMode": 0o440}} in pod_spec(
+        "DaemonSet"
+    )["volumes"]
 
 
 # ---- the image

@@ -119,17 +119,52 @@ LABELLED = (
     "    app.kubernetes.io/part-of: kube-muster\n"
     "    {{- with .Values.monitoring.labels }}\n    {{- toYaml . | nindent 4 }}\n    {{- end }}\n",
 )
+# Between the scheduler and Muster in the host's network.
+TLS_FOLDER = (
+    "            - {name: MUSTER_TLS_FOLDER, value: /etc/kube-muster/tls}\n",
+    "            {{- if .Values.tls.enabled }}\n"
+    "            - {name: MUSTER_TLS_FOLDER, value: /etc/kube-muster/tls}\n"
+    "            {{- end }}\n",
+)
+TLS_MOUNT = (
+    "            - {name: tls, mountPath: /etc/kube-muster/tls, readOnly: true}\n",
+    "            {{- if .Values.tls.enabled }}\n"
+    "            - {name: tls, mountPath: /etc/kube-muster/tls, readOnly: true}\n"
+    "            {{- end }}\n",
+)
+TLS_VOLUME = (
+    "        - name: tls\n          secret: {secretName: muster-tls, defaultMode: 0440}\n",
+    "        {{- if .Values.tls.enabled }}\n"
+    "        - name: tls\n          secret: {secretName: {{ .Values.tls.secretName }}, defaultMode: 0440}\n"
+    "        {{- end }}\n",
+)
 # In the host's network the port is on loopback, unless somebody is to scrape it.
 REACHED = (
     'value: "127.0.0.1:8282"',
     'value: "{{ if .Values.monitoring.enabled }}0.0.0.0{{ else }}127.0.0.1{{ end }}:8282"',
 )
 
+# Who may call the webhooks and scrape the metrics.
+CALLERS = (
+    "    - ports:\n        - {protocol: TCP, port: 8443}\n    # Metrics",
+    "    - ports:\n        - {protocol: TCP, port: 8443}\n"
+    "      {{- with .Values.apiServerAddresses }}\n"
+    "      from:\n"
+    "        {{- range . }}\n        - ipBlock: {cidr: {{ . | quote }}}\n        {{- end }}\n"
+    "      {{- end }}\n    # Metrics",
+)
+SCRAPERS = (
+    "{kubernetes.io/metadata.name: monitoring}",
+    "{kubernetes.io/metadata.name: {{ .Values.monitoring.namespace }}}",
+)
+
 # What must be found in its file, by path below manifests/.
 CHANGES: dict[str, tuple[Change, ...]] = {
     "sidecar/admission-policy.yaml": (OURS,),
     "default-scheduler/admission-policy.yaml": (OURS,),
-    "default-scheduler/daemonset.yaml": (*POD, REACHED),
+    "default-scheduler/daemonset.yaml": (*POD, REACHED, TLS_FOLDER, TLS_MOUNT, TLS_VOLUME),
+    "validation-policy.yaml": (OURS_ANYWHERE,),
+    "sidecar/network-policy.yaml": (CALLERS, SCRAPERS),
     "webhooks/mutating.yaml": (INJECTED,),
     "webhooks/rbac.yaml": (OWN_SECRET, OWN_SECRET_END),
     "webhooks/validating.yaml": (INJECTED, OURS_ANYWHERE),

@@ -1,6 +1,6 @@
 """Builds the container image with the first engine that answers.
 
-    python -m tools.image [--builder podman] [--base NAME] [--tag NAME]
+    python -m tools.image [--builder podman] [--base NAME] [--tag NAME] [--release]
 
 Needs nothing but a Python, so that who only builds has nothing to install.
 """
@@ -45,6 +45,11 @@ def base() -> str:
     return found.group(1)
 
 
+def is_fixed(image: str) -> bool:
+    """Whether a name is that of one image for good: a tag can be moved to another."""
+    return re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", image) is not None
+
+
 def lack(engine: str, image: str) -> str:
     """Why this image can be had neither here nor from its registry; empty when it can. Not for buildah."""
     if not _fault([engine, "image", "inspect", image], LONGEST_ANSWER):
@@ -81,7 +86,12 @@ def main() -> int:
     parser.add_argument("--builder", help=f"instead of the first of {', '.join(BUILDERS)} that answers")
     parser.add_argument("--base", default="", help=f"instead of {base()}")
     parser.add_argument("--tag", default=f"kube-muster:{__version__}", help="(default: %(default)s)")
+    parser.add_argument("--release", action="store_true", help="insist on a base image by digest")
     chosen = parser.parse_args()
+    stands_on = chosen.base or base()
+    if chosen.release and not is_fixed(stands_on):
+        sys.stderr.write(f"error: --base: got {stands_on}; a release allows a digest: NAME@sha256:...\n")
+        return 2
     try:
         engine = builder([chosen.builder] if chosen.builder else BUILDERS)
     except NoBuilder as error:

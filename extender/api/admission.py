@@ -13,6 +13,7 @@ API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
+RESIZE = "resize"  # the subresource of a pod by which its amounts change while it runs
 
 
 class UserInfo(Wire, frozen=True):
@@ -28,11 +29,13 @@ class GroupKind(Wire, frozen=True):
 
 
 class ReviewRequest(Wire, frozen=True):
-    """`name` is empty on a create with generateName; on a delete `object` is null."""
+    """`name` is empty on a create with generateName; on a delete `object` is null. `sub_resource`: what is
+    written of the object, such as "resize"; empty for the object itself."""
 
     uid: str
     operation: str
     kind: GroupKind = GroupKind()
+    sub_resource: str = ""
     name: str = ""
     namespace: str = ""
     user_info: UserInfo = UserInfo()

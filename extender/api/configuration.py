@@ -2,7 +2,7 @@
 
 `Configuration` is that table: each field carries its meaning and what it allows. The flags of `muster serve`,
 the environment variables, the keys of the file and docs/configuration.md are all made from it, so they cannot
-drift apart. Nothing is read here; extender/cli/sources.py does that.
+drift apart. Nothing is read here; extender/cli/setting_sources.py does that.
 """
 
 import re
@@ -129,6 +129,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         ADDRESS,
         "Where the scheduler's calls are answered: filter, prioritize, bind, preempt.",
     ] = Address("127.0.0.1", 8281)
+    tls_folder: Annotated[
+        str,
+        TEXT,
+        "The folder with tls.crt, tls.key and ca.crt: the scheduler's calls are answered over TLS, and only "
+        "those of callers whose certificate ca.crt vouches for. They are read again when they change.",
+        "plain HTTP",
+    ] = ""
     health_listen: Annotated[
         Address,
         ADDRESS,

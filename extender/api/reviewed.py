@@ -36,6 +36,12 @@ class NewPodGroup(PodGroup, frozen=True):
     spec: NewPodGroupSpec = NewPodGroupSpec()
 
 
+class NewOtherGroup(Wire, frozen=True):
+    """A PodGroup of scheduler-plugins or of Kubernetes itself: its queue is an annotation or a label."""
+
+    metadata: Meta
+
+
 class PodTemplate(Wire, frozen=True):
     metadata: Meta = Meta()
     spec: NewPodSpec = NewPodSpec()

@@ -6,6 +6,7 @@ Nothing heavy is imported before a command needs it: `muster --help` answers at 
 import click
 
 from extender import __version__
+from extender.cli.certificates import certificates
 from extender.cli.check import check
 from extender.cli.completion import completion
 from extender.cli.podgroups import pg, podgroup
@@ -30,5 +31,5 @@ def version() -> None:
 main.add_command(run)
 main.add_command(serve)
 main.add_command(simulate)
-for command in (why, queue, q, podgroup, pg, check, completion):
+for command in (why, queue, q, podgroup, pg, check, certificates, completion):
     main.add_command(command)

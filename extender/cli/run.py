@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from extender.api.configuration import ADDRESS, InvalidConfiguration
-from extender.cli.workload import Preset, files_flag, node_flags
+from extender.cli.workload_flags import Preset, files_flag, node_flags
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
     """The exit status."""
     manifests = import_module("extender.sim.files.manifests")
     embedded = import_module("extender.sim.embedded")
-    child = import_module("extender.sim.child")
+    serve_process = import_module("extender.sim.serve_process")
     paths = files or (EXAMPLE,)
     try:
         found = manifests.load(paths)
@@ -73,7 +73,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
             return _present(cluster, found, [_short(path) for path in paths], output, options)
     except (manifests.InvalidManifests, InvalidConfiguration) as fault:
         raise click.UsageError(str(fault)) from fault
-    except child.ChildFailed as fault:
+    except serve_process.ServeFailed as fault:
         raise click.ClickException(str(fault)) from fault
 
 
@@ -81,7 +81,7 @@ def _present(
     cluster: "Embedded", found: list[Any], files: list[str], output: str | None, options: dict[str, Any]
 ) -> int:
     views = import_module("extender.sim.show.views")
-    view = views.Silence() if output else views.view_for(sys.stdout)
+    view = views.NoView() if output else views.view_for(sys.stdout)
     session = import_module("extender.sim.session").Session(cluster, view, options["until_settled"])
     session.create(found)
     status = 0
@@ -90,17 +90,17 @@ def _present(
     except KeyboardInterrupt:
         status = _INTERRUPTED if options["until_settled"] else 0
     finally:
-        _say_goodbye(session, view, files)
-    if output and session.picture and not status:
-        click.echo(_as_json(session.picture.report))
+        _end(session, view, files)
+    if output and session.state and not status:
+        click.echo(_as_json(session.state.report))
     return status
 
 
-def _say_goodbye(session: Any, view: Any, files: list[str]) -> None:
-    ending = import_module("extender.sim.show.ending")
-    paper = import_module("extender.sim.show.views").paper(sys.stdout)
-    picture = session.picture
-    view.end(ending.last_words(picture, session.history, files, paper) if picture else [])
+def _end(session: Any, view: Any, files: list[str]) -> None:
+    summary = import_module("extender.sim.show.summary")
+    canvas = import_module("extender.sim.show.views").canvas_of(sys.stdout)
+    state = session.state
+    view.end(summary.closing_summary(state, session.log, files, canvas) if state else [])
 
 
 def _head(cluster: "Embedded", speed: float) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from extender.api.configuration import SETTINGS, Configuration, InvalidConfiguration, Setting
-from extender.cli.sources import from_environment, from_file, from_flags, resolve
+from extender.cli.setting_sources import from_environment, from_file, from_flags, resolve
 
 CONFIG_VARIABLE = "MUSTER_CONFIG"
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.workload import Preset, files_flag, node_flags
+from extender.cli.workload_flags import Preset, files_flag, node_flags
 
 if TYPE_CHECKING:
-    from extender.sim.virtual.report import Report
+    from extender.sim.virtual.report import SimulationReport
 
 _SOURCES = ("files", "traces", "synthetic")
 
@@ -60,12 +60,14 @@ def simulate(**options: Any) -> None:
         sys.exit(130)
 
 
-def _simulate(gantt: Path | None, output: str, **wish: Any) -> None:
-    running = import_module("extender.sim.virtual.running")
+def _simulate(gantt: Path | None, output: str, **options: Any) -> None:
+    runner = import_module("extender.sim.virtual.runner")
     manifests = import_module("extender.sim.files.manifests")
     invalid = import_module("extender.sim.virtual.workload").InvalidWorkload
     try:
-        result = running.simulate(running.Wish(**{name: each for name, each in wish.items() if each}))
+        result = runner.simulate(
+            runner.SimulationOptions(**{name: each for name, each in options.items() if each})
+        )
     except (manifests.InvalidManifests, invalid) as fault:
         raise click.UsageError(str(fault)) from fault
     for line in _printed(result.report, output):
@@ -82,7 +84,7 @@ def _draw(path: Path, result: Any) -> None:
         raise click.UsageError(f"--gantt: {path}: cannot be written: {fault.strerror}") from fault
 
 
-def _printed(report: "Report", output: str) -> Iterator[str]:
+def _printed(report: "SimulationReport", output: str) -> Iterator[str]:
     if output == "table":
         yield from import_module("extender.sim.virtual.table").lines(report)
         return

@@ -5,15 +5,15 @@ due is told by the watches, and done is what `next_step` says; a look costs what
 API server refuses, or that somebody deleted, is made again after a while.
 """
 
-import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
 from extender.api.objects import Pod
-from extender.controllers.controller import Controller
+from extender.controllers.controller import Controller, ControllerContext
+from extender.controllers.object_store import UnnamedPods
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.lifecycle.auto_podgroups import Step, build, min_resources, next_step
+from extender.domain.lifecycle.auto_podgroups import PodGroupStep, build, min_resources, next_step
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.kube.errors import Conflict
@@ -25,20 +25,19 @@ class AutoPodGroupsController(Controller[GroupKey]):
     name = "auto-podgroups"
     pause = 1.0
 
+    def __init__(self, context: ControllerContext, unnamed: UnnamedPods) -> None:
+        super().__init__(context)
+        self._unnamed = unnamed
+
     def prepare(self) -> None:
-        self._lock = threading.Lock()
-        # Pods that do not bear the name of their group yet.
-        self._unnamed: dict[GroupKey, dict[Uid, Pod]] = {}
-        self._where: dict[Uid, GroupKey] = {}
         self._awaiting: set[GroupKey] = set()  # those whose queue is not open
-        self._asked: set[Uid] = set()
+        self._asked: set[Uid] = set()  # pods whose name is on its way, until the watch shows it
         self._knows_all = False  # whether all groups have been due since we lead
 
     def rest(self) -> None:
         self._knows_all = False
         self._awaiting.clear()
-        with self._lock:
-            self._asked.clear()
+        self._asked.clear()
 
     # ---- what the watches tell
 
@@ -46,14 +45,11 @@ class AutoPodGroupsController(Controller[GroupKey]):
         """The ledger has it already."""
         uid, key = Uid(pod.metadata.uid), self._group_of(pod)
         lacks_group = key is not None and self._ledger.group_record(key) is None
-        with self._lock:
+        if key is None or group_name(pod):
             self._forget(uid)
-            if key is None or group_name(pod):
-                self._asked.discard(uid)
-            else:
-                self._unnamed.setdefault(key, {})[uid] = pod
-                self._where[uid] = key
-            is_due = lacks_group or (uid in self._where and uid not in self._asked)
+        else:
+            self._unnamed.put(key, pod)
+        is_due = lacks_group or (uid in self._unnamed and uid not in self._asked)
         if key is not None and is_due:
             self._make_due(key)
 
@@ -71,9 +67,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         return record.group if alive else None
 
     def forget_pod(self, pod: PodRecord) -> None:
-        with self._lock:
-            self._forget(pod.uid)
-            self._asked.discard(pod.uid)
+        self._forget(pod.uid)
         if pod.auto and pod.group:
             self._make_due(pod.group)
 
@@ -82,11 +76,8 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._queue.move(key, _AFTER_A_LOSS if gone else 0.0)
 
     def _forget(self, uid: Uid) -> None:
-        key = self._where.pop(uid, None)
-        if key is not None:
-            del self._unnamed[key][uid]
-            if not self._unnamed[key]:
-                del self._unnamed[key]
+        self._unnamed.drop(uid)
+        self._asked.discard(uid)
 
     # ---- what is written
 
@@ -102,22 +93,20 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._awaiting.discard(key)
         self._name_members(key)
         match next_step(self._ledger.auto_group(key)):
-            case Step.MAKE:
+            case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))
-            case Step.RENUMBER:
+            case PodGroupStep.RENUMBER:
                 self.write(key, partial(self._renumber, key))
-            case Step.DELETE:
+            case PodGroupStep.DELETE:
                 self.write(key, partial(self._delete, key))
-            case Step.AWAIT_QUEUE:
+            case PodGroupStep.AWAIT_QUEUE:
                 self._awaiting.add(key)
 
     def _create(self, key: GroupKey) -> None:
         member = next((pod for pod in self._pods(key) if pod.waiting or pod.holds_room), None)
         if member is None:
             return
-        with self._lock:
-            pod = next(iter(self._unnamed.get(key, {}).values()), None)
-        pod = pod or self._cluster.pod(member.namespace, member.name)
+        pod = next(iter(self._unnamed.of(key)), None) or self._cluster.pod(member.namespace, member.name)
         group = build(pod, self._ledger.owner_of(key), self._ledger.queue_of(key))
         with suppress(Conflict):  # it is there: the watch shows it
             self._cluster.create_group(member.namespace, group)
@@ -141,15 +130,14 @@ class AutoPodGroupsController(Controller[GroupKey]):
         record = self._ledger.group_record(key)
         if record is None:
             return
-        with self._lock:
-            pods = [pod for uid, pod in self._unnamed.get(key, {}).items() if uid not in self._asked]
-            self._asked.update(Uid(pod.metadata.uid) for pod in pods)
-        for pod in pods:
+        for pod in self._unnamed.of(key):
             meta = pod.metadata
+            if meta.uid in self._asked:
+                continue
+            self._asked.add(Uid(meta.uid))
             write = partial(self._cluster.name_group, meta.namespace, meta.name, meta.uid, record.name)
             self.write(key, write, of=meta.uid, undone=partial(self._not_named, Uid(meta.uid)))
 
     def _not_named(self, uid: Uid) -> None:
         """Otherwise it is not asked for again until the watch shows the pod with the name."""
-        with self._lock:
-            self._asked.discard(uid)
+        self._asked.discard(uid)

@@ -31,7 +31,7 @@ log = logger(__name__)
 
 _AGAIN = 3.0  # seconds after which a step is tried again of which nothing was heard
 
-Key = tuple[str, str]
+_NamespacedName = tuple[str, str]
 
 
 class BusCommandsController(TellingController[str]):
@@ -41,7 +41,7 @@ class BusCommandsController(TellingController[str]):
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[Key, CommandRecord] = {}
+        self._waiting: dict[_NamespacedName, CommandRecord] = {}
         self._tried: dict[str, Fate] = {}  # by UID: the step that was taken last
 
     def upsert(self, command: Command) -> None:

@@ -16,9 +16,10 @@ from extender.controllers.work_queue import WorkQueue
 from extender.controllers.write_retries import heed
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError
-from extender.kube.writers import Job, Writers
+from extender.kube.writers import WriteJob, Writers
+from extender.telemetry import metrics
 
 K = TypeVar("K", bound=Hashable)
 
@@ -28,7 +29,7 @@ class ControllerContext(NamedTuple):
     drops is due again after that."""
 
     ledger: Ledger
-    cluster: Cluster
+    cluster: ApiClient
     writers: Writers
     leads: Callable[[], bool]
     clock: Callable[[], float] = time.monotonic
@@ -45,6 +46,7 @@ class Controller(Generic[K]):
         self._ledger, self._cluster, self._writers, self._leads, self._clock = context
         self._queue = WorkQueue[K](self._clock, self.lanes, self.pause)
         self._guard = Guard(self.name)
+        self._depth = metrics.work_queue_depth.labels(self.name)
         self._changed_groups = ChangedGroups()
         self._decisions = Decisions()
         self.prepare()
@@ -55,11 +57,12 @@ class Controller(Generic[K]):
     def look(self, decisions: Decisions) -> None:
         """Reconcile what is due. One object that makes this raise costs its own turn."""
         self._decisions = decisions
-        if not self._leads():
+        if self._leads():
+            self._guard.run("what is due", self._add_due)
+            self._work()
+        else:
             self._stand_by()
-            return
-        self._guard.run("what is due", self._add_due)
-        self._work()
+        self._depth.set(len(self._queue))
 
     @property
     def waiting(self) -> int:
@@ -102,7 +105,7 @@ class Controller(Generic[K]):
     def write(
         self,
         key: K,
-        job: Job,
+        job: WriteJob,
         of: Hashable = None,
         undone: Callable[[], None] = lambda: None,
         attempts: int | None = None,
@@ -120,7 +123,7 @@ class Controller(Generic[K]):
             undone()
         heed(self._queue, key, fault)
 
-    def _guarded(self, key: K, job: Job) -> None:
+    def _guarded(self, key: K, job: WriteJob) -> None:
         try:
             job()
         except ApiError:

@@ -14,6 +14,9 @@ from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.scheduling.decide import decide
 from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
 
 Listener = Callable[[Decisions], None]
 _SHORTEST = 0.05
@@ -87,8 +90,10 @@ class Cycle:
     def _decide(self) -> None:
         started = self._clock()
         snapshot = self._ledger.snapshot()
-        decisions = decide(snapshot, self._ledger.decisions)
+        before = self._ledger.decisions
+        decisions = decide(snapshot, before)
         self._ledger.publish(decisions)
+        _tell_faults(before, decisions)
         self._seen = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()
@@ -97,6 +102,15 @@ class Cycle:
         wake_at = self._ledger.decisions.wake_at
         due = _HEARTBEAT if wake_at is None else wake_at - self._clock()
         return min(max(due, 0.0), _HEARTBEAT)
+
+
+def _tell_faults(before: Decisions, now: Decisions) -> None:
+    """Groups whose judging raised wait; whoever looks after Muster hears once of each such turn."""
+    for key in now.turned:
+        was, decision = before.groups.get(key), now.groups.get(key)
+        if decision is not None and decision.fault and (was is None or was.fault != decision.fault):
+            metrics.faults.labels("decide").inc()
+            log.error("a group cannot be judged", group=key, fault=decision.fault)
 
 
 def _rest(took: float) -> float:

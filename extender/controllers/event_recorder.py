@@ -21,7 +21,7 @@ from cachetools import TTLCache
 from extender.api.objects import Reference
 from extender.controllers.conditions import timestamp
 from extender.domain.model.token_bucket import TokenBucket
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.writers import Writers
 from extender.telemetry import metrics
@@ -61,7 +61,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ApiClient,
         writers: Writers,
         leads: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,

@@ -17,7 +17,7 @@ from extender.controllers.work_queue import WorkQueue
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions import transitions
 from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.decisions.transitions import News
+from extender.domain.decisions.transitions import Transition
 from extender.domain.model.records import GroupKey
 
 _LASTING = 5.0  # seconds
@@ -81,7 +81,7 @@ class GroupEvents:
         if lasting is not None:
             self._tell(key, lasting)
 
-    def _tell(self, key: GroupKey, told: News) -> None:
+    def _tell(self, key: GroupKey, told: Transition) -> None:
         if self._ledger.may_be_left(key):
             return
         if not told.warning and not told.for_members and self._ledger.waits_for_nobody(key):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from extender.api.objects import LeaseSpec
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.polling import Poller
 from extender.telemetry import metrics
@@ -65,7 +65,7 @@ class LeaderElection:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ApiClient,
         namespace: str,
         name: str,
         host: str,

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
-from extender.api.objects import PodGroup, Queue
-from extender.domain.model.records import GroupKey
+from extender.api.objects import Pod, PodGroup, Queue
+from extender.domain.model.records import GroupKey, Uid
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -58,12 +58,47 @@ class QueueCopy(NamedTuple):
     known_at: int
 
 
+class UnnamedPods:
+    """Pods that do not bear the name of their group yet, by that group. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: dict[GroupKey, dict[Uid, Pod]] = {}
+        self._groups: dict[Uid, GroupKey] = {}
+
+    def __contains__(self, uid: Uid) -> bool:
+        return uid in self._groups
+
+    def put(self, key: GroupKey, pod: Pod) -> None:
+        uid = Uid(pod.metadata.uid)
+        with self._lock:
+            self._drop(uid)
+            self._pods.setdefault(key, {})[uid] = pod
+            self._groups[uid] = key
+
+    def drop(self, uid: Uid) -> None:
+        with self._lock:
+            self._drop(uid)
+
+    def of(self, key: GroupKey) -> list[Pod]:
+        with self._lock:
+            return list(self._pods.get(key, {}).values())
+
+    def _drop(self, uid: Uid) -> None:
+        key = self._groups.pop(uid, None)
+        if key is not None:
+            del self._pods[key][uid]
+            if not self._pods[key]:
+                del self._pods[key]
+
+
 class Objects(NamedTuple):
     """One store for each kind that is written on."""
 
     podgroups: ObjectStore[GroupKey, PodGroup]
     queues: ObjectStore[str, QueueCopy]
+    unnamed_pods: UnnamedPods
 
 
 def objects() -> Objects:
-    return Objects(ObjectStore(), ObjectStore())
+    return Objects(ObjectStore(), ObjectStore(), UnnamedPods())

@@ -13,7 +13,8 @@ from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.lifecycle.phases import Phase
+from extender.domain.model.life import Phase
+from extender.domain.model.marks import says_whole, whole_condition
 from extender.domain.model.queue_notes import note, noted_queue
 from extender.domain.model.reasons import Outcome
 
@@ -59,7 +60,7 @@ def reported(group: PodGroup) -> ReportedStatus:
         scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        stood_whole=whole is not None and whole.status == "True",
+        stood_whole=whole is not None and says_whole(whole, group.metadata.uid),
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=noted_queue(group.metadata),
     )
@@ -69,7 +70,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     """The merge patch that makes `group` say `report`, good for this version of it only."""
     ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
     if report.stood_whole:
-        ours.append(Condition(STOOD_WHOLE, "True", "AllMembersStarted"))
+        ours.append(whole_condition(group.metadata.uid))
     before = {each.type: each for each in group.status.conditions or ()}
     ours = [dated(each, before.get(each.type)) for each in ours]
     others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]

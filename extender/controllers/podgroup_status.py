@@ -122,7 +122,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         return lacks_members and self._ledger.has_members(key)
 
     def _note_on_others(self, key: GroupKey) -> None:
-        """The status of a PodGroup of another kind is its owner's: that it stood whole is noted beside it."""
+        """The status of a PodGroup of another kind is its owner's: that it stood whole is an annotation."""
         record = self._ledger.group_record(key)
         if record is None or record.origin not in _OTHERS or record.stood_whole:
             return

@@ -15,7 +15,7 @@ from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.telemetry import metrics
 
-Act = tuple[str, str]  # what was done for a pod, and for which planned node
+_Act = tuple[str, str]  # what was done for a pod, and for which planned node
 
 
 class SchedulingGatesController(Controller[GroupKey]):
@@ -23,7 +23,7 @@ class SchedulingGatesController(Controller[GroupKey]):
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._done: dict[GroupKey, dict[Uid, Act]] = {}
+        self._done: dict[GroupKey, dict[Uid, _Act]] = {}
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
         return self._changed_groups.of(decisions)
@@ -50,7 +50,7 @@ class SchedulingGatesController(Controller[GroupKey]):
         elif pod.unschedulable:
             self._once(pod, ("nudge", claim.node), partial(self._nudge, pod, claim))
 
-    def _once(self, pod: PodRecord, act: Act, job: Callable[[], None]) -> None:
+    def _once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:
         with self._lock:
             done = self._done[pod.group]
             if done.get(pod.uid) == act:
@@ -58,7 +58,7 @@ class SchedulingGatesController(Controller[GroupKey]):
             done[pod.uid] = act
         self.write(pod.group, job, of=pod.uid, undone=partial(self._undone, pod, act))
 
-    def _undone(self, pod: PodRecord, act: Act) -> None:
+    def _undone(self, pod: PodRecord, act: _Act) -> None:
         with self._lock:
             done = self._done.get(pod.group, {})
             if done.get(pod.uid) == act:

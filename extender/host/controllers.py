@@ -11,6 +11,7 @@ from extender.controllers.default_queues import DefaultQueuesController
 from extender.controllers.event_recorder import EventRecorder
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
+from extender.controllers.mark_trust import MarkTrust
 from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
 from extender.controllers.podgroup_status import PodGroupStatusController
@@ -18,7 +19,7 @@ from extender.controllers.queue_status import QueueStatusController
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
 from extender.domain.cache.ledger import Ledger
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
 PATIENT_WRITERS = 4  # of their own: neither statuses nor PodGroups for plain pods ever keep a gate waiting
@@ -31,7 +32,7 @@ class Controllers:
     def __init__(
         self,
         ledger: Ledger,
-        cluster: Cluster,
+        cluster: ApiClient,
         writers: Writers,
         leads: Callable[[], bool],
         volcano_namespace: str,
@@ -45,8 +46,9 @@ class Controllers:
         podgroup_status = PodGroupStatusController(patient, self.objects.podgroups)
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
-        self.auto_podgroups = AutoPodGroupsController(patient)
+        self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
+        self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()
         self.listeners: tuple[Listener, ...] = (
             SchedulingGatesController(urgent).look,
@@ -66,8 +68,10 @@ class Controllers:
         for each in self.all_writers:
             each.start()
         self.volcano.start()
+        self.mark_trust.start()
 
     def stop(self) -> None:
         self.volcano.stop()
+        self.mark_trust.stop()
         for each in self.all_writers:
             each.stop()

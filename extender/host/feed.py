@@ -26,7 +26,7 @@ from extender.domain.cache.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.host.controllers import Controllers
 from extender.host.optional import OptionalWatches
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
@@ -83,7 +83,7 @@ class Feed:
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
         optional = (watch(COMMANDS, Command, controllers.bus_commands), *self._optional_reflectors(watch))
-        self._optional = OptionalWatches(Cluster(connection), optional)
+        self._optional = OptionalWatches(ApiClient(connection), optional)
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
                 NAMESPACES,

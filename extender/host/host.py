@@ -22,8 +22,9 @@ from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
-from extender.host.views import View, Views
-from extender.kube.calls import Cluster
+from extender.host.mutual_tls import MutualTls
+from extender.host.views import Views
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
@@ -33,7 +34,7 @@ from extender.verbs.posting import Binder
 from extender.verbs.unconfirmed import Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import create_app
-from extender.web.debug import create_debug_app
+from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, Note, create_health_app
 from extender.web.listen import listen
 from extender.web.server import serve as serve_verbs
@@ -65,6 +66,7 @@ def serve(configuration: Configuration) -> None:
         on_start=lambda: host.start(*listeners[1:]),
         on_stop=host.stop,
         window=configuration.window,
+        secure=host.tls.context if host.tls.wanted else None,
     )
 
 
@@ -82,7 +84,7 @@ class Host:
 
     def __init__(self, configuration: Configuration, connection: Connection) -> None:
         auto_groups = configuration.auto_groups == "on"
-        cluster = Cluster(connection)
+        cluster = ApiClient(connection)
         self._configuration = configuration
         self._leadership = _leadership(configuration, cluster)
         self.ledger = Ledger(
@@ -109,6 +111,7 @@ class Host:
             self._gauges.look,
         )
         self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
+        self.tls = MutualTls(configuration.tls_folder)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
 
     def start(
@@ -121,7 +124,8 @@ class Host:
         self._unconfirmed.start()
         self._feed.start()
         self._cycle.start()
-        ready = self._feed.checks()
+        self.tls.start()
+        ready = self._feed.checks() | self.tls.checks()
         if self._webhooks and webhooks:
             self._webhooks.start(webhooks)
             ready |= self._webhooks.checks()
@@ -131,6 +135,7 @@ class Host:
     def stop(self) -> None:
         """Answer what is held, then stop. Called once, as soon as the end is near."""
         self._barrier.stop()
+        self.tls.stop()
         if self._webhooks:
             self._webhooks.stop()
         self._leadership.stop()
@@ -147,6 +152,7 @@ class Host:
         return {
             "leadership": lambda: self._leadership.standing().words(),
             "volcano": self._controllers.volcano.words,
+            "marks": self._controllers.mark_trust.words,
         }
 
     def _show_leadership(self) -> dict[str, object]:
@@ -161,7 +167,7 @@ class Host:
         return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
 
 
-def _leadership(configuration: Configuration, cluster: Cluster) -> LeaderElection | NoElection:
+def _leadership(configuration: Configuration, cluster: ApiClient) -> LeaderElection | NoElection:
     lease = configuration.lease
     if configuration.leader_elect == "off":
         return NoElection()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError
 from extender.kube.polling import Poller
 from extender.kube.reflector import Reflector
@@ -22,7 +22,7 @@ _AT_FIRST = 10.0  # seconds for which the start waits for those that are served
 class OptionalWatches:
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ApiClient,
         watches: Sequence[Reflector[Any]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -1,7 +1,6 @@
 """What /debug shows: the ledger and its decisions, for administrators."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,8 +14,7 @@ from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.snapshot.group_view import GroupView
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
-
-View = Callable[..., object]
+from extender.web.debug import View
 
 
 class Views:

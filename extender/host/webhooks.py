@@ -14,7 +14,9 @@ from extender.web.health import Check
 from extender.web.identity import Identity
 from extender.web.webhooks import WebhookServer
 from extender.webhooks.access import AccessReviews
+from extender.webhooks.entry import EntryRules
 from extender.webhooks.files import CertificateFiles
+from extender.webhooks.groups import GroupRules
 from extender.webhooks.keeper import Keeper
 from extender.webhooks.latest import Latest
 from extender.webhooks.lookups import LookUps
@@ -36,9 +38,14 @@ class Webhooks:
         self._certificate = self._source(configuration)
         schedulers = frozenset(configuration.scheduler_names)
         latest, access = partial(Latest, ledger, LookUps(self._api).queue), AccessReviews(self._api)
-        work = WorkRules(ledger, latest, access, schedulers, marked=DEFAULT_SCHEDULER in schedulers)
+
+        def entry() -> EntryRules:
+            return EntryRules(ledger, latest(), access)
+
         queues = QueueRules(ledger, latest, configuration.max_queue_depth)
-        self._reviewer = Reviewer(paths(queues, work), synced)
+        groups = GroupRules(ledger, entry)
+        work = WorkRules(ledger, entry, schedulers, marked=DEFAULT_SCHEDULER in schedulers)
+        self._reviewer = Reviewer(paths(queues, groups, work), synced)
         self._server: WebhookServer | None = None
 
     def start(self, listener: socket.socket) -> None:

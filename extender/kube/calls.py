@@ -5,25 +5,30 @@ again under the same name raises Conflict instead of touching its successor. Ans
 decoded; the watch brings what became of them.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, STOOD_WHOLE_NOTE
-from extender.api.objects import Lease, Pod, PodGroup, Queue
-from extender.kube.connection import Connection, Query
-from extender.kube.errors import Ambiguous, Conflict, Invalid, NotFound
-from extender.kube.events import UNREADABLE, Identity
-from extender.kube.resources import COMMANDS, EVENTS, LEASES, POD_GROUPS, PODS, QUEUES, Resource
+from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE
+from extender.api.objects import Lease, Pod, PodGroup, Queue, Wire
+from extender.domain.model.marks import whole_note
+from extender.kube.errors import Conflict, Forbidden, NotFound
+from extender.kube.events import ObjectIdentity
+from extender.kube.requests import APPLY, STRATEGIC, Requests, decoded
+from extender.kube.resources import (
+    COMMANDS,
+    EVENTS,
+    LEASES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+    Resource,
+)
 
-_MERGE = "application/merge-patch+json"
-_STRATEGIC = "application/strategic-merge-patch+json"
-_APPLY = "application/apply-patch+yaml"  # JSON is YAML enough
 _QUEUE_VERSION = "scheduling.volcano.sh/v1beta1"
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
-
-_encode = msgspec.json.Encoder().encode
-_POD = msgspec.json.Decoder(Pod)
 
 
 class _Served(msgspec.Struct):
@@ -36,39 +41,59 @@ class _ServedList(msgspec.Struct):
     resources: list[_Served] = []
 
 
-_SERVED = msgspec.json.Decoder(_ServedList)
-_LEASE = msgspec.json.Decoder(Lease)
-_QUEUE = msgspec.json.Decoder(Queue)
-_POD_GROUP = msgspec.json.Decoder(PodGroup)
 _DRY_RUN = {"dryRun": "All"}
 _IN_STATUS = {"Closed": "Closing"}  # until Muster has looked for groups that are left
 
-T = TypeVar("T")
-
 
 class _Bare(msgspec.Struct, frozen=True):
-    metadata: Identity
+    metadata: ObjectIdentity
 
 
 class _Bares(msgspec.Struct, frozen=True):
     items: list[_Bare] | None = None
 
 
-_BARES = msgspec.json.Decoder(_Bares)
+class _PolicySpec(Wire, frozen=True):
+    failure_policy: str = "Fail"
 
 
-class Cluster:
+class _Policy(Wire, frozen=True):
+    spec: _PolicySpec = _PolicySpec()
+
+
+class _PolicyBindingSpec(Wire, frozen=True):
+    policy_name: str = ""
+    validation_actions: list[str] | None = None
+    match_resources: msgspec.Raw = msgspec.Raw()
+
+
+class _PolicyBinding(Wire, frozen=True):
+    spec: _PolicyBindingSpec = _PolicyBindingSpec()
+
+
+MARKS_POLICY = "kube-muster-marks"
+
+
+class ApiClient(Requests):
     """Typed requests over a Connection. `timeout` is in seconds, everywhere."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
         """The pod as the API server has it now."""
-        return self._get(PODS.path(namespace, name), _POD, timeout)
+        return self._get(PODS.path(namespace, name), Pod, timeout)
 
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
-        return self._get(LEASES.path(namespace, name), _LEASE, timeout)
+        return self._get(LEASES.path(namespace, name), Lease, timeout)
+
+    def keeps_marks(self, timeout: float = 10) -> bool:
+        """Whether the API server keeps to Muster what Muster notes on PodGroups: the policy is there, bound
+        for all of them, and refuses. The right to read that comes with the policy."""
+        try:
+            policy = self._get(VALIDATING_POLICIES.path(name=MARKS_POLICY), _Policy, timeout).spec
+            bound = self._get(VALIDATING_BINDINGS.path(name=MARKS_POLICY), _PolicyBinding, timeout).spec
+        except (NotFound, Forbidden):
+            return False
+        refuses = policy.failure_policy == "Fail" and "Deny" in (bound.validation_actions or ())
+        return refuses and bound.policy_name == MARKS_POLICY and not bytes(bound.match_resources)
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         """Place a pod. Conflict when it is bound already, NotFound when it is gone."""
@@ -100,7 +125,7 @@ class Cluster:
         """Remove our scheduling gate and no other. A pod without it stays as it is."""
         gates = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
         patch = {"metadata": {"uid": uid}, "spec": gates}
-        self._patch(PODS.path(namespace, name), patch, timeout, _STRATEGIC)
+        self._patch(PODS.path(namespace, name), patch, timeout, STRATEGIC)
 
     def nominate(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         """Tell the scheduler, and everyone who looks, where the pod is planned to go."""
@@ -118,7 +143,7 @@ class Cluster:
         """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource. As it is then."""
         guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
         answer = self._patch(POD_GROUPS.path(namespace, name), guarded, timeout)
-        return _decoded(answer, _POD_GROUP, name)
+        return decoded(answer, PodGroup, name)
 
     def create_group(self, namespace: str, group: dict[str, Any], timeout: float = 10) -> None:
         """Conflict when a PodGroup of this name is there already."""
@@ -133,14 +158,14 @@ class Cluster:
         self, kind: Resource, namespace: str, name: str, uid: str, timeout: float = 10
     ) -> None:
         """Note it on a group whose status belongs to others."""
-        patch = {"metadata": {"uid": uid, "annotations": {STOOD_WHOLE_NOTE: "true"}}}
+        patch = {"metadata": {"uid": uid, "annotations": whole_note(uid)}}
         self._patch(kind.path(namespace, name), patch, timeout)
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
         """Whether the API server has a resource."""
         try:
             return resource.plural in {
-                each.name for each in self._get(resource.root, _SERVED, timeout).resources
+                each.name for each in self._get(resource.root, _ServedList, timeout).resources
             }
         except NotFound:
             return False
@@ -165,8 +190,8 @@ class Cluster:
             "status": {"state": state},
         }
         path = QUEUES.path(name=name, subresource="status")
-        answer = self._patch(path, said, timeout, _APPLY, _AS_QUEUE_CONTROLLER)
-        return _decoded(answer, _QUEUE, name).metadata.resource_version
+        answer = self._patch(path, said, timeout, APPLY, _AS_QUEUE_CONTROLLER)
+        return decoded(answer, Queue, name).metadata.resource_version
 
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
         """Conflict when an event of this name is there already."""
@@ -195,7 +220,7 @@ class Cluster:
         """Whether spec.state would be kept. Volcano's own CRD does not know the field."""
         patch = {"metadata": {"uid": uid}, "spec": {"state": state}}
         answer = self._patch(QUEUES.path(name=name), patch, timeout, query=_DRY_RUN)
-        return _decoded(answer, _QUEUE, name).spec.state == state
+        return decoded(answer, Queue, name).spec.state == state
 
     def create_queue(self, name: str, spec: dict[str, Any], timeout: float = 10) -> None:
         """Conflict when there is one of that name."""
@@ -204,44 +229,14 @@ class Cluster:
 
     def queue_uid(self, name: str, timeout: float = 10) -> str:
         """The UID of the queue that the API server has now."""
-        return self._get(QUEUES.path(name=name), _QUEUE, timeout).metadata.uid
+        return self._get(QUEUES.path(name=name), Queue, timeout).metadata.uid
 
     def queue_uids(self, timeout: float = 30) -> set[str]:
         """The UIDs of all queues that the API server has now."""
-        return {each.metadata.uid for each in self._get(QUEUES.path(), _BARES, timeout).items or ()}
+        return {each.metadata.uid for each in self._get(QUEUES.path(), _Bares, timeout).items or ()}
 
     def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._delete(POD_GROUPS.path(namespace, name), uid, timeout)
 
     def delete_command(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._delete(COMMANDS.path(namespace, name), uid, timeout)
-
-    def _delete(self, path: str, uid: str, timeout: float) -> None:
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        self._connection.request("DELETE", path, body=_encode(options), timeout=timeout)
-
-    def _get(self, path: str, decoder: msgspec.json.Decoder[T], timeout: float) -> T:
-        return _decoded(self._connection.request("GET", path, timeout=timeout), decoder, path)
-
-    def _post(self, path: str, body: dict[str, Any], timeout: float) -> None:
-        self._connection.request("POST", path, body=_encode(body), timeout=timeout)
-
-    def _patch(
-        self, path: str, patch: dict[str, Any], timeout: float, kind: str = _MERGE, query: Query | None = None
-    ) -> bytes:
-        """A UID that is not the object's is `Invalid` to the server: it takes us to want to change it."""
-        try:
-            return self._connection.request(
-                "PATCH", path, body=_encode(patch), content_type=kind, query=query, timeout=timeout
-            )
-        except Invalid as fault:
-            if "metadata.uid" not in fault.fields:
-                raise
-            raise Conflict(409, "Conflict", fault.message) from fault
-
-
-def _decoded(body: bytes, decoder: msgspec.json.Decoder[T], what: str) -> T:
-    try:
-        return decoder.decode(body)
-    except UNREADABLE as fault:
-        raise Ambiguous(f"{what}: not the expected object: {fault}") from fault

@@ -13,26 +13,26 @@ from types import TracebackType
 from urllib.parse import urlencode
 
 from extender import __version__
-from extender.kube.endpoint import Endpoint, find
+from extender.kube.endpoint import ApiEndpoint, find
 from extender.kube.errors import Ambiguous, Refused, Unreachable, refused
-from extender.kube.wire import Answer, Wire
+from extender.kube.wire import HttpAnswer, HttpWire
 
 _DIAL_TIMEOUT = 5.0
 _OLDEST_IDLE = 60.0  # the API server closes after 90
 
-Query = Mapping[str, str | int]
+QueryParams = Mapping[str, str | int]
 
 
 class Connection:
     """`request` for one answer, `stream` for one that never ends."""
 
     def __init__(
-        self, endpoint: Endpoint, pool: int = 32, clock: Callable[[], float] = time.monotonic
+        self, endpoint: ApiEndpoint, pool: int = 32, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._endpoint = endpoint
         self._pool = pool
         self._clock = clock
-        self._idle: list[Wire] = []
+        self._idle: list[HttpWire] = []
         self._lock = threading.Lock()
         self._closed = False
 
@@ -48,7 +48,7 @@ class Connection:
         *,
         body: bytes | None = None,
         content_type: str = "application/json",
-        query: Query | None = None,
+        query: QueryParams | None = None,
         timeout: float = 10,
     ) -> bytes:
         """Send one request and return the body of its answer. Raises an ApiError."""
@@ -56,7 +56,7 @@ class Connection:
         with self._send(request, timeout) as stream:
             return stream.read()
 
-    def stream(self, path: str, query: Query | None = None, read_timeout: float = 60) -> "Stream":
+    def stream(self, path: str, query: QueryParams | None = None, read_timeout: float = 60) -> "Stream":
         """Open a GET whose answer is read as it comes: `with connection.stream(…) as lines: …`."""
         return self._send(self._encode("GET", path, query), read_timeout)
 
@@ -67,7 +67,7 @@ class Connection:
         for wire in idle:
             wire.close()
 
-    def keep(self, wire: Wire) -> None:
+    def keep(self, wire: HttpWire) -> None:
         """Take back a connection that is ready for another request."""
         wire.idle_since = self._clock()
         with self._lock:
@@ -98,7 +98,7 @@ class Connection:
         self,
         method: str,
         path: str,
-        query: Query | None = None,
+        query: QueryParams | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> bytes:
@@ -110,7 +110,7 @@ class Connection:
             head.append(f"Content-Type: {content_type}\r\nContent-Length: {len(body)}")
         return "\r\n".join([*head, "\r\n"]).encode("latin-1") + (body or b"")
 
-    def _reuse(self) -> Wire | None:
+    def _reuse(self) -> HttpWire | None:
         """The connection used last, so that those which are not needed grow old together."""
         while True:
             with self._lock:
@@ -121,9 +121,9 @@ class Connection:
                 return wire
             wire.close()
 
-    def _dial(self, timeout: float) -> Wire:
+    def _dial(self, timeout: float) -> HttpWire:
         try:
-            return Wire(self._endpoint.dial(min(timeout, _DIAL_TIMEOUT)))
+            return HttpWire(self._endpoint.dial(min(timeout, _DIAL_TIMEOUT)))
         except OSError as fault:
             raise Unreachable(f"{self._endpoint.netloc}: {_words(fault)}") from fault
 
@@ -131,7 +131,7 @@ class Connection:
 class Stream:
     """An answer being read. Leaving it gives the connection back, or closes it when something is unread."""
 
-    def __init__(self, connection: Connection, wire: Wire, answer: Answer) -> None:
+    def __init__(self, connection: Connection, wire: HttpWire, answer: HttpAnswer) -> None:
         self._connection = connection
         self._wire = wire
         self._left = False

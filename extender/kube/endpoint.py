@@ -28,7 +28,7 @@ _NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}  # a dead peer is noticed in 75 s
 
 
-class Endpoint:
+class ApiEndpoint:
     """One API server: dials it, and knows the Authorization header of the moment."""
 
     def __init__(self, configuration: Any, clock: Callable[[], float] = time.monotonic) -> None:
@@ -105,7 +105,7 @@ class Endpoint:
         self._due = self._clock() + _REFRESH
 
 
-def find(kubeconfig: str | None, context: str | None) -> Endpoint:
+def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     """The cluster to talk to, looked for as controllers do. Raises NoConfiguration.
 
     A named file, then $KUBECONFIG, then the service account of the pod that we run in, then ~/.kube/config.
@@ -116,7 +116,7 @@ def find(kubeconfig: str | None, context: str | None) -> Endpoint:
     named = kubeconfig or os.environ.get("KUBECONFIG")
     try:
         _fill(found, named, context)
-        return Endpoint(found)
+        return ApiEndpoint(found)
     except Exception as fault:  # a dozen kinds: YAML, files, certificates, plugins, its own
         raise NoConfiguration(_advice(named, fault)) from fault
 

@@ -99,7 +99,7 @@ class TooManyRequests(Refused):
 
 
 class ServerFault(Refused):
-    """The server or its store stumbled, perhaps after the write: 500 and 504 promise nothing."""
+    """The server or its store failed, perhaps after the write: 500 and 504 promise nothing."""
 
     transient = True
     settled = False

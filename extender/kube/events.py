@@ -15,25 +15,25 @@ from extender.kube.errors import Ambiguous
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
-class Named(Protocol):
+class NamedObject(Protocol):
     """What every object has."""
 
     @property
     def metadata(self) -> Meta: ...
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=NamedObject)
 Item = TypeVar("Item")
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
 
     type: str
     object: msgspec.Raw
 
 
-class Identity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The few words of metadata that even an object of unexpected form has."""
 
     name: str = ""
@@ -43,13 +43,13 @@ class Identity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Bare(msgspec.Struct, frozen=True, gc=False):
-    metadata: Identity = Identity()
+    metadata: ObjectIdentity = ObjectIdentity()
 
 
 class Bad(NamedTuple):
     """An object that is not of the expected form, and what is wrong with it."""
 
-    metadata: Identity
+    metadata: ObjectIdentity
     fault: str
 
 
@@ -93,7 +93,7 @@ class Decoders(Generic[T]):
         return page.metadata, map(self.object, page.items or ())
 
 
-def event(line: bytes) -> Event:
+def event(line: bytes) -> WatchEvent:
     """Open the envelope. A line that is none is a fault of the connection, not of an object."""
     try:
         return _EVENT.decode(line)
@@ -101,7 +101,7 @@ def event(line: bytes) -> Event:
         raise Ambiguous(f"not a watch event: {fault}") from fault
 
 
-def identity(raw: msgspec.Raw) -> Identity:
+def identity(raw: msgspec.Raw) -> ObjectIdentity:
     """Who an object of any kind is."""
     try:
         return _BARE.decode(raw).metadata
@@ -109,6 +109,6 @@ def identity(raw: msgspec.Raw) -> Identity:
         raise Ambiguous(f"not an object: {fault}") from fault
 
 
-_EVENT = msgspec.json.Decoder(Event)
+_EVENT = msgspec.json.Decoder(WatchEvent)
 _BARE = msgspec.json.Decoder(_Bare)
 _RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])

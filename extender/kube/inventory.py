@@ -9,14 +9,14 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from extender.kube.events import Bad, Named
+from extender.kube.events import Bad, NamedObject
 
 log = structlog.get_logger(__name__)
 
 T_contra = TypeVar("T_contra", contravariant=True)
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=NamedObject)
 
-Key = tuple[str, str]  # namespace, name
+ObjectKey = tuple[str, str]  # namespace, name
 
 _REMEMBERED_BAD = 100
 _LONGEST = 300  # characters of a fault
@@ -46,8 +46,8 @@ class Inventory(Generic[T]):
     def __init__(self, plural: str, sink: Sink[T]) -> None:
         self._plural = plural
         self._sink = sink
-        self._told: dict[Key, tuple[str, str]] = {}  # UID and version
-        self.bad: dict[Key, str] = {}
+        self._told: dict[ObjectKey, tuple[str, str]] = {}  # UID and version
+        self.bad: dict[ObjectKey, str] = {}
         self.bad_objects = 0
         self.sink_faults = 0
         self._not_removed: list[Removed] = []  # the sink raised: it is told again with the next list
@@ -55,7 +55,7 @@ class Inventory(Generic[T]):
     def __len__(self) -> int:
         return len(self._told)
 
-    def put(self, item: T | Bad) -> Key:
+    def put(self, item: T | Bad) -> ObjectKey:
         """Pass on an object unless the sink has just this version of it."""
         meta = item.metadata
         key = (intern(meta.namespace), meta.name)
@@ -68,13 +68,13 @@ class Inventory(Generic[T]):
             self._upsert(key, item)
         return key
 
-    def discard(self, key: Key) -> None:
+    def discard(self, key: ObjectKey) -> None:
         """Tell that an object is gone, if it was ever told of."""
         self.bad.pop(key, None)
         if told := self._told.pop(key, None):
             self._remove(Removed(*key, told[0]))
 
-    def keep_only(self, present: Set[Key]) -> None:
+    def keep_only(self, present: Set[ObjectKey]) -> None:
         """Tell the end of everything that a complete list no longer shows."""
         again, self._not_removed = self._not_removed, []
         for gone in again:
@@ -83,7 +83,7 @@ class Inventory(Generic[T]):
             self.discard(key)
         self.bad = {key: fault for key, fault in self.bad.items() if key in present}
 
-    def _upsert(self, key: Key, item: T) -> None:
+    def _upsert(self, key: ObjectKey, item: T) -> None:
         """What the sink could not take in is remembered without a version, so that the next list offers it
         again."""
         meta = item.metadata
@@ -111,7 +111,7 @@ class Inventory(Generic[T]):
             return fault
         return None
 
-    def _note_bad(self, key: Key, why: str, fault: Exception | None = None) -> None:
+    def _note_bad(self, key: ObjectKey, why: str, fault: Exception | None = None) -> None:
         """Once per object in the log, for so many objects; the last sound version stays in force."""
         self.bad_objects += 1
         if key in self.bad or len(self.bad) >= _REMEMBERED_BAD:

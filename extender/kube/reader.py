@@ -5,11 +5,9 @@ What runs all the time is read by the Reflector instead.
 
 from typing import Any, TypeVar
 
-import msgspec
-
 from extender.kube.connection import Connection
-from extender.kube.errors import Ambiguous
-from extender.kube.events import UNREADABLE, Page
+from extender.kube.events import Page
+from extender.kube.requests import Requests
 from extender.kube.resources import Resource
 
 _PAGE = 500
@@ -17,15 +15,15 @@ _PAGE = 500
 T = TypeVar("T")
 
 
-class Reader:
+class Reader(Requests):
     """Requests over a Connection; all raise ApiError. `kind` is anything that msgspec can decode into."""
 
     def __init__(self, connection: Connection, timeout: float = 30) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._timeout = timeout
 
     def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
-        return self._read(resource.path(namespace, name), kind, {})
+        return self._get(resource.path(namespace, name), kind, self._timeout)
 
     def list(
         self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
@@ -36,18 +34,10 @@ class Reader:
         items: list[T] = []
         after = ""
         while True:
-            query = {"limit": str(_PAGE), "continue": after, **chosen}
-            page: Page[T] = self._read(
-                resource.path(namespace), form[kind], {name: value for name, value in query.items() if value}
-            )
+            asked = {"limit": str(_PAGE), "continue": after, **chosen}
+            query = {name: value for name, value in asked.items() if value}
+            page: Page[T] = self._get(resource.path(namespace), form[kind], self._timeout, query)
             items += page.items or ()
             after = page.metadata.continue_
             if not after:
                 return items
-
-    def _read(self, path: str, kind: type[T], query: dict[str, str]) -> T:
-        body = self._connection.request("GET", path, query=query, timeout=self._timeout)
-        try:
-            return msgspec.json.decode(body, type=kind)
-        except UNREADABLE as fault:
-            raise Ambiguous(f"{path}: not the expected object: {fault}") from fault

@@ -1,4 +1,4 @@
-"""One thread that keeps a sink in step with one resource: a list in pages, then a watch, for ever.
+"""One thread that keeps a sink in step with one resource: a list in pages, then a watch, endlessly.
 
     list ──► watch ──► watch ──► watch ──► …      from the last version heard, also after a cut
       ▲                  │
@@ -21,15 +21,15 @@ from typing import Generic, TypeVar
 import structlog
 
 from extender.kube.backoff import Backoff
-from extender.kube.connection import Connection, Query, Stream
+from extender.kube.connection import Connection, QueryParams, Stream
 from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
-from extender.kube.events import Decoders, Event, Named, event, identity
-from extender.kube.inventory import Inventory, Key, Sink
+from extender.kube.events import Decoders, NamedObject, WatchEvent, event, identity
+from extender.kube.inventory import Inventory, ObjectKey, Sink
 from extender.kube.resources import Resource
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=NamedObject)
 
 _PAGE = 500
 _LIST_TIMEOUT = 60.0
@@ -106,7 +106,7 @@ class Reflector(Generic[T]):
         return self._inventory.bad_objects
 
     @property
-    def bad(self) -> Mapping[Key, str]:
+    def bad(self) -> Mapping[ObjectKey, str]:
         """What is wrong with which object, for /debug; bounded."""
         return dict(self._inventory.bad)
 
@@ -129,7 +129,7 @@ class Reflector(Generic[T]):
             self._recover(fault)
         except Exception:
             self._version = ""
-            log.exception("reflector stumbled", resource=self.resource.plural)
+            log.exception("a round of reading raised", resource=self.resource.plural)
         else:
             self._server_faults = 0
             if not self._told:
@@ -168,14 +168,14 @@ class Reflector(Generic[T]):
     def _list_if_needed(self) -> None:
         if self._version:
             return
-        present: set[Key] = set()
+        present: set[ObjectKey] = set()
         version = self._list(present)
         self._inventory.keep_only(present)
         if self.synced:
             self.relists += 1
         self._version, self.synced, self.absent = version, True, False
 
-    def _list(self, present: set[Key]) -> str:
+    def _list(self, present: set[ObjectKey]) -> str:
         """Deliver all pages, gather their keys in `present`, and return the version that they show."""
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
             page = reader.submit(self._page, "")
@@ -197,7 +197,7 @@ class Reflector(Generic[T]):
 
     def _watch(self) -> None:
         seconds = self._watch_seconds()
-        query: Query = {
+        query: QueryParams = {
             "watch": 1,
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
@@ -207,14 +207,14 @@ class Reflector(Generic[T]):
             for line in lines:
                 self._apply(event(line))
 
-    def _apply(self, news: Event) -> None:
+    def _apply(self, news: WatchEvent) -> None:
         if news.type == "ERROR":
             raise refused(bytes(news.object))
         self._version = self._deliver(news) or self._version
         self._told = True
         self._hear()
 
-    def _deliver(self, news: Event) -> str:
+    def _deliver(self, news: WatchEvent) -> str:
         """Pass the news on; the answer is the version that it brings us to."""
         if news.type in ("ADDED", "MODIFIED"):
             item = self._decoders.object(news.object)
@@ -231,7 +231,7 @@ class Reflector(Generic[T]):
         self.last_heard = self._clock()
 
     @contextmanager
-    def _open(self, query: Query, read_timeout: float) -> Iterator[Stream]:
+    def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:
         """A stream that `stop` can cut, wherever its reading stands."""
         asked = {key: value for key, value in {**query, **self._selectors}.items() if value}
         with self._connection.stream(self._path, asked, read_timeout) as self._stream:

@@ -2,7 +2,8 @@
 
 Muster writes three times for every pod of a gang, in bursts, next to a filter verb that must answer within
 milliseconds under the same interpreter lock. urllib3 and http.client spend most of a request on parsing its
-headers as e-mail.
+headers as e-mail: in the bench case `wire`, a small write costs http.client three times the processor time
+of this module, and urllib3 eight times.
 
 Every failure in here is an OSError; Connection says what it means for the request.
 """
@@ -15,11 +16,11 @@ from contextlib import suppress
 _LONGEST_LINE = 65_536
 
 
-class Malformed(ConnectionError):
+class NotHttp(ConnectionError):
     """The peer does not speak HTTP/1.1, or stopped in the middle of it."""
 
 
-class Wire:
+class HttpWire:
     """A connected socket and the reader of what comes back."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -27,11 +28,11 @@ class Wire:
         self._reader = sock.makefile("rb")
         self.idle_since = 0.0
 
-    def exchange(self, request: bytes, timeout: float) -> "Answer":
+    def exchange(self, request: bytes, timeout: float) -> "HttpAnswer":
         """Send a request and read the head of its answer. No silence on the way is longer than `timeout`."""
         self._sock.settimeout(timeout)
         self._sock.sendall(request)
-        return Answer(self)
+        return HttpAnswer(self)
 
     def quiet(self) -> bool:
         """Nothing to read: on a connection between two requests that would be the peer's goodbye."""
@@ -42,20 +43,20 @@ class Wire:
     def line(self) -> bytes:
         line = self._reader.readline(_LONGEST_LINE)
         if not line.endswith(b"\n"):
-            raise Malformed("the connection was cut")
+            raise NotHttp("the connection was cut")
         return line.rstrip()
 
     def exactly(self, length: int) -> bytes:
         data = self._reader.read(length)
         if len(data) < length:
-            raise Malformed("the connection was cut")
+            raise NotHttp("the connection was cut")
         return data
 
     def rest(self) -> bytes:
         return self._reader.read()
 
     def cut(self) -> None:
-        """End it under another thread's feet: its read returns at once. The owner still has to close."""
+        """End it while another thread reads: its read returns at once. The owner still has to close."""
         with suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
@@ -65,10 +66,10 @@ class Wire:
         self._sock.close()
 
 
-class Answer:
+class HttpAnswer:
     """An answer whose head is read and whose body is still on the wire."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: HttpWire) -> None:
         self._wire = wire
         self.status = self._read_status()
         self.headers = dict(self._read_headers())
@@ -98,7 +99,7 @@ class Answer:
     def _read_status(self) -> int:
         version, _, rest = self._wire.line().partition(b" ")
         if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
-            raise Malformed("the answer is not HTTP/1.1")
+            raise NotHttp("the answer is not HTTP/1.1")
         return int(rest[:3])
 
     def _read_headers(self) -> Iterator[tuple[str, str]]:
@@ -123,4 +124,4 @@ def _number(text: str, base: int) -> int:
     try:
         return int(text, base)
     except ValueError:
-        raise Malformed(f"{text[:40]!r} is not a length") from None
+        raise NotHttp(f"{text[:40]!r} is not a length") from None

@@ -23,14 +23,14 @@ from extender.kube.errors import ApiError, Conflict, Fenced, NotFound, Refused
 
 log = structlog.get_logger(__name__)
 
-Job = Callable[[], object]
+WriteJob = Callable[[], object]
 Ended = Callable[[ApiError | None], object]  # told what went wrong in the end; None when it was written
 
 
 @dataclass(eq=False)
 class _Write:
     key: Hashable
-    job: Job
+    job: WriteJob
     ended: Ended
     backoff: Backoff
     attempts: int
@@ -80,7 +80,7 @@ class Writers:
         return len(self._pending)
 
     def submit(
-        self, key: Hashable, job: Job, ended: Ended = lambda fault: None, attempts: int | None = None
+        self, key: Hashable, job: WriteJob, ended: Ended = lambda fault: None, attempts: int | None = None
     ) -> None:
         """Have `job` run soon, instead of an older job of this key that has not begun. `attempts`: where it
         is not to be tried as often as others."""
@@ -157,7 +157,7 @@ class Writers:
         except ApiError as fault:
             return self._judge(write, fault), fault
         except Exception as fault:
-            log.exception("a write stumbled", key=write.key)
+            log.exception("a write raised what no API server says", key=write.key)
             return "failed", ApiError(str(fault))
         return "done", None
 
@@ -173,7 +173,7 @@ class Writers:
         try:
             write.ended(fault)
         except Exception:
-            log.exception("who submitted a write stumbled over its end", key=write.key)
+            log.exception("the end of a write could not be taken in", key=write.key)
 
     def _rest(self, write: _Write, fault: ApiError | None) -> None:
         advice = fault.retry_after if isinstance(fault, Refused) else None

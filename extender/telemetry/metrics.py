@@ -69,6 +69,7 @@ relists = Counter("muster_relists_total", "Times that a resource was read anew."
 bad_objects = Counter("muster_bad_objects_total", "Objects that could not be read.", ["resource"])
 writes = Counter("muster_writes_total", "Writes to the API server, without bindings.", ["outcome"])
 write_queue_depth = Gauge("muster_write_queue_depth", "Writes that wait for a thread.")
+work_queue_depth = Gauge("muster_work_queue_depth", "Objects that a controller has yet to see to.", ["part"])
 events = Counter(
     "muster_events_total", "Kubernetes events, by outcome (created, repeated, dropped).", ["outcome"]
 )

@@ -24,7 +24,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.verbs.hold import Caller, Hold
+from extender.verbs.hold import BindCaller, Hold
 from extender.verbs.messages import (
     ABANDONED,
     BOUND_ELSEWHERE,
@@ -65,7 +65,7 @@ class Barrier:
         self._failing: set[GroupKey] = set()
         self._pace = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
 
-    def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
+    def pass_through(self, pod: PodRecord, node: str, caller: BindCaller) -> str:
         """Hold a bind call until its fate is known. Returns the error, empty when the pod is bound."""
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold)
         refused = self._enter(hold)

@@ -9,7 +9,9 @@ from extender.domain.model.records import PodRecord
 _TOKENS = count(1)
 
 
-class Caller(Protocol):
+class BindCaller(Protocol):
+    """Whoever made a bind call and waits for its answer."""
+
     def gone(self) -> bool: ...
 
 
@@ -17,7 +19,7 @@ class Hold:
     """`deadline` is monotonic, in seconds. `token` is that of the claim which this call made firm: none but
     its own is released for it. `may_be_bound`: a binding was sent, and nobody knows what became of it."""
 
-    def __init__(self, pod: PodRecord, node: str, caller: Caller, deadline: float) -> None:
+    def __init__(self, pod: PodRecord, node: str, caller: BindCaller, deadline: float) -> None:
         self.pod = pod
         self.node = node
         self.caller = caller

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 from extender.api.objects import Pod
 from extender.domain.model.reasons import REFUSAL_PREFIX
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -32,7 +32,7 @@ class Binder:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ApiClient,
         release: Callable[[Hold], None],
         threads: int,
         clock: Callable[[], float] = time.monotonic,

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry.logs import logger
 
@@ -27,7 +27,7 @@ class Unconfirmed:
     def __init__(
         self,
         ledger: Ledger,
-        cluster: Cluster,
+        cluster: ApiClient,
         patience: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

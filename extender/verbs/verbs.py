@@ -27,11 +27,11 @@ from extender.api.protocol import (
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.reasons import Reason, refusal
 from extender.domain.model.records import Uid
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
 from extender.verbs.barrier import Barrier
-from extender.verbs.hold import Caller
+from extender.verbs.hold import BindCaller
 from extender.verbs.messages import (
     ALREADY_BOUND,
     ANOTHER_UID,
@@ -50,7 +50,7 @@ _LARGEST_SCORE = 10
 
 
 class SchedulerVerbs:
-    def __init__(self, ledger: Ledger, barrier: Barrier, cluster: Cluster) -> None:
+    def __init__(self, ledger: Ledger, barrier: Barrier, cluster: ApiClient) -> None:
         self._ledger = ledger
         self._barrier = barrier
         self._cluster = cluster
@@ -77,7 +77,7 @@ class SchedulerVerbs:
         fullness = self._ledger.fullness(Uid(args.pod.metadata.uid), nodes)
         return [HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
-    def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+    def bind(self, args: BindingArgs, caller: BindCaller) -> BindingResult:
         self._ledger.note_asked()
         error = self._bind(args, caller)
         if error:
@@ -95,7 +95,7 @@ class SchedulerVerbs:
         )
         return PreemptionResult({node: victims for node, victims in candidates.items() if node in clear})
 
-    def _bind(self, args: BindingArgs, caller: Caller) -> str:
+    def _bind(self, args: BindingArgs, caller: BindCaller) -> str:
         pod = self._ledger.pod(Uid(args.pod_uid))
         if pod is None:
             return self._why_unknown(args)

@@ -10,12 +10,12 @@ which cost more than most answers do.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 from wsgiref.types import StartResponse, WSGIApplication
 
 import msgspec
 from flask import Flask
-from werkzeug.exceptions import BadRequest, HTTPException
+from werkzeug.exceptions import BadRequest, HTTPException, NotFound
 
 from extender.api.protocol import (
     BindingArgs,
@@ -69,9 +69,14 @@ def create_app(verbs: Verbs) -> Flask:
     show_faults_as_json(app)
     table = {f"/v1/{verb.name}": verb for verb in _table(verbs)}
     for path, verb in table.items():  # so that other methods are answered with 405
-        app.add_url_rule(path, verb.name, methods=["POST"], provide_automatic_options=False)
+        app.add_url_rule(path, verb.name, _not_here, methods=["POST"], provide_automatic_options=False)
     app.wsgi_app = Shortcut(app.wsgi_app, table)  # type: ignore[method-assign]  # as Flask's docs advise
     return app
+
+
+def _not_here() -> NoReturn:
+    """A path that Flask takes for one of the table, as //v1/filter, which the table has not."""
+    raise NotFound
 
 
 def _table(verbs: Verbs) -> tuple[Verb, ...]:

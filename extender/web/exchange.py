@@ -4,7 +4,7 @@ What a web browser sends is answered with 403: no page has business here. An Ori
 loopback the name of a host says so, too, for a page may give its own name the address 127.0.0.1.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,27 +24,32 @@ from werkzeug.exceptions import (
 )
 
 from extender.telemetry.logs import logger
-from extender.web.connection import Connection
+from extender.web.connection import CallerConnection
 
+NO_PROXIES: Mapping[str, Any] = {  # settings of gunicorn's
+    "forwarder_headers": "",  # no proxy stands before us: such headers mean nothing,
+    "secure_scheme_headers": {},
+    "forwarded_allow_ips": "*",  # and it is not asked of each caller whether it may send them
+}
 _MOST_WORDS = 200  # of what a caller is told of its own mistake
 
 log = logger(__name__)
 
 
 class Exchange:
-    """`exchange(connection, request)` answers one request. Whether another may follow.
+    """`exchange(connection, request)` is the answer to one request, and whether another may follow.
 
     `server` is the address of the port. Raises HTTPException for what is no request, or is none of ours."""
 
     def __init__(self, app: WSGIApplication, server: tuple[str, int], settings: Config | None = None) -> None:
         self._app = app
         self._server = server
-        self._settings = settings or Config()
+        self._settings = settings or _plain_settings()
         self._local = _is_loopback(server[0])
         self.ending = False  # true: answers say that the connection ends with them
         _look_up_once(self._settings)
 
-    def __call__(self, connection: Connection, data: bytes) -> bool:
+    def __call__(self, connection: CallerConnection, data: bytes) -> tuple[bytes, bool]:
         request = self._parsed(connection, data)
         outgoing = Outgoing()
         sink: Any = outgoing  # of a socket only `send` and `sendall` are asked
@@ -52,10 +57,9 @@ class Exchange:
         environ["gunicorn.socket"] = connection.sock
         self._refuse_browsers(environ)
         self._run(response, environ)
-        connection.send(outgoing.data)
-        return not response.should_close()
+        return bytes(outgoing.data), not response.should_close()
 
-    def _parsed(self, connection: Connection, data: bytes) -> Request:
+    def _parsed(self, connection: CallerConnection, data: bytes) -> Request:
         """Raises HTTPException."""
         try:
             return next(RequestParser(self._settings, iter((data,)), connection.client))
@@ -119,6 +123,13 @@ def _is_loopback(name: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return name == "localhost"
+
+
+def _plain_settings() -> Config:
+    made = Config()
+    for name, value in NO_PROXIES.items():
+        made.set(name, value)
+    return made
 
 
 def _look_up_once(cfg: Config) -> None:

@@ -21,7 +21,7 @@ _SKEW = timedelta(minutes=5)  # clocks differ
 
 
 class Pair(Wire, frozen=True):
-    """A serving certificate with its key and the CA that vouches for it, all PEM."""
+    """A certificate with its key and the CA that vouches for it, all PEM."""
 
     certificate: bytes
     key: bytes
@@ -34,23 +34,45 @@ class Unreadable(ValueError):
 
 def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
     """Good for `lifetime` seconds from `now`, seconds since the epoch. Names may be IP addresses."""
-    begin, end = _moment(now) - _SKEW, _moment(now + lifetime)
-    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    issuer = _name(f"kube-muster webhook CA {x509.random_serial_number():x}"[:60])
-    authority = _builder(issuer, issuer, authority_key.public_key(), begin, end)
-    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    authority = authority.add_extension(_usage(signs=True), critical=True)
-    serving = _builder(_name("kube-muster webhook"), issuer, key.public_key(), begin, end)
-    serving = serving.add_extension(x509.SubjectAlternativeName(map(_alternative, names)), critical=False)
-    serving = serving.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    serving = serving.add_extension(_usage(signs=False), critical=True)
-    return Pair(
-        certificate=_pem(serving.sign(authority_key, hashes.SHA256())),
-        key=key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
-        authority=_pem(authority.sign(authority_key, hashes.SHA256())),
+    authority = _Authority("kube-muster webhook CA", lifetime, now)
+    return authority.pair("kube-muster webhook", ExtendedKeyUsageOID.SERVER_AUTH, names)
+
+
+def make_mutual(names: Iterable[str], lifetime: float, now: float) -> tuple[Pair, Pair]:
+    """For a server of these names and for its one client; each trusts the CA of both."""
+    authority = _Authority("kube-muster CA", lifetime, now)
+    return (
+        authority.pair("kube-muster", ExtendedKeyUsageOID.SERVER_AUTH, names),
+        authority.pair("kube-scheduler", ExtendedKeyUsageOID.CLIENT_AUTH),
     )
+
+
+class _Authority:
+    """A CA that lives as long as this object: its key is written nowhere."""
+
+    def __init__(self, name: str, lifetime: float, now: float) -> None:
+        self._begin, self._end = _moment(now) - _SKEW, _moment(now + lifetime)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(f"{name} {x509.random_serial_number():x}"[:60])
+        own = _builder(self._name, self._name, self._key.public_key(), self._begin, self._end)
+        own = own.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        own = own.add_extension(_usage(signs=True), critical=True)
+        self._certificate = _pem(own.sign(self._key, hashes.SHA256()))
+
+    def pair(self, name: str, purpose: x509.ObjectIdentifier, names: Iterable[str] = ()) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = _builder(_name(name), self._name, key.public_key(), self._begin, self._end)
+        if alternatives := [_alternative(each) for each in names]:
+            made = made.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        made = made.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        made = made.add_extension(_usage(signs=False), critical=True)
+        return Pair(
+            certificate=_pem(made.sign(self._key, hashes.SHA256())),
+            key=key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            ),
+            authority=self._certificate,
+        )
 
 
 def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
@@ -132,7 +154,7 @@ def _builder(
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    """Of a CA that signs certificates, or of a server."""
+    """Of a CA that signs certificates, or of a server or client."""
     return x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,

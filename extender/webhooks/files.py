@@ -1,26 +1,35 @@
-"""A certificate that somebody else renews, as cert-manager does: two files in a folder, read again when they
-change. Until both fit together the old ones are served.
+"""A certificate that somebody else renews, as cert-manager does: files in a folder, read again when they
+change. Until they fit together the old ones are served.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event, Thread
 
 from extender.telemetry.logs import logger
 
-CERTIFICATE, KEY = "tls.crt", "tls.key"
+CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
 _PERIOD = 1.0
 
 log = logger(__name__)
 
 
 class CertificateFiles:
-    """`serve` gets the certificate and the key; it raises ValueError or OSError for what it cannot serve."""
+    """`serve` gets the certificate and the key, or what else the files `names` hold; it raises ValueError or
+    OSError for what it cannot serve. `whose` is for the log."""
 
-    def __init__(self, folder: Path, serve: Callable[[bytes, bytes], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        serve: Callable[..., None],
+        names: Sequence[str] = (CERTIFICATE, KEY),
+        whose: str = "webhooks",
+    ) -> None:
         self._folder = folder
         self._serve = serve
-        self._seen: tuple[bytes, bytes] | None = None
+        self._names = names
+        self._whose = whose
+        self._seen: list[bytes] | None = None
         self._told = ""
         self._stopping = Event()
 
@@ -37,10 +46,10 @@ class CertificateFiles:
 
     def look(self) -> None:
         try:
-            found = (self._folder / CERTIFICATE).read_bytes(), (self._folder / KEY).read_bytes()
+            found = [(self._folder / name).read_bytes() for name in self._names]
             if found != self._seen:
                 self._serve(*found)
-                log.info("the webhooks' certificate was read", folder=str(self._folder))
+                log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
             self._seen, self._told = found, ""
         except (OSError, ValueError) as fault:
             self._tell(str(fault))
@@ -48,5 +57,6 @@ class CertificateFiles:
     def _tell(self, words: str) -> None:
         """Once for each fault."""
         if words != self._told:
-            log.warning("the webhooks' certificate cannot be used", folder=str(self._folder), error=words)
+            where = str(self._folder)
+            log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=words)
         self._told = words

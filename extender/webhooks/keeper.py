@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from extender.api.configuration import ObjectName
-from extender.domain.admission.rotation import Step, next_step, settle
+from extender.domain.admission.rotation import RotationStep, next_step, settle
 from extender.kube.admission import AdmissionApi, Secret
 from extender.kube.errors import ApiError, Conflict, NotFound
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
@@ -83,7 +83,7 @@ class Keeper:
         now = self._clock()
         settled = trusted and now - self._since >= settle(self._lifetime)
         step = next_step(stored.kept if stored else None, self._names, self._lifetime, now, settled)
-        return step is not Step.KEEP and self._take(step, secret, stored)
+        return step is not RotationStep.KEEP and self._take(step, secret, stored)
 
     def _read(self) -> Secret | None:
         try:
@@ -97,7 +97,7 @@ class Keeper:
         if stored != self._seen:
             self._seen, self._since = stored, self._clock()
 
-    def _take(self, step: Step, secret: Secret | None, stored: Stored | None) -> bool:
+    def _take(self, step: RotationStep, secret: Secret | None, stored: Stored | None) -> bool:
         due = advanced(step, stored, self._names, self._lifetime, self._clock())
         try:
             if secret is None:

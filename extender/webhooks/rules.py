@@ -1,4 +1,4 @@
-"""The table of paths, and what each does about queues. Groups, Jobs and pods are in work.py."""
+"""The table of paths, and what each does about queues. Groups are in groups.py, Jobs and pods in work.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,17 +8,19 @@ from extender.api.objects import Queue
 from extender.domain.admission.defaults import queue_defaults
 from extender.domain.admission.queues import judge_deletion, judge_queue
 from extender.domain.cache.ledger import Ledger
+from extender.webhooks.groups import GroupRules
 from extender.webhooks.latest import Latest
-from extender.webhooks.reviews import Outcome, Path, read, read_if_there
+from extender.webhooks.reviews import Path, ReviewOutcome, read, read_if_there
 from extender.webhooks.work import WorkRules
 
 
-def paths(queues: "QueueRules", work: WorkRules) -> dict[str, Path]:
+def paths(queues: "QueueRules", groups: GroupRules, work: WorkRules) -> dict[str, Path]:
     return {
         "/queues/mutate": Path(queues.fill_in, (CREATE,), needs_picture=False),
         "/queues/validate": Path(queues.judge, (CREATE, UPDATE, DELETE)),
-        "/podgroups/mutate": Path(work.fill_in_group, (CREATE,), needs_picture=False),
-        "/podgroups/validate": Path(work.judge_group, (CREATE, UPDATE)),
+        "/podgroups/mutate": Path(groups.fill_in, (CREATE,), needs_picture=False),
+        "/podgroups/validate": Path(groups.judge, (CREATE, UPDATE)),
+        "/other-podgroups/validate": Path(groups.judge_other, (CREATE, UPDATE), optional=True),
         "/jobs/validate": Path(work.judge_job, (CREATE, UPDATE), optional=True),
         "/pods/mutate": Path(work.fill_in_pod, (CREATE,), needs_picture=False),
         "/pods/validate": Path(work.judge_pod, (CREATE, UPDATE), optional=True),
@@ -34,18 +36,20 @@ class QueueRules:
         self._latest = latest
         self._max_depth = max_depth
 
-    def fill_in(self, request: ReviewRequest) -> Outcome:
+    def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
         has_weight = "weight" in (read(request.object, dict[str, Any]).get("spec") or {})
-        return Outcome(patch=queue_defaults(read(request.object, Queue), has_weight))
+        return ReviewOutcome(patch=queue_defaults(read(request.object, Queue), has_weight))
 
-    def judge(self, request: ReviewRequest) -> Outcome:
+    def judge(self, request: ReviewRequest) -> ReviewOutcome:
         before = read_if_there(request.old_object, Queue)
         picture = self._ledger.picture()
         if request.operation == DELETE:  # of a whole collection: the name is only in the object
-            return Outcome(judge_deletion(request.name or (before.metadata.name if before else ""), picture))
+            return ReviewOutcome(
+                judge_deletion(request.name or (before.metadata.name if before else ""), picture)
+            )
         queue = read(request.object, Queue)
         faults = judge_queue(queue, before, picture, self._max_depth)
         if faults and queue.spec.parent:
             newest = self._latest().with_line(picture, queue.spec.parent)
             faults = judge_queue(queue, before, newest, self._max_depth)
-        return Outcome(faults)
+        return ReviewOutcome(faults)

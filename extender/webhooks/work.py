@@ -1,26 +1,19 @@
-"""Groups, Jobs and pods: what is filled in, whether their queue takes them, and who may use it."""
+"""Jobs and pods: what is filled in, whether their queue takes them, and who may use it."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.admission import UPDATE, ReviewRequest
-from extender.api.reviewed import Job, NewPod, NewPodGroup, VolcanoJob
-from extender.domain.admission.access import (
-    Subject,
-    account_of,
-    not_granted,
-    not_known,
-    subject,
-    was_judged,
-)
-from extender.domain.admission.defaults import group_defaults, pod_defaults
+from extender.api.admission import RESIZE, UPDATE, ReviewRequest
+from extender.api.reviewed import Job, NewPod, VolcanoJob
+from extender.domain.admission.access import asked_about_pod, asked_about_template, subject
+from extender.domain.admission.defaults import pod_defaults
 from extender.domain.admission.faults import Fault
-from extender.domain.admission.pods import judge_budgets, judge_topologies
+from extender.domain.admission.pods import judge_budgets
+from extender.domain.admission.resizes import growth, judge_growth
 from extender.domain.admission.submission import (
-    Cluster,
     Destination,
     destination_of_group,
     destination_of_pod,
@@ -28,55 +21,32 @@ from extender.domain.admission.submission import (
     judge_job_entry,
 )
 from extender.domain.cache.ledger import Ledger
-from extender.webhooks.latest import Latest
-from extender.webhooks.reviews import NotKnown, Outcome, read
+from extender.webhooks.entry import Entry, EntryRules
+from extender.webhooks.reviews import ReviewOutcome, read
 
 _VOLCANO = "batch.volcano.sh"
 _TEMPLATE = "spec.template."
 
-Entry = Callable[[Destination, Cluster], list[Fault]]  # whether a queue takes something
-
-
-class Access(Protocol):
-    def may_use(self, who: Subject, queue: str, timeout: float) -> bool:
-        """Raises NotKnown."""
-
 
 class WorkRules:
-    """`latest`: the cluster as it is now, for one review. `marked`: pods get the marks of the install beside
+    """`entry`: the rules of queues, for one review. `marked`: pods get the marks of the install beside
     the cluster's own scheduler."""
 
     def __init__(
         self,
         ledger: Ledger,
-        latest: Callable[[], Latest],
-        access: Access,
+        entry: Callable[[], EntryRules],
         schedulers: frozenset[str],
         marked: bool,
     ) -> None:
         self._ledger = ledger
-        self._latest = latest
-        self._access = access
+        self._entry = entry
         self._schedulers = schedulers
         self._marked = marked
 
-    # ---- groups
-
-    def fill_in_group(self, request: ReviewRequest) -> Outcome:
-        group = read(request.object, NewPodGroup)
-        return Outcome(patch=group_defaults(group, _namespace(request, group), self._ledger))
-
-    def judge_group(self, request: ReviewRequest) -> Outcome:
-        group = read(request.object, NewPodGroup)
-        topologies = list(judge_topologies(group))
-        if _is_update(request) and read(request.old_object, NewPodGroup).spec.queue == group.spec.queue:
-            return Outcome(topologies)
-        to = destination_of_group(_namespace(request, group), group.spec.queue, self._ledger)
-        return Outcome([*self._judge(to, judge_entry, subject(request.user_info)), *topologies])
-
     # ---- Jobs
 
-    def judge_job(self, request: ReviewRequest) -> Outcome:
+    def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
         if request.kind.group == _VOLCANO:
             return self._judge_volcano_job(request)
         job = read(request.object, Job)
@@ -85,40 +55,54 @@ class WorkRules:
         if to is None or (
             _is_update(request) and self._was_there(read(request.old_object, Job).pod, to, request)
         ):
-            return Outcome()
-        return Outcome(self._judge(to, self._job_entry, subject(request.user_info), account_of(pod)))
+            return ReviewOutcome()
+        return ReviewOutcome(
+            self._entry().judge(to, self._job_entry, *asked_about_template(pod, request.user_info))
+        )
 
-    def _judge_volcano_job(self, request: ReviewRequest) -> Outcome:
+    def _judge_volcano_job(self, request: ReviewRequest) -> ReviewOutcome:
         """Its queue does not change; all else about it is for its own controller to judge."""
         job = read(request.object, VolcanoJob)
         theirs = job.spec.scheduler_name and job.spec.scheduler_name not in self._schedulers
         if _is_update(request) or theirs:
-            return Outcome()
+            return ReviewOutcome()
         to = destination_of_group(_namespace(request, job), job.spec.queue, self._ledger)
-        return Outcome(self._judge(to, self._job_entry, subject(request.user_info)))
+        return ReviewOutcome(self._entry().judge(to, self._job_entry, subject(request.user_info)))
 
     # ---- pods
 
-    def fill_in_pod(self, request: ReviewRequest) -> Outcome:
+    def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         if not self._ledger.owns(_placed(read(request.object, NewPod), request)):
-            return Outcome()
-        return Outcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
+            return ReviewOutcome()
+        return ReviewOutcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
 
-    def judge_pod(self, request: ReviewRequest) -> Outcome:
+    def judge_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _placed(read(request.object, NewPod), request)
         if not self._ledger.owns(pod):
-            return Outcome()
+            return ReviewOutcome()
         to = self._destination(pod)
+        if request.sub_resource == RESIZE:
+            return ReviewOutcome(self._judge_resize(pod, to, request) if to and pod.spec.node_name else [])
         if _is_update(request):
             was_there = to and self._was_there(read(request.old_object, NewPod), to, request)
-            return Outcome() if to is None or was_there else Outcome(self._judge_pod_queue(pod, to, request))
+            return (
+                ReviewOutcome()
+                if to is None or was_there
+                else ReviewOutcome(self._judge_pod_queue(pod, to, request))
+            )
         budgets = list(judge_budgets(pod))
-        return Outcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
+        return ReviewOutcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
+
+    def _judge_resize(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
+        """One that waits is judged when it is to start."""
+        more, entry = growth(read(request.old_object, NewPod), pod), self._entry()
+        if not more:
+            return []
+        faults = entry.judge(to, partial(judge_growth, more))
+        return faults or entry.judge_use(to, *asked_about_template(pod, request.user_info))
 
     def _judge_pod_queue(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
-        judged = was_judged(pod, to, request.user_info)
-        anybody = () if judged else (subject(request.user_info), account_of(pod))
-        return self._judge(to, judge_entry, *anybody)
+        return self._entry().judge(to, judge_entry, *asked_about_pod(pod, request.user_info))
 
     def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
         return destination_of_pod(pod, self._ledger, path) if self._ledger.owns(pod) else None
@@ -127,35 +111,16 @@ class WorkRules:
         was = self._destination(_placed(before, request))
         return was is not None and was.queue == to.queue
 
-    # ---- whether a queue takes it, and from whom
-
-    def _judge(self, to: Destination, entry: Entry, *anybody: Subject) -> list[Fault]:
-        """That one of them may use the queue is enough; of nobody, nobody is asked."""
-        latest = self._latest()
-        if entry(to, self._ledger) and (faults := entry(to, latest)):
-            return faults
-        return self._judge_use(to, latest, anybody) if anybody else []
-
     @property
     def _job_entry(self) -> Entry:
         return partial(judge_job_entry, picture=self._ledger.picture)
-
-    def _judge_use(self, to: Destination, latest: Latest, anybody: tuple[Subject, ...]) -> list[Fault]:
-        view = self._ledger.queue_view(to.queue) or latest.queue_view(to.queue)
-        if view is None or not view.record.restricted:
-            return []
-        try:
-            may = any(self._access.may_use(each, to.queue, latest.left()) for each in anybody)
-        except NotKnown as fault:
-            return [not_known(to, str(fault))]
-        return [] if may else [not_granted(to, anybody)]
 
 
 def _is_update(request: ReviewRequest) -> bool:
     return request.operation == UPDATE
 
 
-def _namespace(request: ReviewRequest, thing: NewPodGroup | VolcanoJob) -> str:
+def _namespace(request: ReviewRequest, thing: VolcanoJob) -> str:
     return request.namespace or thing.metadata.namespace
 
 

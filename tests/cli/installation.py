@@ -63,7 +63,11 @@ class Installation:
         return self.objects[paths[0]] if paths else []
 
     def install(self, variant: str = "sidecar") -> None:
-        for path in (*MANIFESTS.glob("crds/*.yaml"), *sorted((MANIFESTS / variant).glob("*.yaml"))):
+        for path in (
+            *MANIFESTS.glob("crds/*.yaml"),
+            MANIFESTS / "marks.yaml",
+            *sorted((MANIFESTS / variant).glob("*.yaml")),
+        ):
             for each in yaml.safe_load_all(path.read_text()):
                 if each and path.name != "kustomization.yaml":
                     self.put(each)

@@ -158,6 +158,13 @@ def unbound(site: Installation) -> None:
     site.of("mutatingadmissionpolicybindings").clear()
 
 
+def without_marks(site: Installation) -> None:
+    kept = [
+        each for each in site.of("validatingadmissionpolicies") if "marks" not in each["metadata"]["name"]
+    ]
+    site.of("validatingadmissionpolicies")[:] = kept
+
+
 def without_policies(site: Installation) -> None:
     site.of("mutatingadmissionpolicies").clear()
 
@@ -276,6 +283,7 @@ def other_clock(site: Installation) -> None:
         (another_version, "podgroups.scheduling.volcano.sh", "does not serve v1beta1"),
         (volcanos_crd, "queues.scheduling.volcano.sh", "lacks spec.state: it is another project's"),
         (unbound, "policies", "kube-muster-gate has no binding, so it does nothing"),
+        (without_marks, "policies", "kube-muster-marks is missing, so what is noted on PodGroups"),
         (without_policies, "policies", "no policy puts gates on pods"),
         (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
         (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),

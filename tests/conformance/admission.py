@@ -13,6 +13,8 @@ from extender.api.objects import Meta, Namespace, Queue
 from extender.domain.admission.access import Subject
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
+from extender.webhooks.entry import EntryRules
+from extender.webhooks.groups import GroupRules
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import QueueRules, paths
@@ -120,8 +122,13 @@ def _reviewer(case: Case) -> Reviewer:
     ledger.snapshot()
     depth = case.input.get("options", {}).get("maxQueueDepth", _DEPTH)
     latest = partial(Latest, ledger, lambda name, timeout: None)
-    work = WorkRules(ledger, latest, _Everybody(), _SCHEDULERS, marked=False)
-    return Reviewer(paths(QueueRules(ledger, latest, depth), work), synced=lambda: True)
+
+    def entry() -> EntryRules:
+        return EntryRules(ledger, latest(), _Everybody())
+
+    work = WorkRules(ledger, entry, _SCHEDULERS, marked=False)
+    rules = paths(QueueRules(ledger, latest, depth), GroupRules(ledger, entry), work)
+    return Reviewer(rules, synced=lambda: True)
 
 
 def _put(ledger: Ledger, given: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from extender.api.objects import Pod, PodGroup, Workload
 from extender.api.quantities import at_least
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.controller import ControllerContext
+from extender.controllers.object_store import UnnamedPods
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership, own_queue
 from extender.domain.model.pod_owners import auto_name
@@ -62,7 +63,9 @@ class _Groups(Api):
 def check_build(case: Case) -> Iterator[str]:
     given = case.input
     api, ledger = _Groups(), Ledger(Ownership(frozenset({_SCHEDULER}), auto_groups=True))
-    grouper = AutoPodGroupsController(ControllerContext(ledger, api, _AtOnce(), leads=lambda: True))
+    grouper = AutoPodGroupsController(
+        ControllerContext(ledger, api, _AtOnce(), leads=lambda: True), UnnamedPods()
+    )
     told = [given["pod"]] if "pod" in given else given["pods"]
     pods = [_pod(each, number) for number, each in enumerate(told)]
     if given.get("owner") and given.get("inheritOwnerAnnotations", True):

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api import keys
-from extender.api.objects import Condition, Pod, PodGroup
+from extender.api.objects import Pod, PodGroup
+from extender.domain.model.marks import whole_condition
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import CPU
 from tests.conformance.amounts import unequal
@@ -66,7 +66,7 @@ def _filling(name: str, size: int, tasks: list[dict[str, Any]]) -> Pod:
 def _group(case: Case) -> PodGroup:
     phase, needed = case.input["currentPhase"], case.input["minMember"]
     made = group({"namespace": "ns", "name": "g", "minMember": needed, "queue": "default", "phase": phase})
-    whole = [Condition(keys.STOOD_WHOLE, "True")] if phase == "Running" else None
+    whole = [whole_condition(made.metadata.uid)] if phase == "Running" else None
     return replace(made, status=replace(made.status, conditions=whole))
 
 

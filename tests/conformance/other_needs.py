@@ -55,3 +55,10 @@ def shows_what_is_not_written(case: Case) -> bool:
     if (case.kind, case.input.get("command")) != ("cli", "list"):
         return False
     return any(not {"weight", "state", "parent"} <= queue.keys() for queue in case.input["queues"])
+
+
+def blocks_its_owner(case: Case) -> bool:
+    """Whether a PodGroup that is made for pods is to keep its owner from being deleted before it."""
+    if case.kind != "podgroup.build":
+        return False
+    return any(each.get("blockOwnerDeletion") for each in case.expect.get("ownerReferences") or ())

@@ -8,7 +8,7 @@ from extender.controllers.controller import ControllerContext
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.domain.model.records import GroupKey
-from extender.kube.writers import Ended, Job, Writers
+from extender.kube.writers import Ended, WriteJob, Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
 
@@ -24,7 +24,7 @@ class _AtOnce(Writers):
         return 0
 
     def submit(
-        self, key: Hashable, job: Job, ended: Ended = lambda fault: None, attempts: int | None = None
+        self, key: Hashable, job: WriteJob, ended: Ended = lambda fault: None, attempts: int | None = None
     ) -> None:
         job()
 

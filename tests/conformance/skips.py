@@ -38,6 +38,10 @@ def _session(needs_it: Callable[[Case], bool]) -> Callable[[Case], bool]:
 
 
 SKIPS = (
+    Skip(
+        "a PodGroup does not block its owner's deletion: that takes rights to finalizers of all owners",
+        other_needs.blocks_its_owner,
+    ),
     *(Skip(f"kind {kind}: {why}", _of_kind(kind)) for kind, why in _NOT_BUILT.items()),
     *(
         Skip(f"action {action}: not built yet", _with_action(action))

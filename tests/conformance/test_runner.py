@@ -62,6 +62,23 @@ def test_a_skip_that_matches_what_passes_is_a_failure(
     assert told[-1] == "0 passed, 1 failed, 1 skipped"
 
 
+def test_that_a_group_does_not_block_its_owner_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Everything else about the owner reference has to be as in Volcano."""
+    pod = {"namespace": "ns", "name": "p", "uid": "1", "requests": {"cpu": "1"}}
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": True}
+
+    def case(**more: Any) -> dict[str, Any]:
+        expect = {"ownerReferences": [{**reference, **more}]}
+        return {"id": "x", "kind": "podgroup.build", "input": {"pod": pod}, "expect": expect}
+
+    assert main([file_of(tmp_path, case(), case(blockOwnerDeletion=True))]) == 0
+    told = capsys.readouterr().out
+    assert "a PodGroup does not block its owner's deletion" in told
+    assert told.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"schemaVersion": 2, "cases": []}', '{"schemaVersion": 1}'])
 def test_a_file_of_something_else(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "cases.json"

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.api.objects import Lease, LeaseSpec, Meta, Pod, PodGroup
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import Resource
 
 Call = tuple[Any, ...]  # the verb, the object's name, and what else the call says
 
 
-class Api(Cluster):
+class Api(ApiClient):
     """`calls` is what was asked of it, in order. What `fail` was told is raised before anything is done.
 
     `patched` is asked to take in each patch of a PodGroup.
@@ -23,6 +23,7 @@ class Api(Cluster):
         self.faults: defaultdict[str, deque[ApiError]] = defaultdict(deque)
         self.pods: dict[str, Pod] = {}
         self.spec: LeaseSpec | None = None
+        self.kept = False
         self.patched: Callable[[str, dict[str, Any]], PodGroup] = lambda name, patch: PodGroup(
             Meta(name=name)
         )
@@ -50,6 +51,10 @@ class Api(Cluster):
         if self.spec is None:
             raise NotFound(404, "NotFound")
         return Lease(Meta(name=name, namespace=namespace), self.spec)
+
+    def keeps_marks(self, timeout: float = 10) -> bool:
+        self._note("policy", "")
+        return self.kept
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         self._note("bind", name, node)

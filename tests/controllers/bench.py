@@ -10,7 +10,7 @@ from extender.controllers.controller import ControllerContext
 from extender.controllers.event_recorder import EventRecorder
 from extender.domain.snapshot.limits import Limits
 from extender.kube.backoff import Backoff
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
@@ -25,8 +25,14 @@ class Bench(World):
     `fence` is asked before each write; it says what the test told it, then yes.
     """
 
-    def __init__(self, *objects: Any, limits: Limits | None = None, auto_groups: bool = False) -> None:
-        super().__init__(*objects, limits=limits, auto_groups=auto_groups)
+    def __init__(
+        self,
+        *objects: Any,
+        limits: Limits | None = None,
+        auto_groups: bool = False,
+        marks_kept: bool = True,
+    ) -> None:
+        super().__init__(*objects, limits=limits, auto_groups=auto_groups, marks_kept=marks_kept)
         self.api = Api()
         self.leading = True
         self.fence: deque[bool] = deque()
@@ -41,7 +47,7 @@ class Bench(World):
         self.recorder = EventRecorder(self.api, self.writers, self.leads, clock=lambda: self.now)
         self.settle()
 
-    def means(self, cluster: Cluster | None = None) -> ControllerContext:
+    def means(self, cluster: ApiClient | None = None) -> ControllerContext:
         """For an actor, on the API server of the bench or another one."""
         return ControllerContext(self.ledger, cluster or self.api, self.writers, self.leads, lambda: self.now)
 

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from extender.api import keys
 from extender.api.objects import Meta, Namespace, Pod, PodGroup, Workload
 from extender.controllers.auto_podgroups import AutoPodGroupsController
+from extender.controllers.object_store import UnnamedPods
 from extender.domain.model.records import GroupKey, Uid
 from extender.kube.errors import Conflict, Forbidden
 from tests.controllers.bench import Bench
@@ -23,7 +24,7 @@ class Desk(Bench):
 
     def __init__(self, *objects: Any) -> None:
         super().__init__(auto_groups=True)
-        self.grouper = AutoPodGroupsController(self.means())
+        self.grouper = AutoPodGroupsController(self.means(), UnnamedPods())
         self.show(*objects)
 
     def show(self, *objects: Any) -> "Desk":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from structlog.testing import capture_logs
 
 from extender.controllers.controller import Controller
 from extender.controllers.decision_log import DecisionLog
+from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
 from extender.domain.decisions import transitions
 from extender.domain.decisions.decisions import Decisions, GroupDecision
@@ -137,6 +139,18 @@ def test_who_follows_remembers_nothing() -> None:
     assert keeper.waiting == 0
 
 
+def test_what_waits_is_shown() -> None:
+    bench = Bench()
+    keeper = Keeper(bench.means())
+    keeper.poison = {"a", "b"}
+    with bench.writing(), capture_logs():
+        looked(bench, keeper, "a", "b", "c")
+    assert REGISTRY.get_sample_value("muster_work_queue_depth", {"part": "test"}) == 2
+    bench.leading = False
+    keeper.look(bench.decisions)
+    assert REGISTRY.get_sample_value("muster_work_queue_depth", {"part": "test"}) == 0
+
+
 def all_controllers() -> list[type[Any]]:
     found = list(Controller.__subclasses__())
     for each in found:
@@ -180,3 +194,29 @@ def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
         for each in (events, kept):
             each.look(bench.decisions)
     assert {entry.decision.key for entry in kept.latest(1)} == {key("good")}
+
+
+def test_an_eviction_never_keeps_a_gate_waiting() -> None:
+    """A budget that refuses a thousand evictions keeps the threads busy that write statuses."""
+    bench = Bench(nodes("a", "b", cpu="1"), gang("g", 3))
+    bench.bind("g-0", "a")
+    bench.bind("g-1", "b")
+    bench.settle()
+    made = Controllers(bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system")
+    bench.pass_time(bench.ledger.limits.deadline(3) + 1)
+    assert bench.decision("g").undo
+    with capture_logs():
+        for look in made.listeners:
+            if isinstance(look.__self__, EvictionsController):  # type: ignore[attr-defined]
+                look(bench.decisions)
+    gates, statuses = made.all_writers
+    assert (gates.depth, statuses.depth) == (0, 2)
+
+
+def test_the_docs_name_every_part_that_faults_are_counted_for() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    named = [each.name for each in all_controllers() if hasattr(each, "name")]
+    assert len(named) == 9
+    assert [
+        name for name in (*named, "cycle", "group-events", "decision-log") if f"`{name}`" not in page
+    ] == []

@@ -102,7 +102,7 @@ def test_before_the_cluster_is_read_nothing_is_decided() -> None:
 def test_time_alone_is_a_reason_to_decide_again() -> None:
     wheel = Wheel()
     wheel.ledger.set_node(node("a", cpu="1"))
-    group, _, missing = gang("g", 2)
+    group, _, missing = gang("g", 2, told_phase="Inqueue")
     wheel.ledger.set_group(group)
     wheel.ledger.set_pod(pod("g-0", "g", on="a"))
     wheel.ledger.set_pod(missing)
@@ -158,18 +158,18 @@ def test_what_changes_while_it_decides_is_seen_by_the_next() -> None:
     assert {len(each.groups) for each in wheel.seen} == {0, 50}
 
 
-def stumble(decisions: Decisions) -> None:
+def raises(decisions: Decisions) -> None:
     raise RuntimeError("ouch")
 
 
-def test_a_listener_that_stumbles_neither_ends_it_nor_keeps_others_from_looking() -> None:
-    wheel = Wheel(stumble)
+def test_a_listener_that_raises_neither_ends_it_nor_keeps_others_from_looking() -> None:
+    wheel = Wheel(raises)
     with capture_logs() as logs, wheel.turning():
         wheel.wait_for(lambda: len(wheel.seen) >= 2)
     assert [line["event"] for line in logs] == ["an object could not be dealt with"]
 
 
-def test_a_decision_that_stumbles_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_that_raises_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [RuntimeError("ouch")]
 
     def decide(snapshot: Snapshot, previous: Decisions) -> Decisions:
@@ -188,7 +188,7 @@ def test_a_decision_that_stumbles_is_made_again(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_listener_that_raises_does_not_have_the_process_taken_for_dead() -> None:
     """A restart would meet the same object again."""
-    wheel = Wheel(stumble)
+    wheel = Wheel(raises)
     wheel.now += 7
     with capture_logs():
         wheel.once()

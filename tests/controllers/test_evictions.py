@@ -13,6 +13,7 @@ from extender.domain.model.reasons import Reason
 from extender.kube.errors import NotFound, TooManyRequests
 from tests.controllers.api import Call
 from tests.controllers.bench import Bench
+from tests.domain.builders import pod
 from tests.domain.world import gang, nodes
 
 AGAIN = 3.0  # seconds between two evictions of the same pod
@@ -22,9 +23,9 @@ class Undoing(Bench):
     """A gang of three with two bound members and no room for the third, long after its deadline."""
 
     def __init__(self) -> None:
-        super().__init__(nodes("a", "b", cpu="1"), gang("g", 3))
-        self.bind("g-0", "a")
-        self.bind("g-1", "b")
+        bound = [pod("g-0", "g", on="a"), pod("g-1", "g", on="b")]
+        record, *_, last = gang("g", 3, told_phase="Inqueue")
+        super().__init__(nodes("a", "b", cpu="1"), record, bound, last)
         self.settle()
         self.undoer = EvictionsController(self.means(), self.recorder)
 

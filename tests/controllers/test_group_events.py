@@ -86,9 +86,9 @@ def test_a_start_that_lasts_is_told() -> None:
 
 
 def test_a_start_that_is_undone_is_told_once_and_at_once() -> None:
-    with announcing(nodes("a", "b", cpu="1"), gang("g", 3)) as bench:
-        bench.bind("g-0", "a")
-        bench.bind("g-1", "b")
+    record, *_, last = gang("g", 3, told_phase="Inqueue")
+    bound = [pod("g-0", "g", on="a"), pod("g-1", "g", on="b")]
+    with announcing(nodes("a", "b", cpu="1"), record, bound, last) as bench:
         bench.look(after=LASTING)
         bench.pass_time(bench.ledger.limits.deadline(3) - LASTING + 1)
         assert bench.reason("g") is Reason.BACKING_OFF

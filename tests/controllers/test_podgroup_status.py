@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE, STOOD_WHOLE_NOTE
+from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, Meta, PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
 from extender.controllers import podgroup_status
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_patch import ReportedStatus, reported
 from extender.controllers.podgroup_status import PodGroupStatusController
+from extender.domain.model.marks import whole_condition, whole_note
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Forbidden, ServerFault
@@ -146,7 +147,7 @@ def test_a_running_group_that_lacks_members_says_why_and_still_runs() -> None:
 
 def test_once_it_stood_whole_the_moment_of_that_stays() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
-        whole = Condition(STOOD_WHOLE, "True", "AllMembersStarted", "", LONG_AGO)
+        whole = replace(whole_condition("uid-g"), last_transition_time=LONG_AGO)
         copy = bench.copies["g"]
         bench.copies["g"] = replace(copy, status=PodGroupStatus("Pending", [whole]))
         bench.show("g")
@@ -428,7 +429,7 @@ def test_a_group_whose_status_is_not_ours_bears_a_note_that_it_stood_whole() -> 
         bench.start("g")
         bench.look()
         assert bench.api.done("stood whole") == [("g", PLUGINS_POD_GROUPS)]
-        bench.add(replace(theirs, metadata=replace(meta, annotations={STOOD_WHOLE_NOTE: "true"})))
+        bench.add(replace(theirs, metadata=replace(meta, annotations=whole_note(meta.uid))))
         bench.settle()
         bench.look()
         assert bench.api.calls == []

@@ -38,6 +38,7 @@ from extender.api.objects import (
     Workload,
     WorkloadSpec,
 )
+from extender.domain.model.marks import whole_condition
 from extender.domain.model.queue_notes import note
 
 NAMESPACE = "team"
@@ -138,7 +139,7 @@ def group(
 ) -> PodGroup:
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
-        conditions.append(Condition(keys.STOOD_WHOLE, "True"))
+        conditions.append(whole_condition(uid or f"uid-{name}"))
     return PodGroup(
         Meta(
             name=name,

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api import keys
 from extender.api.objects import (
     GangPolicy,
     Meta,
@@ -15,9 +14,10 @@ from extender.api.objects import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from extender.domain.cache.claims import Stage
-from extender.domain.lifecycle.auto_podgroups import AutoGroup, Step, build, next_step
-from extender.domain.lifecycle.phases import Phase
+from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.lifecycle.auto_podgroups import AutoGroup, PodGroupStep, build, next_step
+from extender.domain.model.life import Phase
+from extender.domain.model.marks import whole_note
 from extender.domain.model.pod_owners import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
@@ -45,7 +45,7 @@ def test_a_pod_without_an_owner_is_a_group_of_its_own() -> None:
 def test_pods_of_one_owner_are_one_group_and_the_first_does_not_wait_for_the_others() -> None:
     there = world(node("n"), owner("web"), replicas(3)).start(GROUP)
     there.scheduler_takes(*there.plan(GROUP)).settle()
-    assert all(there.stage(f"web-{n}") is Stage.BOUND for n in range(3))
+    assert all(there.stage(f"web-{n}") is ClaimStage.BOUND for n in range(3))
 
 
 def test_an_owner_may_ask_for_several_to_start_together() -> None:
@@ -93,26 +93,26 @@ GONE = {"lives": False, "has_pods": False, "is_used": False}
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({}, Step.MAKE),
-        ({"owner": WANTS_TWO}, Step.MAKE),
-        ({"queue_is_open": False}, Step.AWAIT_QUEUE),
-        ({"lives": False}, Step.NOTHING),
-        ({"lives": False, "queue_is_open": False}, Step.NOTHING),
-        ({"min_member": 1}, Step.NOTHING),
-        ({"min_member": 1, "queue_is_open": False}, Step.NOTHING),
-        ({"min_member": 2, "owner": WANTS_TWO}, Step.NOTHING),
-        ({"min_member": 1, "owner": WANTS_TWO}, Step.RENUMBER),
-        ({"min_member": 1, "owner": WANTS_TWO, "queue_is_open": False}, Step.RENUMBER),
-        ({"min_member": 1, "owner": WANTS_TWO, **GONE}, Step.NOTHING),
-        ({"min_member": 1, "owner": IDLE}, Step.NOTHING),
-        ({"min_member": 1, "owner": IDLE, **GONE}, Step.DELETE),
-        ({"min_member": 1, "owner": IDLE, **GONE, "queue_is_open": False}, Step.DELETE),
-        ({"min_member": 1, "owner": IDLE, **GONE, "is_used": True}, Step.NOTHING),
-        ({"min_member": 1, **GONE}, Step.NOTHING),
-        ({"owner": IDLE, **GONE}, Step.NOTHING),
+        ({}, PodGroupStep.MAKE),
+        ({"owner": WANTS_TWO}, PodGroupStep.MAKE),
+        ({"queue_is_open": False}, PodGroupStep.AWAIT_QUEUE),
+        ({"lives": False}, PodGroupStep.NOTHING),
+        ({"lives": False, "queue_is_open": False}, PodGroupStep.NOTHING),
+        ({"min_member": 1}, PodGroupStep.NOTHING),
+        ({"min_member": 1, "queue_is_open": False}, PodGroupStep.NOTHING),
+        ({"min_member": 2, "owner": WANTS_TWO}, PodGroupStep.NOTHING),
+        ({"min_member": 1, "owner": WANTS_TWO}, PodGroupStep.RENUMBER),
+        ({"min_member": 1, "owner": WANTS_TWO, "queue_is_open": False}, PodGroupStep.RENUMBER),
+        ({"min_member": 1, "owner": WANTS_TWO, **GONE}, PodGroupStep.NOTHING),
+        ({"min_member": 1, "owner": IDLE}, PodGroupStep.NOTHING),
+        ({"min_member": 1, "owner": IDLE, **GONE}, PodGroupStep.DELETE),
+        ({"min_member": 1, "owner": IDLE, **GONE, "queue_is_open": False}, PodGroupStep.DELETE),
+        ({"min_member": 1, "owner": IDLE, **GONE, "is_used": True}, PodGroupStep.NOTHING),
+        ({"min_member": 1, **GONE}, PodGroupStep.NOTHING),
+        ({"owner": IDLE, **GONE}, PodGroupStep.NOTHING),
     ],
 )
-def test_each_step(facts: dict[str, Any], expected: Step) -> None:
+def test_each_step(facts: dict[str, Any], expected: PodGroupStep) -> None:
     assert next_step(auto_group(**facts)) is expected
 
 
@@ -283,6 +283,6 @@ def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
 
 
 def test_that_it_stood_whole_is_read_from_its_note() -> None:
-    noted = PluginsPodGroup(meta("g", **{keys.STOOD_WHOLE_NOTE: "true"}), PodGroupSpec(2))
+    noted = PluginsPodGroup(meta("g", **whole_note("other-g")), PodGroupSpec(2))
     there = world(node("n"), noted, pod("g-0", "g", on="n"))
     assert there.stood_whole("g")

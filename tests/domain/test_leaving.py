@@ -1,6 +1,6 @@
 """Pods that are left to another scheduler for a while, and come back."""
 
-from extender.domain.cache.claims import Stage
+from extender.domain.cache.claim_stages import ClaimStage
 from tests.domain.builders import SCHEDULER, node, pod
 from tests.domain.world import World, gang, key, nodes
 
@@ -20,13 +20,13 @@ def test_groups_of_pods_that_are_left_are_not_judged() -> None:
 
 def test_what_they_hold_they_go_on_to_hold_and_plans_for_them_are_void() -> None:
     world = World(nodes("a", "b", cpu="1"), pod("runs", on="a"), pod("planned")).settle()
-    assert world.stage("planned") is Stage.PLANNED
+    assert world.stage("planned") is ClaimStage.PLANNED
     world.ledger.leave(LEFT)
     world.settle()
     assert world.claim("planned") is None
     claim = world.claim("runs")
     assert claim is not None
-    assert (claim.stage, claim.pod.group) == (Stage.BOUND, "")
+    assert (claim.stage, claim.pod.group) == (ClaimStage.BOUND, "")
 
 
 def test_those_that_come_meanwhile_are_left_as_well() -> None:

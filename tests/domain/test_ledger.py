@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.domain.cache.claims import Stage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
@@ -19,7 +19,7 @@ def ready() -> World:
 def test_the_planned_node_is_answered() -> None:
     world = ready()
     assert world.answer("g-0") == ["a"]
-    assert world.stage("g-0") is Stage.ANSWERED
+    assert world.stage("g-0") is ClaimStage.ANSWERED
 
 
 def test_an_answer_is_idempotent() -> None:
@@ -35,7 +35,7 @@ def test_another_node_is_answered_where_the_plan_is_not_offered_and_the_claim_mo
     assert world.answer("g-0", ["b"]) == ["b"]
     claim = world.claim("g-0")
     assert claim is not None
-    assert (claim.node, claim.stage) == ("b", Stage.ANSWERED)
+    assert (claim.node, claim.stage) == ("b", ClaimStage.ANSWERED)
     assert world.settle().plan("g") == {"g-1": "a"}
 
 
@@ -64,14 +64,14 @@ def test_a_member_without_a_plan_is_refused() -> None:
     assert world.answer(spare) is Reason.BEHIND_OTHERS
 
 
-@pytest.mark.parametrize("stage", [Stage.POSTED, Stage.BOUND])
-def test_a_pod_that_is_posted_or_bound_never_moves(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", [ClaimStage.POSTED, ClaimStage.BOUND])
+def test_a_pod_that_is_posted_or_bound_never_moves(stage: ClaimStage) -> None:
     world = ready()
     for name in ("g-0", "g-1"):
         world.answer(name)
         world.hold(name, "a")
     world.confirm("g")
-    if stage is Stage.BOUND:
+    if stage is ClaimStage.BOUND:
         world.bind("g-0", "a")
     assert world.answer("g-0", ["b"]) is Reason.NO_ROOM
     assert world.hold("g-0", "b") is Reason.NO_ROOM
@@ -85,7 +85,7 @@ def test_a_bound_pod_is_not_held_and_its_room_not_released() -> None:
     world = World(node("a"), gang("g", 1)).start("g")
     assert world.hold("g-0", "a") is Reason.NO_ROOM
     world.release("g-0")
-    assert world.stage("g-0") is Stage.BOUND
+    assert world.stage("g-0") is ClaimStage.BOUND
 
 
 def test_a_pod_on_its_own_gets_every_offered_node_that_fits() -> None:
@@ -115,7 +115,7 @@ def test_a_bind_call_for_another_node_needs_room_there() -> None:
     assert world.hold("g-0", "unheard") is Reason.NO_ROOM
     world.add(stranger("s", on="b", cpu="4"))
     assert world.hold("g-0", "b") is Reason.NO_ROOM
-    assert world.stage("g-0") is Stage.ANSWERED
+    assert world.stage("g-0") is ClaimStage.ANSWERED
 
 
 def held() -> World:
@@ -134,7 +134,7 @@ def test_confirming_fails_only_the_members_whose_node_was_taken() -> None:
     confirmation = world.confirm("g")
     assert [claim.pod.name for claim in confirmation.lost] == ["g-1"]
     assert confirmation.posting == (), "without it the group is not whole"
-    assert [world.stage(f"g-{n}") for n in range(3)] == [Stage.HELD, None, Stage.HELD]
+    assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.HELD, None, ClaimStage.HELD]
 
 
 def test_the_lost_member_is_planned_again_while_the_rest_stays_held() -> None:
@@ -278,13 +278,14 @@ def test_a_pod_deleted_while_held_frees_its_claim() -> None:
     assert world.verdict("i") is Verdict.STARTING
 
 
-def test_an_abandoned_answer_is_planned_again() -> None:
+def test_an_abandoned_call_is_planned_again() -> None:
     world = ready()
     world.answer("g-0")
+    world.hold("g-0", "a")
     world.release("g-0")
     assert world.claim("g-0") is None
     world.settle()
-    assert world.stage("g-0") is Stage.PLANNED
+    assert world.stage("g-0") is ClaimStage.PLANNED
     world.scheduler_takes("g-0", "g-1").settle()
     assert world.verdict("g") is Verdict.RUNNING
 
@@ -297,20 +298,20 @@ def test_a_replacement_that_is_answered_and_never_bound_ends_by_time_alone() -> 
     ends = world.now + LIMITS.start_deadline
     assert world.decisions.wake_at == ends
     world.pass_time(LIMITS.start_deadline - 1)
-    assert world.stage("g-new") is Stage.ANSWERED
+    assert world.stage("g-new") is ClaimStage.ANSWERED
     world.pass_time(2)
-    assert world.stage("g-new") is Stage.PLANNED
+    assert world.stage("g-new") is ClaimStage.PLANNED
     world.scheduler_takes("g-new").settle()
-    assert world.stage("g-new") is Stage.BOUND
+    assert world.stage("g-new") is ClaimStage.BOUND
 
 
 def test_an_elastic_member_that_is_answered_and_never_bound_gives_its_room_back() -> None:
     world = World(nodes("a", "b", "c", cpu="1"), gang("g", 3, min_member=2)).start("g")
     (late,) = world.plan("g")
     world.ungate(late).answer(late)
-    assert world.settle().stage(late) is Stage.ANSWERED
+    assert world.settle().stage(late) is ClaimStage.ANSWERED
     world.pass_time(LIMITS.start_deadline + 1)
-    assert world.stage(late) is not Stage.ANSWERED
+    assert world.stage(late) is not ClaimStage.ANSWERED
 
 
 def test_a_bind_call_that_comes_in_time_keeps_its_answer() -> None:
@@ -319,7 +320,7 @@ def test_a_bind_call_that_comes_in_time_keeps_its_answer() -> None:
     world.settle().pass_time(LIMITS.start_deadline - 1)
     assert world.hold("g-new", "a") is None
     world.settle().pass_time(10)
-    assert world.stage("g-new") is Stage.HELD
+    assert world.stage("g-new") is ClaimStage.HELD
 
 
 def test_finished_pods_free_their_room() -> None:
@@ -346,7 +347,7 @@ def test_a_stale_plan_moves_no_pinned_claim() -> None:
     world.ledger.publish(stale)
     claim = world.claim("g-0")
     assert claim is not None
-    assert (claim.node, claim.stage) == ("b", Stage.ANSWERED)
+    assert (claim.node, claim.stage) == ("b", ClaimStage.ANSWERED)
 
 
 def test_a_stale_no_frees_no_newer_pin() -> None:
@@ -356,7 +357,7 @@ def test_a_stale_no_frees_no_newer_pin() -> None:
     world.delete("s")
     assert world.answer("g-0") == ["a"]
     world.ledger.publish(stale)
-    assert world.stage("g-0") is Stage.ANSWERED
+    assert world.stage("g-0") is ClaimStage.ANSWERED
     world.settle().scheduler_takes("g-0", "g-1").settle()
     assert world.verdict("g") is Verdict.RUNNING
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.api.objects import PodGroup
-from extender.domain.lifecycle.phases import Life, Phase
+from extender.domain.model.life import Life, Phase
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import World, gang, names
@@ -206,3 +206,25 @@ def test_while_its_members_run_it_is_not() -> None:
 def test_a_closed_queue_takes_nobody_in() -> None:
     world = World(node("n"), queue("q", spec_state="Closed"), gang("g", 2, queue="q")).settle()
     assert accepted_by(world) == ""
+
+
+def beyond(cpu: str) -> World:
+    """A group whose minResources its queue may not hold, while nobody has made its members."""
+    asking = group("g", 2, "q", min_resources={"cpu": cpu, "requests.cpu": "99"})
+    return World(node("a", cpu="8"), queue("q", capability={"cpu": "4"}), asking).settle()
+
+
+def test_a_group_above_the_capability_of_its_queue_stays_pending() -> None:
+    """Volcano's rule for enqueueing: no operator makes members that could never start."""
+    world = beyond("5")
+    assert world.decision("g").life.phase is Phase.PENDING
+    assert world.reason("g") is Reason.NEVER_FITS
+    assert world.detail("g") == "spec.minResources is above the capability of queue q: cpu: 5 > 4"
+    world.add(pod("g-0", "g"), pod("g-1", "g")).settle()
+    assert world.decision("g").life.phase is Phase.PENDING
+    world.add(queue("q", capability={"cpu": "5"})).settle()
+    assert world.plan("g")
+
+
+def test_a_group_within_the_capability_of_its_queue_lacks_only_members() -> None:
+    assert beyond("4").decision("g").life.phase is Phase.INQUEUE

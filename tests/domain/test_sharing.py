@@ -56,7 +56,7 @@ def test_room_that_a_claimant_cannot_use_is_lent() -> None:
     assert world.verdict("b") is STARTS
 
 
-def test_surplus_members_do_not_take_the_room_of_a_claimant() -> None:
+def test_elastic_members_do_not_take_the_room_of_a_claimant() -> None:
     world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
     world.add(gang("elastic", 6, min_member=3, queue="q"))
     for n in range(3):
@@ -66,7 +66,7 @@ def test_surplus_members_do_not_take_the_room_of_a_claimant() -> None:
     assert not world.plan("elastic")
 
 
-def test_surplus_members_borrow_what_nobody_claims() -> None:
+def test_elastic_members_borrow_what_nobody_claims() -> None:
     world = World(node("n", cpu="6"), queue("q"), queue("r"), gang("b", 1, queue="r"))
     world.add(gang("elastic", 9, min_member=1, queue="q")).settle()
     world.start("b", "elastic")
@@ -128,7 +128,7 @@ def test_a_fifo_queue_goes_on_when_its_head_has_started() -> None:
 # ---- surplus
 
 
-def test_surplus_members_start_one_by_one() -> None:
+def test_elastic_members_start_one_by_one() -> None:
     world = World(node("n"), gang("g", 6, min_member=2)).start("g")
     assert len(world.plan("g")) == 2
     assert world.reason("g") is Reason.NO_ROOM
@@ -136,7 +136,7 @@ def test_surplus_members_start_one_by_one() -> None:
     assert len(world.settle().plan("g")) == 3
 
 
-def test_gangs_come_before_surplus() -> None:
+def test_gangs_come_before_elastic_members() -> None:
     world = World(node("n"), gang("g", 6, min_member=2)).start("g")
     for name in list(world.plan("g")):
         world.delete(name)
@@ -144,13 +144,13 @@ def test_gangs_come_before_surplus() -> None:
     assert world.verdict("h") is STARTS
 
 
-def test_surplus_stays_within_the_window() -> None:
+def test_elastic_members_stays_within_the_window() -> None:
     world = World(node("n", cpu="64"), limits=Limits(window=4)).add(gang("g", 12, min_member=2)).start("g")
     assert len(world.plan("g")) == 4
     assert world.reason("g") is Reason.WINDOW_FULL
 
 
-def test_surplus_stays_within_the_ceiling() -> None:
+def test_elastic_members_stays_within_the_ceiling() -> None:
     world = World(node("n"), queue("q", capability={"cpu": "3"}), gang("g", 6, min_member=2, queue="q"))
     world.start("g")
     assert len(world.plan("g")) == 1
@@ -175,7 +175,7 @@ def lent(surplus: int = 12, **weights: int) -> World:
         ({"q": 1, "r": 1, "s": 2}, {"q": 3, "r": 3, "s": 7}),
     ],
 )
-def test_surplus_members_start_by_share(weights: dict[str, int], more: dict[str, int]) -> None:
+def test_elastic_members_start_by_share(weights: dict[str, int], more: dict[str, int]) -> None:
     world = lent(**weights)
     assert {name: len(world.plan(f"of-{name}")) for name in weights} == more
 
@@ -200,7 +200,7 @@ def test_what_is_lent_goes_to_the_queue_of_higher_priority() -> None:
     assert [len(world.plan(f"of-{name}")) for name in ("q", "r")] == [5, 11]
 
 
-def test_surplus_of_several_shapes_passes_by_what_does_not_fit() -> None:
+def test_elastic_members_of_several_shapes_passes_by_what_does_not_fit() -> None:
     world = World(node("n", cpu="4"), gang("g", 1, min_member=1)).start("g")
     world.add(pod("large", "g", cpu="8"), pod("small", "g", cpu="1"), pod("tiny", "g", cpu="500m")).settle()
     assert set(world.plan("g")) == {"small", "tiny"}

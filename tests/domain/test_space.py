@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
-from extender.domain.placement.planner import Space
+from extender.domain.placement.planner import Planner
 from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, stranger, together
 from tests.domain.world import World, gang, nodes
 
 
-def space(world: World) -> Space:
-    return Space.of(world.ledger.snapshot())
+def space(world: World) -> Planner:
+    return Planner.of(world.ledger.snapshot())
 
 
 def record(world: World, name: str) -> PodRecord:
@@ -105,6 +105,14 @@ def test_a_gang_that_wants_one_host() -> None:
     assert set(world.plan("g").values()) == {"b"}
 
 
+def test_a_term_of_some_leaves_the_others_to_be_placed_in_one_go() -> None:
+    world = World(nodes("a", "b"), gang("picky", 2, labels={"app": "x"}, affinity=apart(app="x")))
+    world.add(gang("plain", 3), gang("seen", 1, labels={"app": "x"})).settle()
+    affinity = space(world).affinity
+    minded = [affinity.minds(record(world, name)) for name in ("picky-0", "seen-0", "plain-0")]
+    assert minded == [True, True, False]
+
+
 def test_a_host_port_is_taken_once_on_a_node() -> None:
     world = World(nodes("a", "b"), gang("g", 2, host_port=80)).settle()
     assert sorted(world.plan("g").values()) == ["a", "b"]
@@ -152,11 +160,11 @@ def crowded(draw: st.DrawFn) -> World:
     return world
 
 
-def state(space_: Space) -> tuple[object, ...]:
-    occupancy = space_.neighbours.occupancy()
+def state(space_: Planner) -> tuple[object, ...]:
+    occupancy = space_.affinity.occupancy()
     counted = (occupancy.ports, occupancy.selected, occupancy.carried)
     return (
-        space_.room.left.tolist(),
+        space_.capacity.left.tolist(),
         *({key: +Counter(counts) for key, counts in each.items() if +Counter(counts)} for each in counted),
     )
 
@@ -181,7 +189,7 @@ def test_what_is_placed_fits_and_keeps_apart(world: World) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     space_ = space(world)
     plan = space_.place(pods, partly=True) or {}
-    assert (space_.room.left >= np.minimum(space(world).room.left, 0)).all()
+    assert (space_.capacity.left >= np.minimum(space(world).capacity.left, 0)).all()
     on = {name: [each for each in pods if plan.get(each.uid) == name] for name in world.nodes}
     for name, there in on.items():
         guards = [each for each in there if each.shape.constraints.anti_affinity]

@@ -1,11 +1,13 @@
 """Starts under way: completed, moved, undone, tried again."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from extender.api.objects import PodSpec, Volume
-from extender.domain.cache.claims import Stage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot.limits import Limits
@@ -19,9 +21,9 @@ def test_a_gang_starts_whole() -> None:
     world = World(nodes("a", cpu="3"), gang("g", 3)).settle()
     assert world.plan("g") == {"g-0": "a", "g-1": "a", "g-2": "a"}
     world.scheduler_takes("g-0", "g-1")
-    assert [world.stage(f"g-{n}") for n in range(3)] == [Stage.HELD, Stage.HELD, Stage.PLANNED]
+    assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.HELD, ClaimStage.HELD, ClaimStage.PLANNED]
     world.scheduler_takes("g-2")
-    assert [world.stage(f"g-{n}") for n in range(3)] == [Stage.BOUND] * 3
+    assert [world.stage(f"g-{n}") for n in range(3)] == [ClaimStage.BOUND] * 3
     assert world.settle().verdict("g") is RUNS
     assert not world.stood_whole("g")
     assert world.run("g-0", "g-1", "g-2").stood_whole("g")
@@ -171,7 +173,7 @@ def test_a_gang_that_waits_too_long_for_a_member_is_given_up() -> None:
     world = World(node("n", cpu="2"), gang("g", 2)).settle().scheduler_takes("g-0").ungate("g-1")
     world.delete("g-1")
     world.pass_time(9.0)
-    assert world.stage("g-0") is Stage.HELD
+    assert world.stage("g-0") is ClaimStage.HELD
     world.pass_time(1.5)
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
     assert world.claim("g-0") is None, "held members are let go"
@@ -188,7 +190,7 @@ def test_a_refused_member_moves_elsewhere_while_the_rest_stays() -> None:
     assert world.plan("g") == {"g-0": "a"}, "the scheduler's view may lag ours"
     world.pass_time(1.5)
     assert (world.verdict("g"), world.plan("g")) == (STARTS, {"g-0": "b"})
-    assert world.stage("g-1") is Stage.HELD
+    assert world.stage("g-1") is ClaimStage.HELD
     world.scheduler_takes("g-0")
     assert world.settle().verdict("g") is RUNS
 
@@ -357,6 +359,68 @@ def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
     if bound:
         world.bind("g-0", "n")
     assert world.add(queue("q", spec_state="Closed")).settle().verdict("g") is STARTS
+
+
+# ---- pods that name their node from the beginning
+
+
+def seeded(**world: Any) -> World:
+    """Nobody was admitted: the group came with one member on a node."""
+    world_ = World(node("n", cpu="32"), queue("q", **world))
+    return world_.add(group("g", 8, "q"), [pod(f"g-{n}", "g", queue="q") for n in range(1, 8)])
+
+
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_a_seed_brings_nobody_past_the_ceiling(waits_first: bool) -> None:
+    world = seeded(capability={"cpu": "4"})
+    if waits_first:
+        world.settle()
+    world.add(pod("g-0", "g", queue="q", on="n")).settle()
+    assert (world.verdict("g"), world.decision("g").plan) == (WAITS, {})
+    assert world.reason("g") in (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
+
+
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_a_seed_brings_nobody_into_a_closed_queue(waits_first: bool) -> None:
+    world = seeded(spec_state="Closed")
+    if waits_first:
+        world.settle()
+    world.add(pod("g-0", "g", queue="q", on="n")).settle()
+    assert world.reason("g") is Reason.QUEUE_NOT_OPEN
+
+
+def test_a_seed_does_not_overtake() -> None:
+    world = World(node("n", cpu="8"), queue("q"), gang("first", 6, queue="q", created="2026-01-01"))
+    world.add(group("g", 4, "q", created="2026-01-02", phase="Inqueue"))
+    world.add([pod(f"g-{n}", "g", queue="q") for n in range(1, 3)]).settle()
+    world.ledger.drop_node("n")
+    world.settle().add(node("n", cpu="8"), pod("g-0", "g", queue="q", on="n"), pod("g-3", "g", queue="q"))
+    assert world.settle().verdicts("first", "g") == [STARTS, WAITS]
+
+
+def test_members_beyond_the_minimum_do_not_follow_a_seed_into_a_closed_queue() -> None:
+    world = World(node("n"), queue("q", spec_state="Closed"), group("g", 1, "q"))
+    world.add(pod("g-0", "g", queue="q", on="n"), pod("g-1", "g", queue="q")).settle()
+    assert (world.verdict("g"), world.reason("g")) == (RUNS, Reason.QUEUE_NOT_OPEN)
+    assert not world.plan("g")
+
+
+def test_a_start_left_by_a_crash_is_not_completed_beyond_the_ceiling() -> None:
+    world = World(node("n"), queue("q", capability={"cpu": "1"}), group("g", 2, "q", phase="Inqueue"))
+    world.add(pod("g-0", "g", queue="q", on="n", phase="Pending"), pod("g-1", "g", queue="q")).settle()
+    assert (world.verdict("g"), world.decision("g").undo) == (WAITS, ("uid-g-0",))
+    assert "cpu" in world.detail("g")
+
+
+def test_members_that_nobody_admitted_do_not_stand_in_pieces_for_long() -> None:
+    """As after a crash before the phase was written."""
+    world = World(node("n", cpu="2"), gang("g", 3)).settle()
+    world.add(pod("g-0", "g", on="n")).settle()
+    assert (world.reason("g"), world.decision("g").undo) == (Reason.NO_ROOM, ())
+    world.pass_time(LIMITS.deadline(3) + 1.0)
+    assert (world.reason("g"), world.decision("g").undo) == (Reason.BACKING_OFF, ("uid-g-0",))
+    world.pass_time(60.0)
+    assert world.decision("g").undo == ("uid-g-0",), "until the eviction succeeds"
 
 
 # ---- a PodGroup that goes while its members are left

@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from extender.domain.cache.claims import Stage
+from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import Uid
 from tests.domain.builders import apart, group, node, pod, stranger
-from tests.domain.world import World, key
+from tests.domain.world import LIMITS, World, gang, key
 
 NODES = tuple(f"n{n}" for n in range(4))
 PODS = tuple(f"g{group_}-{n}" for group_ in range(3) for n in range(3))
@@ -33,8 +33,21 @@ some_node, some_pod, some_group = (
 class Events(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.world = World(node("n0"), node("n1"))
+        self.world = World(node("n0"), node("n1"), gang("g0", 3)).settle()
         self.old: Decisions | None = None
+        self.asked: dict[str, int] = {"g0": 3}  # what PodGroups ask for
+        self.decided = dict(self.asked)  # what they asked for when decisions were last made on them
+        self.asked_then: dict[str, int] = {}
+
+    def teardown(self) -> None:
+        """However it came to that: once all calls have ended and time has passed, nothing but decisions and
+        pods on nodes holds room."""
+        ledger = self.world.ledger
+        for claim in list(ledger._claims):
+            ledger.release(claim.pod.uid, claim.token)
+        self.world.advance(LIMITS.start_deadline + 1)
+        ledger.snapshot()
+        assert {claim.stage for claim in ledger._claims} <= {ClaimStage.PLANNED, ClaimStage.BOUND}
 
     def there(self, name: str) -> bool:
         return name in self.world.pods
@@ -97,8 +110,10 @@ class Events(RuleBasedStateMachine):
     def group_comes_or_goes(self, name: str, needed: int, gone: bool) -> None:
         if gone:
             self.world.ledger.drop_group(key(name))
+            self.asked.pop(name, None)
         else:
             self.world.add(group(name, needed))
+            self.asked[name] = needed
 
     # ---- what verbs do
 
@@ -114,30 +129,61 @@ class Events(RuleBasedStateMachine):
         if self.there(name) and self.world.hold(name, where) is None:
             claim = self.world.claim(name)
             assert claim is not None
-            assert (claim.node, claim.stage) == (where, Stage.HELD)
+            assert (claim.node, claim.stage) == (where, ClaimStage.HELD)
 
     @rule(name=some_group)
     def barrier_looks(self, name: str) -> None:
+        asked = self.asked.get(name)
         confirmation = self.world.confirm(name)
         for claim in confirmation.posting:
-            assert self.world.stage(claim.pod.name) is Stage.POSTED
+            assert self.world.stage(claim.pod.name) is ClaimStage.POSTED
         for claim in confirmation.lost:
             assert self.world.stage(claim.pod.name) is None
+        if confirmation.posting:
+            assert asked is not None, "nobody goes ahead without a PodGroup"
+            assert asked == self.decided.get(name), "nor by a decision on what it asked for before"
+
+    @rule(name=some_group, missing=st.integers(0, 1))
+    def gang_comes_to_the_barrier(self, name: str, missing: int) -> None:
+        """Its bind calls are held, of all that are planned or all but one."""
+        if key(name) not in self.world.decisions.groups:
+            return
+        plan = list(self.world.plan(name).items()) if self.planned_are_there(name) else []
+        for member, where in plan[missing:]:
+            self.world.ungate(member).hold(member, where)
+
+    def planned_are_there(self, name: str) -> bool:
+        there = {Uid(each.metadata.uid) for each in self.world.pods.values()}
+        return self.world.decision(name).plan.keys() <= there
 
     @rule(name=some_pod)
-    def claim_is_released(self, name: str) -> None:
+    def call_ends(self, name: str) -> None:
+        """Its own claim is released, and no other."""
         if self.there(name):
+            claim = self.world.claim(name)
             self.world.release(name)
+            firm = claim is not None and allows(ClaimEvent.RELEASE, claim.stage)
+            assert self.world.claim(name) is (None if firm else claim)
+
+    @rule(name=some_pod, token=st.integers(1, 3))
+    def earlier_call_ends_late(self, name: str, token: int) -> None:
+        if self.there(name):
+            claim = self.world.claim(name)
+            if claim is not None and claim.token != token:
+                self.world.ledger.release(claim.pod.uid, token)
+                assert self.world.claim(name) is claim
 
     # ---- decisions, in time and late
 
     @rule()
     def decide_and_publish(self) -> None:
         self.world.ledger.publish(self.world.decide())
+        self.decided = dict(self.asked)
 
     @rule()
     def decide_only(self) -> None:
         self.old = self.world.decide()
+        self.asked_then = dict(self.asked)
 
     @precondition(lambda self: self.old is not None)
     @rule()
@@ -149,7 +195,7 @@ class Events(RuleBasedStateMachine):
         for name, claim in before.items():
             if claim is not None and claim.stage.pinned and claim.version > version:
                 assert self.world.claim(name) == claim
-        self.old = None
+        self.old, self.decided = None, self.asked_then
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 20.0, 100.0]))
     def time_passes(self, seconds: float) -> None:
@@ -193,7 +239,10 @@ class Events(RuleBasedStateMachine):
         allocated: Counter[str] = Counter()
         for view in snapshot.groups.values():
             allocated.update(view.allocated)
-        assert +allocated == +Counter(dict(snapshot.queues["default"].allocated))
+        offered = {
+            name: amount for name, amount in allocated.items() if amount and name in snapshot.dimensions
+        }
+        assert offered == dict(+Counter(dict(snapshot.queues["default"].allocated)))
         counted = sum(view.is_in_queue for view in snapshot.groups.values())
         assert snapshot.queues["default"].groups == counted
 
@@ -203,14 +252,34 @@ class Events(RuleBasedStateMachine):
             claim, where = self.world.claim(name), each.spec.node_name
             if where and each.status.phase not in ("Succeeded", "Failed"):
                 assert claim is not None
-                assert (claim.node, claim.stage) == (where, Stage.BOUND)
+                assert (claim.node, claim.stage) == (where, ClaimStage.BOUND)
             else:
-                assert claim is None or (claim.stage < Stage.BOUND and not where)
+                assert claim is None or (claim.stage < ClaimStage.BOUND and not where)
 
     @invariant()
     def no_claim_outlives_its_pod(self) -> None:
         uids = {Uid(each.metadata.uid) for each in self.world.pods.values()}
         assert {claim.pod.uid for claim in self.world.ledger._claims} <= uids
+
+    @invariant()
+    def every_claim_has_an_owner(self) -> None:
+        """A decision, the scheduler until its answer expires, a bind call by its token, or the pod itself."""
+        ledger = self.world.ledger
+        expires_at = ledger.snapshot().expires_at
+        for claim in ledger._claims:
+            match claim.stage:
+                case ClaimStage.PLANNED:
+                    assert claim.pod.group in ledger.decisions.groups
+                case ClaimStage.ANSWERED:
+                    assert expires_at is not None
+                    assert expires_at <= claim.since + LIMITS.start_deadline
+                case ClaimStage.HELD | ClaimStage.POSTED:
+                    assert claim.token
+                case ClaimStage.BOUND:
+                    assert claim.pod.holds_room
+            assert claim in ledger._claims.at(claim.stage)
+        stages = Counter(claim.stage for claim in ledger._claims)
+        assert stages == Counter({stage: len(list(ledger._claims.at(stage))) for stage in ClaimStage})
 
     @invariant()
     def who_stands_is_who_is_placed_or_held(self) -> None:
@@ -219,10 +288,14 @@ class Events(RuleBasedStateMachine):
                 uid
                 for uid, record in each.pods.items()
                 if record.placed
-                or (record.waiting and (claim := self.world.ledger.claim(uid)) and claim.stage >= Stage.HELD)
+                or (
+                    record.waiting
+                    and (claim := self.world.ledger.claim(uid))
+                    and claim.stage >= ClaimStage.HELD
+                )
             }
             assert standing == each.standing.keys()
 
 
-Events.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+Events.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestEvents = Events.TestCase

@@ -21,7 +21,8 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
-from extender.domain.cache.claims import Claim, Stage
+from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Confirmation, Ledger
 from extender.domain.decisions.decisions import Decisions, GroupDecision, QueueDecision
 from extender.domain.model.ownership import Ownership
@@ -49,19 +50,23 @@ LIMITS = Limits(
 
 
 class World:
-    def __init__(self, *objects: Any, limits: Limits | None = None, auto_groups: bool = False) -> None:
+    def __init__(
+        self, *objects: Any, limits: Limits | None = None, auto_groups: bool = False, marks_kept: bool = True
+    ) -> None:
         self.now = 1000.0
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.changes = 0
-        self.scheduler_asks = True  # for pods of others, all the time
         self._calls = count(1)  # each bind call has a token
+        self.scheduler_asks = True  # for pods of others, all the time
         self.ledger = Ledger(
             Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
             clock=lambda: self.now,
             on_change=self._note_change,
         )
+        self.ledger.trust_marks(marks_kept)
+        self.changes = 0
         self.add(*objects)
 
     def _note_change(self) -> None:
@@ -213,7 +218,7 @@ class World:
             if decision.verdict is Verdict.WAITING:
                 for pod in self.ledger.members(decision.key):
                     claim = self.ledger.claim(pod.uid)
-                    if claim is not None and claim.stage is Stage.HELD:
+                    if claim is not None and claim.stage is ClaimStage.HELD:
                         self.ledger.release(pod.uid, claim.token)
 
     @property
@@ -246,7 +251,7 @@ class World:
     def claim(self, name: str) -> Claim | None:
         return self.ledger.claim(Uid(self.pods[name].metadata.uid))
 
-    def stage(self, name: str) -> Stage | None:
+    def stage(self, name: str) -> ClaimStage | None:
         claim = self.claim(name)
         return claim.stage if claim else None
 
@@ -323,11 +328,13 @@ def gang(
     roles: Mapping[str, int] | None = None,
     priority_class: str = "",
     created: str = "",
+    told_phase: str = "",
     **pods: Any,
 ) -> list[Any]:
-    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed."""
+    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed. `told_phase`
+    "Inqueue": its start was admitted before Muster came."""
     needed = members if min_member is None else min_member
-    record = builders.group(name, needed, queue, roles, priority_class, created)
+    record = builders.group(name, needed, queue, roles, priority_class, created, told_phase)
     return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 
 

@@ -6,7 +6,9 @@ it. The observer judges every test that passed, whether it asks for that or not.
 
 import itertools
 import os
+import subprocess
 from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,7 @@ from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.kubelet import Kubelet
-from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.muster import PROGRAM, Muster
 from tests.e2e.harness.objects import namespace
 from tests.e2e.harness.observer import GANG_DEADLINE, Observer
 from tests.e2e.harness.process import STARTED
@@ -106,6 +108,14 @@ def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Sta
                 )
     finally:
         clean(cluster.admin, name)
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> Path:
+    """The folders `muster` and `scheduler`, as `muster certificates` makes them."""
+    out = tmp_path / "tls"
+    subprocess.run([PROGRAM, "certificates", "--out", out], check=True, capture_output=True, timeout=60)
+    return out
 
 
 @pytest.fixture

@@ -11,18 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from extender.webhooks.certificates import Pair, make_pair
 from tests.e2e.harness import manifests, objects, webhooks
 from tests.e2e.harness.access import ADMIN, User
-from tests.e2e.harness.client import Client
+from tests.e2e.harness.client import STRATEGIC, Client
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import (
     JOBS,
     NAMESPACES,
+    PLUGINS_POD_GROUPS,
     POD_GROUPS,
     PODS,
     QUEUES,
+    REPLICA_SETS,
     SECRETS,
     Resource,
 )
@@ -33,6 +36,7 @@ from tests.e2e.harness.watch import ApiError
 from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured, load, wait_in_force
 
 Json = dict[str, Any]
+PLUGINS = Path(__file__).parent / "data" / "scheduler-plugins-podgroups.yaml"
 POLICY = "validation-policy.yaml"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
@@ -371,6 +375,127 @@ def test_pods_of_a_job_that_was_judged_pass(
     stage.start_controller_manager()
     alice.create(JOBS, job(stage, "j", **{QUEUE_NAME: "private"}))
     wait_for(lambda: stage.api.items(PODS, stage.namespace), what="the Job's pod")
+
+
+def test_what_a_controller_makes_joins_a_group_only_with_the_right(
+    stage: Stage, judge: Muster, users: tuple[Client, Client]
+) -> None:
+    """Bob may not use the queue. The pods of his ReplicaSet name Alice's group, which is there."""
+    alice, bob = users
+    stage.queue("private", restricted=True)
+    known(stage, judge, "private")
+    group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
+    wait_for(partial(_passes, alice, POD_GROUPS, group), what="RBAC in force")
+    alice.create(POD_GROUPS, group)
+    stage.start_controller_manager()
+    bob.create(REPLICA_SETS, _replica_set(stage, "joining", "g"))
+    wait_for(lambda: "is restricted" in _failure(stage, "joining"), what="its pods are refused")
+    assert stage.api.items(PODS, stage.namespace) == []
+
+
+def _replica_set(stage: Stage, name: str, group: str) -> Json:
+    pod = objects.pod("template", namespace=stage.namespace, group=group, labels={"app": name})
+    del pod["spec"]["terminationGracePeriodSeconds"]
+    template = {"metadata": {key: pod["metadata"][key] for key in ("labels", "annotations")}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": name, "namespace": stage.namespace},
+        "spec": {**spec, "template": {**template, "spec": pod["spec"]}},
+    }
+
+
+def _failure(stage: Stage, name: str) -> str:
+    found = stage.api.get(REPLICA_SETS, name, stage.namespace).get("status", {}).get("conditions", [])
+    return next((each["message"] for each in found if each["type"] == "ReplicaFailure"), "")
+
+
+def test_a_group_of_a_restricted_queue_comes_before_its_pods(
+    stage: Stage, judge: Muster, users: tuple[Client, Client]
+) -> None:
+    alice, bob = users
+    stage.queue("private", restricted=True)
+    known(stage, judge, "private")
+    early = objects.pod("early", namespace=stage.namespace, group="g")
+    wait_for(partial(_passes, bob, PODS, early), what="RBAC in force")
+    bob.create(PODS, early)
+    group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
+    wait_for(lambda: "before it was there (early)" in webhooks.refusal(alice, group), what="the pod known")
+    stage.delete_pods(["early"])
+    wait_for(partial(_passes, alice, POD_GROUPS, group), what="the group passes")
+
+
+def test_groups_of_scheduler_plugins_name_queues_that_take_them(
+    stage: Stage, judge: Muster, users: tuple[Client, Client]
+) -> None:
+    alice, bob = users
+    written = manifests.install(stage.api, list(yaml.safe_load_all(PLUGINS.read_text())))
+    try:
+        stage.queue("private", restricted=True)
+        closed(stage, judge, "shut")
+        known(stage, judge, "private")
+        wait_for(partial(_passes, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), what="RBAC")
+        told = words(partial(dry, bob, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), 403)
+        assert "queue 'private' is restricted" in told
+        told = words(partial(dry, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "shut")), 403)
+        assert "queue 'shut' is Closed" in told
+        stage.api.create(PLUGINS_POD_GROUPS, _plugins_group(stage, ""))
+        moved = {"metadata": {"annotations": {QUEUE_NAME: "shut"}}}
+        move = partial(stage.api.patch, PLUGINS_POD_GROUPS, "g", moved, stage.namespace)
+        assert "queue 'shut' is Closed" in words(move, 403)
+    finally:
+        stage.api.delete_all(PLUGINS_POD_GROUPS, stage.namespace)
+        manifests.remove(stage.api, written)
+
+
+def _plugins_group(stage: Stage, queue: str) -> Json:
+    annotations = {QUEUE_NAME: queue} if queue else {}
+    return {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": stage.namespace, "annotations": annotations},
+        "spec": {"minMember": 1},
+    }
+
+
+def test_a_pod_grows_within_its_queue(stage: Stage, judge: Muster) -> None:
+    stage.nodes(1, cpu="8")
+    stage.queue("team", capability={"cpu": "2"})
+    known(stage, judge, "team")
+    (pod,) = stage.pods("p", 1, queue="team", nodeName="n0")
+    stage.wait_phase([pod])
+    wait_for(lambda: _allocated(judge, "team") == 1000, what="the pod counts")
+
+    _show_amounts(stage, pod)
+
+    def resize(cpu: str) -> Json:
+        asked = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}
+        return stage.api.patch(PODS, pod, asked, stage.namespace, "resize", content=STRATEGIC)
+
+    assert "queue 'team' holds 1 of 2" in words(lambda: resize("3"), 403)
+    assert resize("2")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
+
+
+def _show_amounts(stage: Stage, pod: str) -> None:
+    """As kubelets do that can resize: the API server lets nobody resize a pod on another."""
+    running = stage.pod(pod)["status"]["containerStatuses"]
+    shown = [{**each, "resources": {"requests": {"cpu": "1"}}} for each in running]
+    stage.api.patch(PODS, pod, {"status": {"containerStatuses": shown}}, stage.namespace, "status")
+
+
+def _allocated(judge: Muster, queue: str) -> object:
+    found = next(each for each in judge.debug("/debug/queues") if each["name"] == queue)
+    return found["allocated"].get("cpu")
+
+
+def test_a_job_without_a_queue_is_taken_while_default_is_closed(stage: Stage, judge: Muster) -> None:
+    known(stage, judge, "default")
+    stage.api.patch(QUEUES, "default", {"spec": {"state": "Closed"}})
+    wait_for(lambda: _states(judge)["default"] == "Closed", what="default known as Closed")
+    dry(stage.api, JOBS, job(stage, "j"))
+    named = partial(dry, stage.api, JOBS, job(stage, "j", **{QUEUE_NAME: "default"}))
+    assert "queue 'default' is Closed" in words(named, 403)
 
 
 # ---- certificates

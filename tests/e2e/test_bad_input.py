@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 import urllib3
 
 from tests.e2e.harness import objects
@@ -74,6 +75,27 @@ def test_thousands_of_invented_pods_hold_no_room(
     assert len(muster.debug("/debug/podgroups")) == 1
 
 
+@pytest.mark.muster_flags("--bind-deadline", "2s")
+def test_an_answer_that_no_bind_call_follows_is_void(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """The scheduler dies between its filter and its bind of a replacement."""
+    stage.nodes(1, cpu="4")
+    gang = stage.gang("a", 2, gated=True)
+    stage.wait_phase(gang)
+    stage.wait_group("a", phase="Running")
+    scheduler.kill()
+    stage.delete_pods(["a-1"])
+    (replaced,) = stage.pods("a", 1, first=2, group="a", gated=True)
+    wait_for(lambda: _claim(muster, replaced) == "PLANNED", what="the replacement planned")
+    asked = {"Pod": stage.pod(replaced), "Nodes": None, "NodeNames": ["n0"]}
+    assert _ask(muster, "filter", asked)["NodeNames"] == ["n0"]
+    assert _claim(muster, replaced) == "ANSWERED"
+    wait_for(lambda: _claim(muster, replaced) != "ANSWERED", what="the answer void")
+    scheduler.start()
+    stage.wait_phase(["a-0", replaced])
+
+
 def test_bad_requests_are_told_what_is_wrong(stage: Stage, muster: Muster) -> None:
     assert _post(muster, "filter", b'{"Pod": {"metadata": 1}}').status == 400
     assert _post(muster, "filter", b"{").status == 400
@@ -111,6 +133,12 @@ def _bind(muster: Muster, stage: Stage, name: str, uid: str, node: str, namespac
 def _uid(stage: Stage, pod: str) -> str:
     uid: str = stage.pod(pod)["metadata"]["uid"]
     return uid
+
+
+def _claim(muster: Muster, pod: str) -> str | None:
+    """How firm the pod's claim on room is."""
+    claims = [claim for node in muster.debug("/debug/nodes") for claim in node["claims"]]
+    return next((claim["stage"] for claim in claims if claim["pod"].endswith(f"/{pod}")), None)
 
 
 def _ask(muster: Muster, verb: str, body: Json) -> Json:

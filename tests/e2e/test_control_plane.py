@@ -1,5 +1,7 @@
 """The ground that all scenarios stand on: a stock scheduler, restarts that keep data, obedient kubelets."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.e2e.harness.access import SCHEDULER, User
@@ -68,12 +70,16 @@ def test_a_kubelet_that_was_off_makes_up_for_it(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("config", ["sidecar.yaml", "default-scheduler.yaml"])
-def test_a_stock_scheduler_accepts_our_configuration(stage: Stage, config: str, muster_user: User) -> None:
-    """As it is shipped, but for the kubeconfig; it becomes leader with the rights that the manifests give."""
+def test_a_stock_scheduler_accepts_our_configuration(
+    stage: Stage, config: str, muster_user: User, tls: Path
+) -> None:
+    """As it is shipped, but for the kubeconfig and the place of the certificates; it becomes leader with the
+    rights that the manifests give."""
     user, lease = (
         (muster_user, "muster-scheduler") if config == "sidecar.yaml" else (SCHEDULER, "kube-scheduler")
     )
-    stage.start_scheduler(config, user=user, leader_elect=True)
+    shown = tls / "scheduler" if config == "default-scheduler.yaml" else None
+    stage.start_scheduler(config, user=user, leader_elect=True, tls=shown)
     wait_for(lambda: stage.api.find(LEASES, lease, "kube-system"), what=f"lease {lease} held")
 
 

@@ -1,9 +1,18 @@
-"""Muster beside the cluster's own scheduler: it decides on marked pods, and nobody else depends on it."""
+"""Muster beside the cluster's own scheduler: it decides on marked pods, and nobody else depends on it.
 
+The two speak TLS, each with a certificate of `muster certificates`, as installed.
+"""
+
+import ssl
+import time
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 
 import pytest
 
+from extender.webhooks.certificates import make_mutual
 from tests.e2e.harness import objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.muster import Muster
@@ -18,16 +27,17 @@ QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 
 
 @pytest.fixture
-def muster(stage: Stage, muster_user: User) -> Iterator[Muster]:
+def muster(stage: Stage, muster_user: User, tls: Path) -> Iterator[Muster]:
     """With the policy that marks pods in force."""
     with stage.policy("default-scheduler/admission-policy.yaml"):
-        yield stage.start_muster(user=muster_user, scheduler_names=(DEFAULT, "muster"))
+        names, folder = (DEFAULT, "muster"), f"--tls-folder={tls / 'muster'}"
+        yield stage.start_muster(folder, user=muster_user, scheduler_names=names)
 
 
 @pytest.fixture
-def scheduler(stage: Stage, muster: Muster) -> KubeScheduler:
+def scheduler(stage: Stage, muster: Muster, tls: Path) -> KubeScheduler:
     """The cluster's own, with its own account; Muster is its extender for marked pods."""
-    return stage.start_scheduler("default-scheduler.yaml", muster=muster.address)
+    return stage.start_scheduler("default-scheduler.yaml", muster=muster.address, tls=tls / "scheduler")
 
 
 def test_marked_gangs_start_whole_beside_pods_of_nobody(
@@ -41,6 +51,34 @@ def test_marked_gangs_start_whole_beside_pods_of_nobody(
     assert [_marks(stage, name) for name in (*gang, *named)] == [MARKS] * 4
     assert [_marks(stage, name) for name in plain] == [{}] * 3
     assert muster.metric("muster_verb_calls_total", verb="bind") == 4
+
+
+def test_who_shows_no_certificate_is_not_answered(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, tls: Path
+) -> None:
+    """Neither without TLS, nor with a certificate of somebody else's CA; the scheduler is, meanwhile."""
+    stage.nodes(1, cpu="4")
+    host, _, port = muster.address.partition(":")
+    trusting = ssl.create_default_context(cafile=tls / "muster" / "ca.crt")
+    stranger = ssl.create_default_context(cafile=tls / "muster" / "ca.crt")
+    pair = make_mutual(["127.0.0.1"], 3600, time.time())[1]
+    (tls / "stranger.pem").write_bytes(pair.certificate + pair.key)
+    stranger.load_cert_chain(tls / "stranger.pem")
+    for caller in (
+        HTTPConnection(host, int(port), timeout=30),
+        HTTPSConnection(host, int(port), timeout=30, context=trusting),
+        HTTPSConnection(host, int(port), timeout=30, context=stranger),
+    ):
+        with closing(caller), pytest.raises((OSError, HTTPException)):
+            _bind_nothing(caller)
+    stage.wait_phase(stage.gang("a", 3, scheduler=DEFAULT), "Running")
+    known = ssl.create_default_context(cafile=tls / "scheduler" / "ca.crt")
+    known.load_cert_chain(tls / "scheduler" / "tls.crt", tls / "scheduler" / "tls.key")
+    known.set_alpn_protocols(["h2", "http/1.1"])
+    with closing(HTTPSConnection(host, int(port), timeout=30, context=known)) as caller:
+        assert _bind_nothing(caller) == 400
+        assert isinstance(caller.sock, ssl.SSLSocket)
+        assert caller.sock.selected_alpn_protocol() == "http/1.1"
 
 
 def test_with_muster_dead_only_its_own_pods_wait(
@@ -96,6 +134,12 @@ def test_a_namespace_names_the_queue_of_its_pods(
     assert decided["queue"] == "team"
     stage.api.patch(QUEUES, "team", {"spec": {"capability": {"cpu": "3"}}})
     stage.wait_phase(pods, "Running")
+
+
+def _bind_nothing(caller: HTTPConnection) -> int:
+    """The status; whoever is not let in gets none."""
+    caller.request("POST", "/v1/bind", b"{}")
+    return caller.getresponse().status
 
 
 def _marks(stage: Stage, name: str) -> dict[str, str]:

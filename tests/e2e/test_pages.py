@@ -12,6 +12,7 @@ from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import PROGRAM
 from tests.e2e.harness.policy import needed
 from tests.e2e.harness.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
@@ -76,7 +77,7 @@ def _type(cluster: ControlPlane, folder: Path, command: Command) -> None:
     environment = {
         **os.environ,
         "KUBECONFIG": str(cluster.kubeconfig(ADMIN)),
-        "PATH": f"{cluster.binaries}:{os.environ['PATH']}",
+        "PATH": f"{cluster.binaries}:{PROGRAM.parent}:{os.environ['PATH']}",
         "HOME": str(folder),  # kubectl keeps what it learnt of a cluster there
     }
     done = subprocess.run(

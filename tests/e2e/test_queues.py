@@ -202,3 +202,18 @@ def _assert_no_start_failed(muster: Muster) -> None:
     """Neither was a held bind given up, nor has any group backed off."""
     assert muster.metric("muster_barrier_aborts_total") == 0
     assert "BackingOff" not in {each.get("reason") for each in muster.debug("/debug/decisions?limit=1000")}
+
+
+def test_a_pod_that_names_its_node_brings_nobody_past_the_ceiling(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
+    """Such a pod runs without being asked for; whoever its group still misses waits all the same."""
+    (node,) = stage.nodes(1, cpu="32")
+    stage.queue("small", capability={"cpu": "4"})
+    stage.group("a", 5, queue="small")
+    seed = stage.pods("seed", 1, group="a", nodeName=node)
+    stage.wait_phase(seed)
+    others = stage.pods("a", 4, group="a", gated=True)
+    stage.wait_reason("a", "QueueCeiling")
+    assert stage.bound(others) == {}
+    stage.delete_pods([*seed, *others])

@@ -6,7 +6,14 @@ import threading
 import pytest
 
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import before_request, hold_request, lose_request, pass_on
+from tests.e2e.harness.faults import (
+    OFTEN,
+    answer,
+    before_request,
+    hold_request,
+    lose_request,
+    pass_on,
+)
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import EVENTS, NODES, POD_GROUPS
 from tests.e2e.harness.scheduler import KubeScheduler
@@ -169,6 +176,27 @@ def test_a_binding_on_its_way_stays_the_only_one(
     assert stage.wait_bound(gang)[hanging] == node
     wait_for(lambda: hanging in proxy.bindings(), what="the binding answered")
     assert proxy.bindings()[hanging] == [node]
+
+
+@pytest.mark.muster_flags("--bind-deadline", "2s")
+def test_a_binding_of_which_nothing_is_heard_gives_its_room_back(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
+) -> None:
+    """It may have been done: its room is kept until the pod can be read again."""
+    stage.nodes(1, cpu="2")
+    released = threading.Event()
+    hangs, unreadable = lose_request(released, times=OFTEN), answer(500, "GET", r"/pods/a-0$", times=OFTEN)
+    proxy.inject(hangs, unreadable)
+    gang = stage.gang("a", 1, cpu="2", gated=True)
+    wait_for(unreadable.hit.is_set, what="the pod read in vain")
+    scheduler.kill()
+    muster.wait_held([])
+    assert _stages(muster) == {"POSTED"}
+    hangs.times = unreadable.times = 0
+    released.set()
+    wait_for(lambda: _stages(muster) == {"PLANNED"}, what="the claim given back, and the pod planned again")
+    scheduler.start()
+    stage.wait_phase(gang, "Running")
 
 
 @pytest.mark.gaps_allowed

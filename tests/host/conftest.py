@@ -11,7 +11,7 @@ from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.host.controllers import Controllers
 from extender.host.feed import Feed
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.writers import Writers
 from tests.domain.builders import SCHEDULER
@@ -29,7 +29,7 @@ class Station:
         self.ledger = Ledger(Ownership(frozenset({SCHEDULER})), lock=RLock(), on_change=self._notice)
         self.connection = connection
         controllers = Controllers(
-            self.ledger, Cluster(connection), Writers(1, "test"), lambda: True, "volcano-system"
+            self.ledger, ApiClient(connection), Writers(1, "test"), lambda: True, "volcano-system"
         )
         self.writers = controllers.all_writers
         self.objects, self.bus_commands = controllers.objects, controllers.bus_commands

@@ -10,7 +10,7 @@ from extender.domain.cache.ledger import Ledger
 from extender.domain.model.records import GroupKey, Uid, group_of_owner
 from extender.domain.snapshot.group_view import GroupView
 from extender.host.optional import OptionalWatches
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
 from extender.kube.resources import REPLICA_SETS
@@ -184,7 +184,7 @@ def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, 
     api.served = {"apps/v1": ["replicasets"]}
     api.open.clear()
     watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
-    watches = OptionalWatches(Cluster(station.connection), [watch], clock=lambda: next(moments))
+    watches = OptionalWatches(ApiClient(station.connection), [watch], clock=lambda: next(moments))
     watches.start()
     assert [watches.settled for _ in range(2)] == [False, True]
     watches.halt()
@@ -194,7 +194,7 @@ def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, 
 
 def test_a_kind_that_comes_later_is_found(station: Station) -> None:
     watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
-    watches = OptionalWatches(Cluster(station.connection), [watch])
+    watches = OptionalWatches(ApiClient(station.connection), [watch])
     watches.look()
     assert watches.started == []
     station.api.served = {"apps/v1": ["replicasets"]}

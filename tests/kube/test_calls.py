@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from extender.api.objects import PodGroup
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid, Refused
 from tests.kube.server import Reply, Server, status
@@ -16,7 +16,7 @@ GROUP = "/apis/scheduling.volcano.sh/v1beta1/namespaces/ns/podgroups/g"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
-WRITES: list[tuple[Callable[[Cluster], None], str, str, str, object]] = [
+WRITES: list[tuple[Callable[[ApiClient], None], str, str, str, object]] = [
     (
         lambda cluster: cluster.bind("ns", "p", "u", "n"),
         "POST",
@@ -68,15 +68,15 @@ AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 
 
 @pytest.fixture
-def cluster(connection: Connection) -> Cluster:
-    return Cluster(connection)
+def cluster(connection: Connection) -> ApiClient:
+    return ApiClient(connection)
 
 
 @pytest.mark.parametrize(("write", "method", "path", "content_type", "body"), WRITES)
 def test_a_write(
     server: Server,
-    cluster: Cluster,
-    write: Callable[[Cluster], None],
+    cluster: ApiClient,
+    write: Callable[[ApiClient], None],
     method: str,
     path: str,
     content_type: str,
@@ -90,12 +90,12 @@ def test_a_write(
     assert request.json == body
 
 
-def patch_group(cluster: Cluster) -> PodGroup:
+def patch_group(cluster: ApiClient) -> PodGroup:
     said = {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
     return cluster.patch_group("ns", "g", "u", said)
 
 
-def test_a_group_that_was_patched_is_answered_as_it_is_then(server: Server, cluster: Cluster) -> None:
+def test_a_group_that_was_patched_is_answered_as_it_is_then(server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply(200, b'{"metadata": {"name": "g", "resourceVersion": "8"}}'))
     assert patch_group(cluster).metadata.resource_version == "8"
     (request,) = server.requests
@@ -109,14 +109,14 @@ def test_a_group_that_was_patched_is_answered_as_it_is_then(server: Server, clus
 
 @pytest.mark.parametrize("write", [*(case[0] for case in WRITES), patch_group])
 def test_a_write_that_is_refused_raises(
-    server: Server, cluster: Cluster, write: Callable[[Cluster], object]
+    server: Server, cluster: ApiClient, write: Callable[[ApiClient], object]
 ) -> None:
     server.script.append(status(409, "Conflict"))
     with pytest.raises(Conflict):
         write(cluster)
 
 
-def test_an_eviction_names_the_pod_and_no_successor(server: Server, cluster: Cluster) -> None:
+def test_an_eviction_names_the_pod_and_no_successor(server: Server, cluster: ApiClient) -> None:
     server.script.extend([Reply(200, b'{"metadata": {"uid": "u"}}'), Reply(201)])
     cluster.evict("ns", "p", "u")
     request = server.requests[-1]
@@ -129,7 +129,7 @@ def test_an_eviction_names_the_pod_and_no_successor(server: Server, cluster: Clu
     }
 
 
-def test_a_successor_is_not_evicted(server: Server, cluster: Cluster) -> None:
+def test_a_successor_is_not_evicted(server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply(200, b'{"metadata": {"uid": "successor"}}'))
     with pytest.raises(Conflict):
         cluster.evict("ns", "p", "u")
@@ -138,7 +138,7 @@ def test_a_successor_is_not_evicted(server: Server, cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(("field", "kind"), [("metadata.uid", Conflict), ("spec.nodeName", Invalid)])
 def test_a_patch_that_met_a_successor_is_a_conflict(
-    server: Server, cluster: Cluster, field: str, kind: type[Refused]
+    server: Server, cluster: ApiClient, field: str, kind: type[Refused]
 ) -> None:
     told = {"reason": "Invalid", "details": {"causes": [{"reason": "FieldValueInvalid", "field": field}]}}
     server.script.append(Reply(422, json.dumps(told).encode()))
@@ -147,38 +147,38 @@ def test_a_patch_that_met_a_successor_is_a_conflict(
     assert type(caught.value) is kind
 
 
-def test_a_pod_is_read(server: Server, cluster: Cluster) -> None:
+def test_a_pod_is_read(server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply(200, b'{"metadata": {"name": "p"}, "spec": {"nodeName": "n"}}'))
     assert cluster.pod("ns", "p").spec.node_name == "n"
     assert (server.requests[0].method, server.requests[0].path) == ("GET", POD)
 
 
-def test_a_lease_is_read(server: Server, cluster: Cluster) -> None:
+def test_a_lease_is_read(server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply(200, b'{"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}'))
     assert cluster.lease("kube-system", "l").spec.holder_identity == "me"
     assert server.requests[0].path == "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l"
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"metadata": {}, "spec": {"nodeName": 7}}'])
-def test_an_answer_that_is_no_pod_is_no_answer(server: Server, cluster: Cluster, body: bytes) -> None:
+def test_an_answer_that_is_no_pod_is_no_answer(server: Server, cluster: ApiClient, body: bytes) -> None:
     server.script.append(Reply(200, body))
     with pytest.raises(Ambiguous, match="not the expected object"):
         cluster.pod("ns", "p")
 
 
-def test_names_cannot_leave_their_place_in_the_path(server: Server, cluster: Cluster) -> None:
+def test_names_cannot_leave_their_place_in_the_path(server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply())
     cluster.bind("ns", "../nodes?x", "u", "n")
     assert server.requests[0].path == "/api/v1/namespaces/ns/pods/..%2Fnodes%3Fx/binding"
 
 
-def test_a_call_waits_no_longer_than_it_is_told(server: Server, cluster: Cluster) -> None:
+def test_a_call_waits_no_longer_than_it_is_told(server: Server, cluster: ApiClient) -> None:
     with pytest.raises(Ambiguous, match="timed out"):
         cluster.bind("ns", "p", "u", "n", timeout=0.05)
 
 
 def test_the_state_of_a_queue_is_applied_as_volcanos_queue_controller_does(
-    server: Server, cluster: Cluster
+    server: Server, cluster: ApiClient
 ) -> None:
     server.script.append(Reply(200, b'{"metadata": {"name": "q", "resourceVersion": "8"}}'))
     assert cluster.set_queue_status_state("q", "u", "Closed", "7") == "8"
@@ -202,7 +202,7 @@ def test_the_state_of_a_queue_is_applied_as_volcanos_queue_controller_does(
     ids=["ours", "volcano's"],
 )
 def test_a_queue_is_closed_in_its_status_where_its_kind_drops_spec_state(
-    server: Server, cluster: Cluster, kept: dict[str, str], writes: list[tuple[str, dict[str, str]]]
+    server: Server, cluster: ApiClient, kept: dict[str, str], writes: list[tuple[str, dict[str, str]]]
 ) -> None:
     """Muster's own CRD keeps spec.state, Volcano's does not know it."""
     answer = {"metadata": {"name": "q", "uid": "u"}, "spec": kept}
@@ -215,3 +215,29 @@ def test_a_queue_is_closed_in_its_status_where_its_kind_drops_spec_state(
     }
     said = [request.json["status"] for request in server.requests if request.path.endswith("/status")]
     assert said == ([] if kept else [{"state": "Closing"}])
+
+
+POLICY = {"spec": {"failurePolicy": "Fail"}}
+BOUND = {"spec": {"policyName": "kube-muster-marks", "validationActions": ["Deny"]}}
+
+
+@pytest.mark.parametrize(
+    ("answers", "kept"),
+    [
+        ((POLICY, BOUND), True),
+        (({"spec": {"failurePolicy": "Ignore"}}, BOUND), False),
+        ((POLICY, {"spec": {**BOUND["spec"], "validationActions": ["Warn", "Audit"]}}), False),
+        ((POLICY, {"spec": {**BOUND["spec"], "policyName": "another"}}), False),
+        ((POLICY, {"spec": {**BOUND["spec"], "matchResources": {"namespaceSelector": {}}}}), False),
+        ((404,), False),
+        ((403,), False),
+        ((POLICY, 404), False),
+    ],
+)
+def test_marks_are_kept_by_a_policy_that_is_bound_and_refuses(
+    answers: tuple[object, ...], kept: bool, server: Server, cluster: ApiClient
+) -> None:
+    for each in answers:
+        server.script.append(status(each) if isinstance(each, int) else Reply(body=json.dumps(each).encode()))
+    assert cluster.keeps_marks() is kept
+    assert server.requests[0].path.endswith("/validatingadmissionpolicies/kube-muster-marks")

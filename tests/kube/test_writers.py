@@ -145,7 +145,7 @@ def test_a_final_refusal_is_not_tried_again(desk: Desk) -> None:
     assert logs[0]["error"] == "404 NotFound: no such pod"
 
 
-def test_a_job_that_stumbles_does_not_take_its_thread_with_it(desk: Desk) -> None:
+def test_a_job_that_raises_does_not_take_its_thread_with_it(desk: Desk) -> None:
     with writers() as pool, capture_logs():
         pool.submit("a", lambda: [][0])
         pool.submit("b", desk.job("b"))
@@ -267,7 +267,7 @@ def test_the_end_is_told_before_another_write_of_the_key_begins(desk: Desk) -> N
         desk.wait_for("b", "a2")
 
 
-def test_who_stumbles_over_an_end_takes_no_thread_with_it(desk: Desk) -> None:
+def test_an_end_that_raises_takes_no_thread_with_it(desk: Desk) -> None:
     with writers() as pool, capture_logs():
         pool.submit("a", desk.job("a"), lambda fault: [][0])
         desk.wait_for("a")

@@ -30,6 +30,7 @@ class Entry(NamedTuple):
 REGISTER = (
     Entry(r"(kubectl )?muster (why|queue|q|podgroup|pg) .*", Way.TOWN),
     Entry(r"muster simulate .*", Way.ALONE),
+    Entry(r"muster certificates .*", Way.CLUSTER),  # what they make goes into a Secret
     Entry(r"source <\(muster completion bash\)", Way.ALONE),
     Entry(r"kubectl .*port-forward .*", Way.ELSEWHERE, "needs a kubelet"),
     Entry(r"curl -s 127\.0\.0\.1:8283/debug/\S*", Way.ELSEWHERE, "tests/web/test_debug.py asks each page"),

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
@@ -35,5 +35,5 @@ def connection(server: ApiServer, tmp_path: Path) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def cluster(connection: Connection) -> Cluster:
-    return Cluster(connection)
+def cluster(connection: Connection) -> ApiClient:
+    return ApiClient(connection)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Conflict, NotFound
 from tests.e2e.harness import objects
@@ -23,7 +23,7 @@ from tests.sim.requests import (
 # ---- what Muster writes
 
 
-def test_muster_opens_its_gate_nominates_and_nudges(connection: Connection, cluster: Cluster) -> None:
+def test_muster_opens_its_gate_nominates_and_nudges(connection: Connection, cluster: ApiClient) -> None:
     made = create(connection, PODS, pod(scheduler="muster", schedulingGates=[{"name": "theirs"}]))
     uid = made["metadata"]["uid"]
     cluster.nominate("default", "a", uid, "n0")
@@ -36,7 +36,7 @@ def test_muster_opens_its_gate_nominates_and_nudges(connection: Connection, clus
     assert now["metadata"]["annotations"]["kube-muster.io/nudge"] == "token"
 
 
-def test_what_was_meant_for_another_uid_is_a_conflict(connection: Connection, cluster: Cluster) -> None:
+def test_what_was_meant_for_another_uid_is_a_conflict(connection: Connection, cluster: ApiClient) -> None:
     create(connection, PODS, pod(scheduler="muster"))
     create(connection, POD_GROUPS, objects.pod_group("g", namespace="default", min_member=1))
     other = "00000000-0000-4000-8000-000000000000"
@@ -52,7 +52,7 @@ def test_what_was_meant_for_another_uid_is_a_conflict(connection: Connection, cl
             write()
 
 
-def test_a_pod_is_bound_once(connection: Connection, cluster: Cluster) -> None:
+def test_a_pod_is_bound_once(connection: Connection, cluster: ApiClient) -> None:
     uid = create(connection, PODS, pod())["metadata"]["uid"]
     cluster.nominate("default", "a", uid, "n0")
     cluster.bind("default", "a", uid, "n1")
@@ -67,7 +67,7 @@ def test_a_pod_is_bound_once(connection: Connection, cluster: Cluster) -> None:
         cluster.bind("default", "nobody", uid, "n1")
 
 
-def test_a_gated_pod_is_not_bound(connection: Connection, cluster: Cluster) -> None:
+def test_a_gated_pod_is_not_bound(connection: Connection, cluster: ApiClient) -> None:
     uid = create(connection, PODS, pod(scheduler="muster"))["metadata"]["uid"]
     with pytest.raises(Conflict):
         cluster.bind("default", "a", uid, "n0")
@@ -83,7 +83,7 @@ def test_a_pod_without_a_node_goes_at_once(connection: Connection) -> None:
         get(connection, f"{PODS}/a")
 
 
-def test_a_pod_on_a_node_waits_for_its_kubelet(connection: Connection, cluster: Cluster) -> None:
+def test_a_pod_on_a_node_waits_for_its_kubelet(connection: Connection, cluster: ApiClient) -> None:
     uid = create(connection, PODS, pod(terminationGracePeriodSeconds=30, nodeName="n0"))["metadata"]["uid"]
     cluster.evict("default", "a", uid)
     marked = get(connection, f"{PODS}/a")["metadata"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Conflict, Invalid, NotFound, Refused
 from tests.e2e.harness import objects
@@ -102,7 +102,7 @@ def test_gates_are_only_taken_away_and_what_a_pod_is_stays(connection: Connectio
 
 
 def test_events_are_made_and_counted_up(connection: Connection) -> None:
-    cluster = Cluster(connection)
+    cluster = ApiClient(connection)
     about = {"kind": "Pod", "name": "a", "namespace": "default"}
     meta = {"name": "a.1", "namespace": "default"}
     cluster.create_event({"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": about})

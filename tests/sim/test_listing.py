@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Gone, NotFound, Refused
 from extender.sim.apiserver.service import Service
@@ -61,7 +61,7 @@ def test_labels_select(connection: Connection, selector: str, found: list[str]) 
 def test_fields_select(connection: Connection) -> None:
     for name in ("p0", "p1"):
         create(connection, PODS, pod(name))
-    Cluster(connection).bind("default", "p1", "", "n0")
+    ApiClient(connection).bind("default", "p1", "", "n0")
     assert names(get(connection, PODS, fieldSelector="spec.nodeName=n0")) == ["p1"]
     assert names(get(connection, PODS, fieldSelector="spec.nodeName=,status.phase=Pending")) == ["p0"]
     assert names(get(connection, "/api/v1/pods", fieldSelector="metadata.name!=p0")) == ["p1"]

@@ -3,7 +3,7 @@
 Muster ──wire──► fault proxy ──► API server ◄──wire── scheduler ──wire──► Muster's verbs
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,17 +14,19 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.objects import namespace, node
 from tests.e2e.harness.observer import Observer
-from tests.e2e.harness.resources import NAMESPACES, NODES
+from tests.e2e.harness.process import Process
+from tests.e2e.harness.resources import NAMESPACES, NODES, QUEUES
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.storm.calm import Calm
 from tests.storm.view import View
-from tests.storm.wishes import PRIORITIES, QUEUES, REFUSED, ZONES
+from tests.storm.wishes import PRIORITIES, REFUSED, ZONES
+from tests.storm.wishes import QUEUES as STORM_QUEUES
 
 NAMESPACE = "storm"
 NODE_COUNT, NODE_CPU = 24, "6"
 FLAGS = ("--bind-deadline=8s", "--start-backoff=1s", "--start-backoff-max=5s", "--log-format=json")
-GRACE = 8.0  # after an outage a start under way has its whole deadline again
+GRACE = 4.0  # after an outage everything is read anew
 SIGHT = 5.0  # a watch that was cut comes back within this, in undisturbed seconds
 DEADLINE = 30.0  # several times --bind-deadline: first it is completed, then undone, and members go meanwhile
 
@@ -53,6 +55,40 @@ class Arena:
             user=user,
             server=self.scheduler_wire.server,
         )
+
+    def processes(self) -> dict[str, Process]:
+        """Those that are killed, by the names that they have in `down`."""
+        return {
+            "muster": self.muster.process,
+            "scheduler": self.scheduler.process,
+            "apiserver": self.cluster.apiserver,
+        }
+
+    def ready(self) -> bool:
+        return self.muster.ready() and not self.down
+
+    def give_back(self, parts: Iterable[str]) -> None:
+        """These are in order again, or were never broken."""
+        for part in parts:
+            self.down.discard(part)
+            self.calm.end(part)
+
+    def tidy(self) -> None:
+        """Nodes and queues as in the beginning, also where it is not known whether a change came through."""
+        for number in range(NODE_COUNT):
+            made = the_node(number)
+            name, status = made["metadata"]["name"], made["status"]
+            if self.api.find(NODES, name) is None:
+                self.api.create(NODES, made)
+            self.api.patch(NODES, name, {"spec": {"unschedulable": None, "taints": None}})
+            self.api.patch(NODES, name, {"status": {"allocatable": status["allocatable"]}}, sub="status")
+        for name in STORM_QUEUES:
+            self.api.patch(QUEUES, name, {"spec": {"state": "Open", **usual(name)}})
+
+
+def usual(queue: str) -> dict[str, Any]:
+    """The specification that this queue has while nothing is done to it."""
+    return {"capability": None, **STORM_QUEUES[queue]}
 
 
 def the_node(number: int) -> dict[str, Any]:
@@ -85,7 +121,7 @@ def arena(kubernetes: str) -> Iterator[Arena]:
 
 def _furnish(stage: Stage) -> None:
     stage.api.create_many(NODES, map(the_node, range(NODE_COUNT)))
-    for name, spec in QUEUES.items():
+    for name, spec in STORM_QUEUES.items():
         stage.queue(name, **spec)
     for name, value in PRIORITIES.items():
         stage.priority(name, value)

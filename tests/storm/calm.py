@@ -10,7 +10,7 @@ class Calm:
     """`calm(at)` is how many undisturbed seconds had passed at a moment of `time.monotonic`.
 
     An outage lasts from `begin` to `end` and `grace` seconds more: a process that has come back reads the
-    cluster anew, and gives every start under way its whole time again.
+    cluster anew.
     """
 
     def __init__(self, grace: float) -> None:

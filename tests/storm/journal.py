@@ -40,4 +40,4 @@ class Journal:
 
 def _about(line: Line, name: str) -> bool:
     words = line.told.replace(",", " ").split()
-    return name in words or any(word.startswith(f"{name}-") for word in words) or "muster" in line.kind
+    return name in words or any(word.startswith(f"{name}-") for word in words) or "kill" in line.kind

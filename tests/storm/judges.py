@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
 from tests.e2e.harness.objects import GROUP_NAME
-from tests.storm.placing import place, rooms, size
+from tests.storm.placing import Room, place, rooms, size
 from tests.storm.view import Eviction, holds, stands, unbound
 from tests.storm.wishes import QUEUE
 
@@ -23,16 +23,29 @@ COUNTED = ("cpu", "memory", "pods")
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything at one moment; `claimed` is Muster's page /debug/nodes."""
+    """Everything at one moment; `claimed` is Muster's page /debug/nodes, `decided` is /debug/podgroups."""
 
     nodes: list[Json] = field(default_factory=list)
     pods: list[Json] = field(default_factory=list)
     groups: list[Json] = field(default_factory=list)
     queues: list[Json] = field(default_factory=list)
     claimed: list[Json] = field(default_factory=list)
+    decided: list[Json] = field(default_factory=list)
 
     def ours(self) -> list[Json]:
         return [each for each in self.pods if each["spec"]["schedulerName"] in OURS]
+
+    def queue(self, name: str) -> Json:
+        """One that does not exist takes nobody."""
+        missing: Json = {"spec": {}, "status": {"state": "missing"}}
+        return next((each for each in self.queues if each["metadata"]["name"] == name), missing)
+
+    def group(self, key: str) -> Json | None:
+        """The PodGroup of this `namespace/name`."""
+        keyed = (
+            (f"{each['metadata']['namespace']}/{each['metadata']['name']}", each) for each in self.groups
+        )
+        return next((group for name, group in keyed if name == key), None)
 
     def members(self) -> dict[str, list[Json]]:
         """By the name of the group that the pods name."""
@@ -53,7 +66,7 @@ class Waiter:
 
 
 def complaints(picture: Picture) -> list[str]:
-    return [*idle_room(picture), *ownerless(picture), *wrong_sums(picture)]
+    return [*idle_room(picture), *ownerless(picture), *wrong_sums(picture), *stale(picture)]
 
 
 # ---- what fits and does not run
@@ -62,9 +75,13 @@ def complaints(picture: Picture) -> list[str]:
 def idle_room(picture: Picture) -> Iterator[str]:
     """Each waiter for itself: of several that fit one at least is wrong to wait."""
     space = rooms(picture.nodes, picture.pods)
-    for waiter in waiters(picture):
+    all_waiters = list(waiters(picture))
+    claimed = {waiter.queue for waiter in all_waiters if _has_claim(waiter, picture, space)}
+    for waiter in all_waiters:
         if not _below_ceiling(waiter, picture):
             continue
+        if claimed - {waiter.queue} and not _within_share(waiter, picture):
+            continue  # it would borrow room that is kept, for a bounded time, for a group within its share
         if (placed := place(waiter.pods, space)) is not None:
             where = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
             yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {where}"
@@ -113,17 +130,36 @@ def _task(pod: Json) -> str:
 
 def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
     """Only open queues that exist can be told to start something."""
-    queue = next((each for each in picture.queues if each["metadata"]["name"] == waiter.queue), None)
-    if queue is None or queue.get("status", {}).get("state", "Open") != "Open":
+    queue = picture.queue(waiter.queue)
+    if queue.get("status", {}).get("state", "Open") != "Open":
         return False
+    held, ceiling = _held_with(waiter, picture), amounts(queue["spec"].get("capability"))
+    return all(held[name] <= most for name, most in ceiling.items())
+
+
+def _within_share(waiter: Waiter, picture: Picture) -> bool:
+    """By what the queue says that it deserves; one that says nothing is not known to borrow."""
+    deserved = amounts(picture.queue(waiter.queue).get("status", {}).get("deserved"))
+    held = _held_with(waiter, picture)
+    return not deserved or all(held[name] <= deserved[name] for name in deserved)
+
+
+def _has_claim(waiter: Waiter, picture: Picture, space: list[Room]) -> bool:
+    """Whether it is within its share, finds no room now, and would stand if it were alone."""
+    if not (_below_ceiling(waiter, picture) and _within_share(waiter, picture)):
+        return False
+    return place(waiter.pods, space) is None and place(waiter.pods, rooms(picture.nodes, [])) is not None
+
+
+def _held_with(waiter: Waiter, picture: Picture) -> Amounts:
+    """What its queue would hold with it."""
     held = Amounts()
     for pod in picture.ours():
         if holds(pod) and pod["metadata"].get("labels", {}).get(QUEUE) == waiter.queue:
             held += requests(pod)
     for pod in waiter.pods:
         held += requests(pod)
-    ceiling = amounts(queue["spec"].get("capability"))
-    return all(held[name] <= most for name, most in ceiling.items())
+    return held
 
 
 # ---- claims
@@ -164,6 +200,24 @@ def wrong_sums(picture: Picture) -> Iterator[str]:
             right = max(left[resource] // (1 if resource == "cpu" else MILLI), 0)
             if max(idle.get(resource, 0), 0) != right:
                 yield f"node {name}: Muster says {resource} {idle.get(resource)} idle, it is {right}"
+
+
+# ---- what is said
+
+
+def stale(picture: Picture) -> Iterator[str]:
+    """A group that waits says why, in the words of the last decision on it."""
+    for decision in picture.decided:
+        group = picture.group(decision["podGroup"])
+        if group is not None and decision["verdict"] == "Waiting":
+            said, meant = _said(group), decision["reason"]
+            if said != meant:
+                yield f"group {group['metadata']['name']} says {said or 'nothing'}, Muster decided {meant}"
+
+
+def _said(group: Json) -> str:
+    conditions = group.get("status", {}).get("conditions") or []
+    return next((str(each["reason"]) for each in conditions if each["type"] == "Scheduled"), "")
 
 
 # ---- gangs that stood whole

@@ -10,7 +10,7 @@ from random import Random
 from tests.storm.wishes import Wish, draw
 
 ARRIVALS, FAULTS = 0.9, 1.2  # seconds between two, on average
-MINUTE, ROUGH = 60.0, 36.0  # in the rest of each minute nothing dies, so that deadlines may pass undisturbed
+MINUTE, ROUGH = 60.0, 30.0  # in the rest of each minute nothing dies, so that deadlines may pass undisturbed
 ROUGH_KINDS = {
     "kill-muster": 3,
     "stop-muster": 1,
@@ -82,11 +82,16 @@ def _faults(luck: Random, seconds: float) -> list[Step]:
     """The first one comes when there is something to break."""
     steps, at = list[Step](), 5.0
     while at < seconds:
-        kinds = {**MILD_KINDS, **ROUGH_KINDS} if at % MINUTE < ROUGH else MILD_KINDS
+        kinds = {**MILD_KINDS, **ROUGH_KINDS} if rough(at) else MILD_KINDS
         kind = luck.choices(list(kinds), list(kinds.values()))[0]
         steps.append(Step(at, kind, _seed(luck), lasting=luck.uniform(1, 6)))
         at += luck.expovariate(1 / FAULTS)
     return steps
+
+
+def rough(at: float) -> bool:
+    """Whether anything may die at this moment."""
+    return at % MINUTE < ROUGH
 
 
 def _seed(luck: Random) -> int:

@@ -3,14 +3,15 @@
 import textwrap
 from collections import Counter
 
-from tests.storm.campaign import Outcome
+from tests.storm.verdict import Outcome
 
 WIDTH = 110
 
 
 def told(outcome: Outcome) -> str:
     """Counts first, then every violation with what went before it, then where to read on."""
-    head = f"storm of {outcome.seconds:g} s, seed {outcome.seed}: {outcome.faults.total()} faults"
+    time = f"{outcome.seconds:g} s ({outcome.calm:.0f} s of them calm)"
+    head = f"storm of {time}, seed {outcome.seed}: {outcome.faults.total()} faults"
     lines = [head, *_counted("faults", outcome.faults), *_counted("gangs and pods", outcome.counts)]
     lines += [f"violation at {each}" for each in outcome.violations] or ["no violations"]
     return "\n".join([*lines, f"journal and logs: {outcome.folder}"])

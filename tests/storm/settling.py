@@ -17,7 +17,7 @@ IN_A_ROW = 4
 
 
 def picture(arena: Arena) -> Picture:
-    """Muster's page last: what it says of older objects it has had time to learn."""
+    """Muster's pages last: what it says of older objects it has had time to learn."""
     api, here = arena.api, arena.namespace
     return Picture(
         list(api.items(NODES)),
@@ -25,6 +25,7 @@ def picture(arena: Arena) -> Picture:
         list(api.items(POD_GROUPS, here)),
         list(api.items(QUEUES)),
         arena.muster.debug("/debug/nodes"),
+        arena.muster.debug("/debug/podgroups"),
     )
 
 

@@ -100,6 +100,28 @@ def test_a_queue_at_its_ceiling_or_not_open_excuses() -> None:
     assert len(judged(*members, group=group(2), queue=queue(capability={"cpu": "2"}))) == 1
 
 
+def test_who_would_borrow_may_wait_while_room_is_kept_for_another() -> None:
+    """The other is within its share, and lacks room only because of what runs."""
+    large = {**objects.pod_group("large", namespace="x", min_member=2, queue="poor")}
+    wanting = [pod(f"l{number}", queue="poor", group="large", cpu="2") for number in range(2)]
+    running = pod("r", on="n0", queue="default", group="")
+
+    def judged(deserved: str, of_poor: str = "4", *others: Json) -> list[str]:
+        rich, poor = queue(), {**queue(), "metadata": {"name": "poor"}}
+        rich["status"] = {"state": "Open", "deserved": {"cpu": deserved}}
+        poor["status"] = {"state": "Open", "deserved": {"cpu": of_poor}}
+        pods = [running, pod("a"), *(others or wanting)]
+        return complaints(Picture([node()], pods, [group(1), large], [rich, poor]))
+
+    told = "group g of queue default fits and does not run: a on n0"
+    assert judged("1") == []
+    assert judged("2") == [told], "it does not borrow"
+    assert judged("1", "3") == [told], "the other would borrow, too"
+    assert judged(
+        "1", "99", *[{**each, "spec": {**each["spec"], "nodeSelector": {"z": "z"}}} for each in wanting]
+    ) == [told], "the other could not stand even alone"
+
+
 def test_a_pod_without_a_group_is_judged_alone() -> None:
     told = complaints(Picture([node()], [pod("lone", group="")], [], [queue()]))
     assert told == ["pod lone of queue default fits and does not run: lone on n0"]
@@ -144,6 +166,24 @@ def test_sums_that_are_wrong() -> None:
         Picture([node(), node("n1")], [pod("a", on="n0")], [group(1)], [queue()], claimed("BOUND"))
     )
     assert found == ["node n1: Muster does not know it"]
+
+
+# ---- what is said
+
+
+def test_a_group_that_waits_says_why() -> None:
+    def said(reason: str, decided: str) -> list[str]:
+        conditions = [{"type": "Scheduled", "status": "False", "reason": reason}] if reason else []
+        told = {**group(2), "status": {"conditions": conditions}}
+        page = [{"podGroup": "x/g", "verdict": "Waiting", "reason": decided}]
+        return complaints(Picture(groups=[told], decided=page))
+
+    assert said("NoRoom", "NoRoom") == []
+    assert said("NoRoom", "Fragmented") == ["group g says NoRoom, Muster decided Fragmented"]
+    assert said("", "NoRoom") == ["group g says nothing, Muster decided NoRoom"]
+    assert (
+        complaints(Picture(decided=[{"podGroup": "x/gone", "verdict": "Waiting", "reason": "NoRoom"}])) == []
+    )
 
 
 # ---- gangs that stood whole

@@ -1,5 +1,8 @@
-"""The plan, the clock that stands still, and the pulse: all without a cluster."""
+"""The plan, the agenda, the clock that stands still, and the pulse: all without a cluster."""
 
+import time
+
+from tests.storm.agenda import Agenda
 from tests.storm.calm import Calm
 from tests.storm.faults import FAULTS
 from tests.storm.plan import MILD_KINDS, MINUTE, ROUGH, ROUGH_KINDS, plan
@@ -53,6 +56,27 @@ def test_the_calm_clock_stands_still_during_outages() -> None:
     calm.end("muster", at=31)
     assert calm(40) == 40 - 7 - 3
     assert calm(13) == 10
+
+
+def test_an_agenda_does_what_is_due_until_it_is_done() -> None:
+    told, tries = list[str](), list[str]()
+
+    def mend() -> bool:
+        tries.append("mend")
+        if len(tries) == 1:
+            raise OSError
+        return len(tries) > 2
+
+    agenda = Agenda((OSError,), told.append)
+    agenda.mend(1000, "the wire", mend)
+    agenda.strike(1000, lambda: tries.append("never"))
+    agenda.run(time.monotonic())
+    assert (tries, len(agenda)) == ([], 2)
+    agenda.hurry()
+    for seconds in (1, 2, 3):
+        assert told == []
+        agenda.run(time.monotonic() + seconds)
+    assert (told, tries, len(agenda)) == (["the wire"], ["mend"] * 3, 0)
 
 
 def test_an_outage_that_ends_twice_ended_once() -> None:

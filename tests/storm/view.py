@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.follower import Follower
-from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS
+from tests.e2e.harness.resources import NODES, PODS
 from tests.storm.wishes import GANG
 
 Json = dict[str, Any]
@@ -27,7 +27,6 @@ class View:
 
     def __init__(self, client: Client) -> None:
         self._pods = Follower(client, PODS, self._saw_pod)
-        self._groups = Follower(client, POD_GROUPS, lambda *_: None)
         self._nodes = Follower(client, NODES, lambda *_: None)
         self._by_gang: dict[str, dict[str, Json]] = defaultdict(dict)
         self._bound: set[str] = set()
@@ -46,16 +45,13 @@ class View:
 
     @property
     def _followers(self) -> tuple[Follower, ...]:
-        return self._pods, self._groups, self._nodes
+        return self._pods, self._nodes
 
     def pods(self) -> list[Json]:
         return list(self._pods.known.values())
 
     def nodes(self) -> list[Json]:
         return list(self._nodes.known.values())
-
-    def groups(self) -> dict[str, Json]:
-        return {each["metadata"]["name"]: each for each in list(self._groups.known.values())}
 
     def members(self, gang: str) -> list[Json]:
         """The pods of one wish, whatever became of them, as long as they exist."""

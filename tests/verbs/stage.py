@@ -13,7 +13,7 @@ import msgspec
 
 from extender.api.objects import Pod
 from extender.api.protocol import BindingArgs, ExtenderArgs, FilterResult
-from extender.domain.cache.claims import Stage as ClaimStage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import Uid

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from extender.domain.cache.claims import Stage as ClaimStage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.verbs import barrier
@@ -384,6 +384,19 @@ def test_a_firm_claim_that_no_call_holds_is_not_posted() -> None:
         stage.hold("p", "a")
         stage.barrier.advance(GroupKey("team/pod:p"))
         assert (stage.stage("p"), stage.posted) == (None, [])
+
+
+def test_the_barrier_goes_on_while_an_api_server_hangs() -> None:
+    """Postings are under way and do not end: nobody else's call waits for them."""
+    with Stage(nodes("a", "b"), gang("g", 2), pod("p"), withholds=True).calls() as stage:
+        calls = [stage.held_call("g-0"), stage.call("g-1")]
+        stage.wait_for(lambda: len(stage.posted) == 2)
+        last = stage.call("p")
+        stage.wait_for(lambda: len(stage.posted) == 3)
+        assert len(stage.barrier.held()) == 3
+        for hold in stage.posted:
+            hold.finish("")
+        assert started(*calls, last) == ["", "", ""]
 
 
 def test_stopping_answers_all_that_is_held_and_refuses_what_comes_later() -> None:

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.domain.model.reasons import REFUSAL_PREFIX
-from extender.kube.calls import Cluster
+from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.verbs.hold import Hold
 from extender.verbs.messages import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE
@@ -44,7 +44,7 @@ class Desk:
         self.hold = Hold(record, "a", self.caller, deadline=60.0)
         assert self.hold.begin_posting()
         self.binder = Binder(
-            Cluster(connection), self.released.append, threads=1, clock=lambda: self.now, pause=self._pause
+            ApiClient(connection), self.released.append, threads=1, clock=lambda: self.now, pause=self._pause
         )
 
     def _pause(self, seconds: float) -> None:
@@ -179,7 +179,7 @@ def test_an_accident_is_an_answer_too(desk: Desk) -> None:
 
 def test_a_release_that_fails_is_an_answer_too(desk: Desk) -> None:
     desk.binder = Binder(
-        Cluster(desk.connection),
+        ApiClient(desk.connection),
         lambda hold: [][0],
         threads=1,
         clock=lambda: desk.now,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from extender.api.protocol import ExtenderArgs, FilterResult, encode
-from extender.domain.cache.claims import Stage as ClaimStage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import Reason, refusal
 from extender.verbs.messages import LEFT, NODE_CACHE_NEEDED
 from tests.domain.builders import SCHEDULER, node, pod, queue, stranger

@@ -22,6 +22,13 @@ def victims(*names: str) -> MetaVictims:
 
 
 def survivors(stage: Stage, preemptor: Pod, **candidates: MetaVictims) -> dict[str, MetaVictims]:
+    """Of a preemptor that the watch has shown."""
+    if preemptor.metadata.name not in stage.pods:
+        stage.add(preemptor)
+    return survivors_of_unseen(stage, preemptor, **candidates)
+
+
+def survivors_of_unseen(stage: Stage, preemptor: Pod, **candidates: MetaVictims) -> dict[str, MetaVictims]:
     args = PreemptionArgs(preemptor, node_name_to_meta_victims=candidates)
     return stage.verbs.preempt(args).node_name_to_meta_victims
 
@@ -110,6 +117,14 @@ def test_a_candidate_is_dropped_for_one_of_several_gangs() -> None:
     assert survivors(stage, stranger("p"), a=victims("loose-0", "tight-0")) == {}
 
 
+def test_an_invented_pod_evicts_none_of_ours_and_is_promised_nothing() -> None:
+    stage = crowded_gang(size=4, min_member=2).add(stranger("s", on="n"))
+    assert isinstance(stage, Stage)
+    free, foreign = {"a": victims("g-0", "g-1")}, {"b": victims("s")}
+    assert survivors_of_unseen(stage, stranger("invented"), **free, **foreign) == foreign
+    assert survivors(stage, stranger("p"), **free) == free
+
+
 def test_a_second_preemption_reckons_with_the_first() -> None:
     """The scheduler evicts some time after it was told that it may."""
     stage = crowded_gang(size=4, min_member=2)
@@ -157,6 +172,7 @@ def test_bound_members_of_a_gang_that_is_not_whole_yet_are_spared() -> None:
 
 def test_full_victims_are_answered_in_their_short_form() -> None:
     stage = running_gang(size=3, min_member=2)
+    stage.add(stranger("p"))
     full = {
         "a": FullVictims([stage.pods["g-0"]], 3),
         "b": FullVictims([stage.pods["g-0"], stage.pods["g-1"]]),

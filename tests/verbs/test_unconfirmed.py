@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from extender.api.objects import Pod
-from extender.domain.cache.claims import Stage as ClaimStage
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.kube.errors import Unreachable
 from extender.verbs.unconfirmed import Unconfirmed
 from tests.domain.builders import node, pod

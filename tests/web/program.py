@@ -1,8 +1,9 @@
 """The smallest program with all ports that holds bind calls, for the tests of the real server.
 
 Its webhook port says back what it is told at /echo, with a certificate that nobody vouches for. Run as
-`python -m tests.web.program`. Its debug port can be asked to wait: /debug/pods/held/N answers once N calls
-are held, and /debug/pods/gone/NAME once the socket of the caller that binds NAME has something to tell.
+`python -m tests.web.program`, with `--tls FOLDER` for the verbs over TLS. Its debug port can be asked to
+wait: /debug/pods/held/N answers once N calls are held, and /debug/pods/gone/NAME once the socket of the
+caller that binds NAME has something to tell.
 """
 
 import sys
@@ -20,6 +21,7 @@ from extender.api.protocol import (
     PreemptionArgs,
     PreemptionResult,
 )
+from extender.host.mutual_tls import MutualTls
 from extender.telemetry import logs
 from extender.web.app import create_app
 from extender.web.caller import Caller
@@ -95,7 +97,10 @@ def main() -> None:
     verbs, debug, health, webhooks = ports
     holding = Holding()
 
+    tls = MutualTls(sys.argv[2] if "--tls" in sys.argv else "")
+
     def start() -> None:
+        tls.start()
         if "--broken" in sys.argv:
             Thread(target=Event().wait).start()  # not a daemon: it would keep the process
             raise RuntimeError("cannot start")
@@ -103,7 +108,14 @@ def main() -> None:
         SideServer("health", health, create_health_app({}, {}))
         WebhookServer(webhooks, Echo(), identity())
 
-    serve(verbs, app=lambda: create_app(holding), on_start=start, on_stop=holding.stop, window=WINDOW)
+    serve(
+        verbs,
+        app=lambda: create_app(holding),
+        on_start=start,
+        on_stop=holding.stop,
+        window=WINDOW,
+        secure=tls.context if tls.wanted else None,
+    )
 
 
 if __name__ == "__main__":

@@ -52,6 +52,9 @@ def test_a_client_that_falls_silent_does_not_delay_the_end(program: Server) -> N
 )
 def test_headers_of_proxies_mean_nothing(program: Server, headers: dict[str, str]) -> None:
     """Trusted ones would change the path, and contradict each other."""
+    probe = program.connect(program.health_port)
+    probe.request("GET", "/livez", headers=headers)
+    assert probe.getresponse().read() == b"ok"
     connection = program.connect()
     connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), headers)
     assert answer(connection)["NodeNames"] == ["a", "b"]
@@ -128,6 +131,7 @@ def test_a_caller_that_waits_is_not_taken_for_gone(program: Server) -> None:
     [
         ("POST", "/v1/filter", b"{", 400),
         ("POST", "/v1/nothing", b"{}", 404),
+        ("POST", "//v1/filter", b"{}", 404),
         ("GET", "/v1/filter", b"", 405),
         ("POST", "/v1/filter", b" " * (16 * 1024 * 1024 + 1), 413),
         ("POST", "/v1/filter", b" " * (48 * 1024 * 1024), 413),

@@ -10,6 +10,8 @@ from extender.api.objects import Queue
 from extender.domain.admission.access import Subject
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
+from extender.webhooks.entry import EntryRules
+from extender.webhooks.groups import GroupRules
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import NotKnown, Reviewer
 from extender.webhooks.rules import QueueRules, paths
@@ -51,8 +53,13 @@ class Desk:
         self.slow = False
         self.now = 0.0
         latest = partial(Latest, self.ledger, self._look_up, lambda: self.now)
-        work = WorkRules(self.ledger, latest, self.roles, names, marked)
-        self.reviewer = Reviewer(paths(QueueRules(self.ledger, latest, 5), work), lambda: self.synced)
+
+        def entry() -> EntryRules:
+            return EntryRules(self.ledger, latest(), self.roles)
+
+        groups, work = GroupRules(self.ledger, entry), WorkRules(self.ledger, entry, names, marked)
+        queues = QueueRules(self.ledger, latest, 5)
+        self.reviewer = Reviewer(paths(queues, groups, work), lambda: self.synced)
 
     def _look_up(self, name: str, timeout: float) -> Queue | None:
         self.looked_up.append(name)
@@ -105,7 +112,8 @@ def pod(queue: str = "", group: str = "", scheduler: str = SCHEDULER, **spec: An
 
 
 def owned(thing: Json, kind: str, uid: str) -> Json:
-    owner = {"kind": kind, "uid": uid, "controller": True}
+    api = "batch/v1" if kind == "Job" else "apps/v1"
+    owner = {"apiVersion": api, "kind": kind, "uid": uid, "controller": True}
     return {**thing, "metadata": {**thing["metadata"], "ownerReferences": [owner]}}
 
 

@@ -15,6 +15,7 @@ PATHS = (
     "/queues/validate",
     "/podgroups/mutate",
     "/podgroups/validate",
+    "/other-podgroups/validate",
     "/jobs/validate",
     "/pods/mutate",
     "/pods/validate",

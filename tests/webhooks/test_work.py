@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from extender.api.objects import Meta, Namespace
+from extender.domain.model.records import Uid
 from extender.webhooks.latest import BUDGET
+from tests.domain import builders
 from tests.domain.builders import NAMESPACE, group, queue
 from tests.webhooks.desk import BATCH, CONTROLLER, VOLCANO, Desk, job, owned, pod, pod_group
 
@@ -343,16 +345,121 @@ def test_the_account_of_the_pods_is_enough_for_pods_and_jobs(private: Desk) -> N
 
 
 def test_what_controllers_make_of_what_was_judged_passes(private: Desk) -> None:
-    for thing in (
-        owned(pod("private"), "Job", "j"),
-        owned(pod(group="secret"), "ReplicaSet", "r"),
-        owned(pod("private"), "ReplicaSet", "secret"),
-    ):
-        assert private.faults("/pods/validate", thing, userInfo=CONTROLLER) == []
+    made = owned(pod("private"), "Job", "j")
+    assert private.faults("/pods/validate", made, userInfo=CONTROLLER) == []
     assert private.roles.asked == []
-    deployed = owned(pod("private"), "ReplicaSet", "r")
+
+
+@pytest.mark.parametrize(
+    "deployed",
+    [
+        owned(pod("private"), "ReplicaSet", "r"),
+        owned(pod(group="secret"), "ReplicaSet", "r"),
+        owned(pod(group="secret"), "StatefulSet", "s"),
+        owned(pod("private"), "ReplicaSet", "secret"),
+    ],
+)
+def test_what_controllers_make_of_anything_else_needs_its_account_to_be_granted(
+    deployed: Json, private: Desk
+) -> None:
+    """Whoever may create a Deployment may write any group into it, also one that is there."""
+    assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
+    granted(private, str(CONTROLLER["username"]))  # what it may do itself says nothing
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
     assert granted(private, ACCOUNT).faults("/pods/validate", deployed, userInfo=CONTROLLER) == []
+
+
+def test_a_job_of_a_cronjob_needs_its_account_to_be_granted(private: Desk) -> None:
+    granted(private, str(CONTROLLER["username"]))
+    made: Json = {"kind": BATCH, "userInfo": CONTROLLER}
+    assert private.faults("/jobs/validate", job("private"), **made) == ["UseNotGranted"]
+    assert granted(private, ACCOUNT).faults("/jobs/validate", job("private"), **made) == []
+
+
+def test_a_group_of_a_restricted_queue_comes_before_its_pods(private: Desk) -> None:
+    granted(private, "alice")
+    private.ledger.set_pod(builders.pod("early", "g"))
+    answer = private.ask("/podgroups/validate", pod_group("private"))
+    assert "pods wait that named this group before it was there (early)" in answer["status"]["message"]
+    assert private.faults("/podgroups/validate", pod_group("open")) == []
+    private.ledger.drop_pod(Uid("uid-early"))
+    assert private.faults("/podgroups/validate", pod_group("private")) == []
+
+
+@pytest.mark.parametrize("group", ["scheduling.x-k8s.io", "scheduling.k8s.io"])
+@pytest.mark.parametrize("place", ["annotations", "labels"])
+def test_groups_of_other_kinds_name_their_queue_themselves(place: str, group: str, private: Desk) -> None:
+    kind = {"group": group, "kind": "PodGroup"}
+
+    def ask(name: str, **more: Any) -> list[str]:
+        thing = {"metadata": {"name": "g", place: {QUEUE: name}}, "spec": {"minMember": 1}}
+        return private.faults("/other-podgroups/validate", thing, kind=kind, **more)
+
+    assert ask("private") == ["UseNotGranted"]
+    assert [ask(name) for name in ("open", "shut", "nowhere")] == [[], ["QueueNotOpen"], ["QueueNotFound"]]
+    before = {"metadata": {"name": "g"}}
+    assert ask("private", operation="UPDATE", oldObject=before) == ["UseNotGranted"]
+    granted(private, "alice")
+    assert ask("private") == []
+
+
+def test_groups_of_other_kinds_that_did_not_move_or_name_no_queue_pass(private: Desk) -> None:
+    path, plain = "/other-podgroups/validate", {"metadata": {"name": "g"}}
+    named = {"metadata": {"name": "g", "annotations": {QUEUE: "private"}}}
+    private.ledger.set_queue(queue("default", spec_state="Closed"))
+    assert private.faults(path, plain) == []
+    assert private.faults(path, named, "UPDATE", oldObject=named) == []
+    annotate(private, "private")
+    assert private.faults(path, plain) == ["UseNotGranted"]
+
+
+# ---- growing in place
+
+
+def resized(desk: Desk, to: str, name: str = "open", node: str = "n", **more: Any) -> list[str]:
+    before, now = pod(name, nodeName=node), pod(name, nodeName=node)
+    now["spec"]["containers"][0]["resources"]["requests"]["cpu"] = to
+    asked = {"oldObject": before, "subResource": "resize", **more}
+    return desk.faults("/pods/validate", now, "UPDATE", **asked)
+
+
+def test_a_pod_grows_within_the_capability_of_its_queue(desk: Desk) -> None:
+    desk.ledger.set_queue(queue("open", capability={"cpu": "3"}))
+    desk.ledger.set_pod(builders.pod("p", queue="open", on="n"))
+    desk.ledger.snapshot()
+    assert resized(desk, "3") == []
+    assert resized(desk, "4") == ["ResizeAboveCapability"]
+    assert resized(desk, "500m") == []
+    assert resized(desk, "4", node="") == []
+    desk.newest["open"] = queue("open", capability={"cpu": "4"})
+    assert resized(desk, "4") == []
+
+
+def test_who_grows_a_pod_of_a_restricted_queue_is_asked_about(private: Desk) -> None:
+    assert resized(private, "2", "private") == ["UseNotGranted"]
+    assert resized(private, "1", "private") == []
+    assert resized(granted(private, "alice"), "2", "private") == []
+
+
+# ---- jobs that name no queue
+
+
+def test_a_job_that_names_no_queue_is_taken_while_default_is_closed(desk: Desk) -> None:
+    desk.ledger.set_queue(queue("default", spec_state="Closed"))
+    unnamed = {"metadata": {"name": "j"}, "spec": {"schedulerName": "muster"}}
+    assert desk.faults("/jobs/validate", job(), kind=BATCH) == []
+    assert desk.faults("/jobs/validate", unnamed, kind=VOLCANO) == []
+    assert desk.faults("/jobs/validate", job("default"), kind=BATCH) == ["QueueNotOpen"]
+    unnamed["spec"]["queue"] = "default"
+    assert desk.faults("/jobs/validate", unnamed, kind=VOLCANO) == ["QueueNotOpen"]
+    annotate(desk, "shut")
+    assert desk.faults("/jobs/validate", job(), kind=BATCH) == ["QueueNotOpen"]
+
+
+def test_a_job_that_names_no_queue_needs_the_right_to_a_restricted_default(desk: Desk) -> None:
+    plain = queue("default")
+    desk.ledger.set_queue(type(plain)(plain.metadata, type(plain.spec)(restricted=True)))
+    assert desk.faults("/jobs/validate", job(), kind=BATCH) == ["UseNotGranted"]
 
 
 def test_queues_that_are_not_restricted_are_asked_about_by_nobody(private: Desk) -> None:

@@ -1,8 +1,8 @@
 """Who may use a restricted queue: whom RBAC grants the verb `use` on it.
 
-A user is asked about, or else the account that the pods will run as: Deployments and CronJobs have their pods
-and Jobs made by controllers that act for everybody. What such a controller makes of an object that was itself
-judged (a Job, a pod of a group) is not judged again.
+A user is asked about, or else the account that the pods will run as. Deployments and CronJobs have their pods
+and Jobs made by controllers that act for everybody: then only the account is. The pods that such a controller
+makes of a Job are not judged again.
 """
 
 import msgspec
@@ -37,13 +37,24 @@ def account_of(pod: NewPod) -> Subject:
     return service_account(pod.metadata.namespace, pod.spec.service_account_name)
 
 
-def was_judged(pod: NewPod, to: Destination, user: UserInfo) -> bool:
-    """Whether the cluster's own controllers make a pod of a Job or a group that was judged when it came.
-    Only their word for who owns it counts: anybody may write owner references."""
-    if _CONTROLLERS not in (user.groups or ()) and user.username != _CONTROLLER_MANAGER:
-        return False
+def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
+    """Of whom one has to have the right; nobody for a pod that the cluster's own controllers make of a Job,
+    which was judged when it came. What they make of anything else was not: whoever may create a Deployment
+    writes any group into its template. Only their word for who owns a pod counts: anybody may write owner
+    references."""
     owner = pod.controller
-    return to.joined or (owner is not None and owner.kind == "Job")
+    of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")
+    return () if of_job and _acts_for_everybody(user) else asked_about_template(pod, user)
+
+
+def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
+    """The same for a Job. What controllers may do themselves says nothing of those for whom they do it."""
+    account = account_of(pod)
+    return (account,) if _acts_for_everybody(user) else (subject(user), account)
+
+
+def _acts_for_everybody(user: UserInfo) -> bool:
+    return _CONTROLLERS in (user.groups or ()) or user.username == _CONTROLLER_MANAGER
 
 
 def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
@@ -55,6 +66,16 @@ def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
     )
     remedy = f"grant the verb use on queues.scheduling.volcano.sh {to.queue!r} by RBAC, or name another queue"
     return Fault(Code.USE_NOT_GRANTED, to.field, f"{words}: {remedy}")
+
+
+def pods_not_judged(to: Destination, pods: list[str]) -> Fault:
+    """For a group whose pods were there before it: nobody knew then that they would go to this queue."""
+    told = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
+    words = (
+        f"queue {to.queue!r} is restricted and pods wait that named this group before it was there ({told}), "
+        "so nobody was asked about them: delete them, create the group, then its pods"
+    )
+    return Fault(Code.PODS_NOT_JUDGED, to.field, words)
 
 
 def not_known(to: Destination, why: str) -> Fault:

@@ -5,6 +5,7 @@ from typing import Any
 from extender.api import keys
 from extender.api.objects import PodGroup, Queue
 from extender.domain.admission.submission import Cluster
+from extender.domain.model.queue_of_group import says_queue
 
 Operation = dict[str, Any]
 _ESCAPES = str.maketrans({"~": "~0", "/": "~1"})
@@ -41,9 +42,9 @@ def _path_defaults(queue: Queue) -> list[Operation]:
 
 
 def group_defaults(group: PodGroup, namespace: str, cluster: Cluster) -> list[Operation]:
-    """`default` is what schemas fill in: the namespace's own queue comes before it."""
+    """The namespace's own queue, in place of the `default` that a schema filled in."""
     queue = cluster.namespace_queue(namespace)
-    if not queue or group.spec.queue != keys.DEFAULT_QUEUE:
+    if not queue or says_queue(group.spec.queue):
         return []
     return [_add(queue, "spec", "queue")]
 

@@ -46,6 +46,8 @@ class Code(StrEnum):
     QUEUE_IS_ROOT = "QueueIsRoot"
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     USE_NOT_GRANTED = "UseNotGranted"
+    PODS_NOT_JUDGED = "PodsNotJudged"
+    RESIZE_ABOVE_CAPABILITY = "ResizeAboveCapability"
 
     NOT_NOW = "NotNow"
 

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Pod
-from extender.api.reviewed import NewPod
+from extender.api.objects import Meta, Pod
+from extender.api.reviewed import NewOtherGroup, NewPod
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import group_name_of
+from extender.domain.model.queue_of_group import says_queue
 from extender.domain.queues.queue_tree import Picture
 from extender.domain.queues.queue_view import QueueView
 
@@ -35,11 +37,13 @@ class Cluster(Protocol):
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """A queue, the field that names it, and whether that goes by a group which is there already."""
+    """A queue and the field that names it. `joined`: by a group which is there already. `named`: somebody
+    names it; else it is `default`, for want of another."""
 
     queue: str
     field: str
     joined: bool = False
+    named: bool = True
 
 
 def destination_of_pod(pod: NewPod, cluster: Cluster, path: str = "") -> Destination | None:
@@ -63,22 +67,36 @@ def _group_of_owner(pod: NewPod, cluster: Cluster) -> Destination | None:
 
 
 def _own_queue(pod: Pod, path: str) -> Destination | None:
+    return _queue_named_in(pod.metadata, path)
+
+
+def _queue_named_in(meta: Meta, path: str = "") -> Destination | None:
     for place in ("annotations", "labels"):
-        if queue := (getattr(pod.metadata, place) or {}).get(keys.QUEUE):
+        if queue := (getattr(meta, place) or {}).get(keys.QUEUE):
             return Destination(queue, f"{path}metadata.{place}[{keys.QUEUE}]")
     return None
 
 
 def by_namespace(namespace: str, cluster: Cluster) -> Destination:
     queue = cluster.namespace_queue(namespace)
-    return Destination(queue, _BY_NAMESPACE) if queue else Destination(keys.DEFAULT_QUEUE, "spec.queue")
+    if queue:
+        return Destination(queue, _BY_NAMESPACE)
+    return Destination(keys.DEFAULT_QUEUE, "spec.queue", named=False)
+
+
+def destination_of_other_group(group: NewOtherGroup, namespace: str, cluster: Cluster) -> Destination | None:
+    """Of a PodGroup of scheduler-plugins or of Kubernetes. None where nobody names a queue: it may be for a
+    scheduler that knows of none."""
+    to = _queue_named_in(group.metadata) or by_namespace(namespace, cluster)
+    return to if to.named else None
 
 
 def destination_of_group(namespace: str, queue: str, cluster: Cluster) -> Destination:
-    """Of a PodGroup or a Volcano Job. `default` is what schemas fill in: the namespace may say otherwise."""
-    if queue and queue != keys.DEFAULT_QUEUE:
+    """Of a PodGroup or a Volcano Job."""
+    if says_queue(queue):
         return Destination(queue, "spec.queue")
-    return by_namespace(namespace, cluster)
+    to = by_namespace(namespace, cluster)
+    return replace(to, named=to.named or bool(queue))
 
 
 def judge_entry(to: Destination, cluster: Cluster) -> list[Fault]:
@@ -97,9 +115,13 @@ def judge_entry(to: Destination, cluster: Cluster) -> list[Fault]:
 
 
 def judge_job_entry(to: Destination, cluster: Cluster, picture: Callable[[], Picture]) -> list[Fault]:
-    """As `judge_entry`; and work goes to queues at the end of a branch, not to those that hold queues."""
-    faults = judge_entry(to, cluster)
-    if faults or to.joined:
+    """As `judge_entry`; and work goes to queues at the end of a branch, not to those that hold queues.
+
+    A Job that names no queue is always taken (Volcano's design of queue states), and its pods wait until
+    `default` is open.
+    """
+    faults = judge_entry(to, cluster) if to.named else []
+    if faults or to.joined or not to.named:
         return faults
     if to.queue == keys.ROOT_QUEUE:
         words = f"queue {to.queue!r} only holds other queues: name one of those"

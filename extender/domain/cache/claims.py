@@ -6,31 +6,19 @@ counted in `capacity`.
 """
 
 from collections.abc import Iterable, Iterator
-from enum import IntEnum
 
 import msgspec
 
+from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.node_capacity import NodeCapacity
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.nodes import Mask
 
 
-class Stage(IntEnum):
-    PLANNED = 1
-    ANSWERED = 2
-    HELD = 3
-    POSTED = 4
-    BOUND = 5
-
-    @property
-    def pinned(self) -> bool:
-        return self >= Stage.ANSWERED
-
-
 class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: PodRecord
     node: str
-    stage: Stage
+    stage: ClaimStage
     since: float = 0.0  # monotonic, in seconds: when it came to this stage
     version: int = 0  # of the ledger, from which on the claim is as it is
     token: int = 0  # of the bind call that made it firm; 0 before
@@ -38,6 +26,11 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     @property
     def pinned(self) -> bool:
         return self.stage.pinned
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether its pod is on its way to the node."""
+        return self.pinned and self.stage is not ClaimStage.BOUND
 
 
 class Claims:
@@ -47,7 +40,7 @@ class Claims:
         self.capacity = NodeCapacity()
         self._claims: dict[Uid, Claim] = {}
         self._on_node: dict[str, dict[Uid, Claim]] = {}
-        self._at: dict[Stage, dict[Uid, Claim]] = {stage: {} for stage in Stage}
+        self._at: dict[ClaimStage, dict[Uid, Claim]] = {stage: {} for stage in ClaimStage}
 
     def get(self, uid: Uid) -> Claim | None:
         return self._claims.get(uid)
@@ -55,7 +48,7 @@ class Claims:
     def on_node(self, node: str) -> Iterable[Claim]:
         return self._on_node.get(node, {}).values()
 
-    def at(self, stage: Stage) -> Iterable[Claim]:
+    def at(self, stage: ClaimStage) -> Iterable[Claim]:
         """The claims at a stage."""
         return self._at[stage].values()
 
@@ -66,7 +59,7 @@ class Claims:
         self,
         pod: PodRecord,
         node: str,
-        stage: Stage,
+        stage: ClaimStage,
         since: float = 0.0,
         version: int = 0,
         token: int = 0,
@@ -87,7 +80,7 @@ class Claims:
         if claim is not None:
             del self._at[claim.stage][uid]
             self._take_off(claim)
-            if claim.stage is Stage.BOUND:
+            if claim.stage is ClaimStage.BOUND:
                 self.capacity.touch(claim.node)
         return claim
 

@@ -36,6 +36,7 @@ class Group:
         "started",
         "stood_whole",
         "view",
+        "waited",
     )
 
     def __init__(self, key: GroupKey) -> None:
@@ -58,6 +59,7 @@ class Group:
         self.start = Start()
         self.entitled = False
         self.stood_whole = False
+        self.waited = False  # this process let it wait
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
         """The PodGroup as the API has it from `version` on; None: it is gone."""

@@ -1,168 +1,201 @@
 """The ledger: everything that Muster knows, kept up event by event, and every claim on room.
 
-    watches ──► Intake ──┐                ┌──► snapshot ──► decide()
-                         ├──►  the books ─┤                    │
-    verbs  ◄──► Calls  ──┘                └──◄ publish ◄───────┘
+    watches ──► Intake, PodIntake ──┐                ┌──► snapshot ──► decide()
+                                    ├──►   claims   ─┤                    │
+    verbs  ◄──► Reservations ───────┘                └──◄ publish ◄───────┘
 
 One lock guards it, and nothing in here waits for anything. Durable facts live in the API: after a restart the
 watches rebuild all of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-from extender.domain.cache.calls import Calls, Confirmation
-from extender.domain.cache.claims import Claim, Stage
+from extender.api.objects import (
+    Namespace,
+    NativePodGroup,
+    Node,
+    PluginsPodGroup,
+    Pod,
+    PodGroup,
+    PriorityClass,
+    Queue,
+    Workload,
+)
+from extender.domain.cache.attendance import Attendance
+from extender.domain.cache.changes import Changes
+from extender.domain.cache.claim_moves import ClaimMoves
+from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.intake import Intake
+from extender.domain.cache.ledger_queries import LedgerQueries
+from extender.domain.cache.pod_intake import PodIntake
+from extender.domain.cache.preemption_grants import PreemptionGrants
 from extender.domain.cache.publishing import Publishing
-from extender.domain.lifecycle.auto_podgroups import AutoGroup
-from extender.domain.model.pod_owners import OwnerRecord
-from extender.domain.model.records import GroupKey, GroupRecord, PodRecord
-from extender.domain.model.resources import Resources
-from extender.domain.queues.queue_records import QueueRecord
-from extender.domain.queues.queue_tree import Picture
-from extender.domain.queues.queue_view import QueueView
+from extender.domain.cache.registry import Registry
+from extender.domain.cache.reservations import Confirmation, Reservations
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import GroupKey, Origin, Uid
+from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.snapshot import Snapshot
 
 __all__ = ["Confirmation", "Ledger"]
 
 
-class Ledger(Intake, Calls, Publishing):
-    """The three parts on one set of books, and what others want to know of it."""
+class Ledger(LedgerQueries):
+    """`clock` is monotonic, in seconds. `on_change` is called, under the lock, when a decision may change."""
 
-    def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
-        """Claims whose pod still waits for the scheduler to be told: planned, not yet answered. Of these
-        groups; None: of all."""
+    def __init__(
+        self,
+        ownership: Ownership,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+        lock: AbstractContextManager[object] | None = None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.limits = limits or Limits()
+        changes, claims, registry = Changes(on_change), Claims(), Registry()
+        moves = ClaimMoves(claims, registry, changes, clock)
+        self._attendance = Attendance(self.limits.asking_pause, clock)
+        self._intake = Intake(registry, claims.capacity, changes)
+        pods = PodIntake(ownership, registry, claims, moves, changes, self._attendance, clock)
+        views = GroupViews(registry, claims)
+        publishing = Publishing(self.limits, registry, views, claims, moves, changes, self._attendance, clock)
+        self._reservations = Reservations(
+            pods.pods, registry, claims, moves, changes, lambda: publishing.decisions, clock
+        )
+        self._grants = PreemptionGrants(pods.pods, registry, claims, clock)
+        super().__init__(lock or nullcontext(), registry, views, claims, pods, publishing, changes)
+
+    # ---- what watches bring
+
+    def set_node(self, node: Node) -> None:
+        """Raises BadQuantity."""
         with self._lock:
-            decided = self._decisions.groups
-            return [
-                claim
-                for key in (decided if groups is None else groups)
-                for uid in (decided[key].plan if key in decided else ())
-                if (claim := self._claims.get(uid)) and claim.stage is Stage.PLANNED
-            ]
+            self._intake.set_node(node)
 
-    def awaits_the_scheduler(self) -> bool:
-        """Whether any pod is planned and open, so that the scheduler should ask for it."""
-        return any(not claim.pod.gated for claim in self.to_release())
-
-    def is_quorate(self, key: GroupKey) -> bool:
-        """Whether a group is whole in bound and held members."""
-        group = self._registry.groups.get(key)
-        return group is not None and group.is_quorate()
-
-    def waits_for_nobody(self, key: GroupKey) -> bool:
-        """Whether a group is one pod that needs no other to start."""
-        group = self._registry.groups.get(key)
-        return group is None or group.waits_for_nobody
-
-    def has_members(self, key: GroupKey) -> bool:
-        group = self._registry.groups.get(key)
-        return group is not None and bool(group.pods)
-
-    def members(self, key: GroupKey) -> list[PodRecord]:
+    def drop_node(self, name: str) -> None:
         with self._lock:
-            group = self._registry.groups.get(key)
-            return list(group.pods.values()) if group else []
+            self._intake.drop_node(name)
 
-    def group_record(self, key: GroupKey) -> GroupRecord | None:
-        """The PodGroup as the API has it; None where there is none."""
-        group = self._registry.groups.get(key)
-        return group.record if group else None
-
-    def owner_of(self, key: GroupKey) -> OwnerRecord | None:
-        """What the controller of pods that name no group says about theirs."""
+    def set_pod(self, pod: Pod) -> None:
+        """Raises BadQuantity."""
         with self._lock:
-            return self._registry.owner_of(key)
+            self._pod_intake.set_pod(pod)
 
-    def auto_group(self, key: GroupKey) -> AutoGroup:
-        """A group of pods that name none, as it is now."""
+    def drop_pod(self, uid: Uid) -> None:
         with self._lock:
-            members, record = self.members(key), self.group_record(key)
-            pods = [pod for pod in members if pod.auto]
-            return AutoGroup(
-                min_member=record.min_member if record else None,
-                owner=self._registry.owner_of(key),
-                queue_is_open=self._registry.is_open(self.queue_of(key)),
-                lives=any(pod.waiting or pod.holds_room for pod in pods),
-                has_pods=bool(pods),
-                is_used=bool(members) or self.may_be_left(key),
-            )
+            self._pod_intake.drop_pod(uid)
 
-    def queue_of(self, key: GroupKey) -> str:
-        """The queue of a group; empty when it is gone."""
+    def leave(self, schedulers: frozenset[str]) -> None:
+        """From now on pods of these schedulers are somebody else's, and those of all others ours again."""
         with self._lock:
-            group = self._registry.groups.get(key)
-            return self._registry.queue_of(group) if group else ""
+            self._pod_intake.leave(schedulers)
 
-    def left_gated(self) -> list[PodRecord]:
-        """Pods that are left to somebody else, who cannot have them while our gate is on."""
+    def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         with self._lock:
-            pods = self._pods.values() if self._left else ()
-            return [pod for pod in pods if pod.gated and pod.waiting and self.leaves(pod.scheduler)]
+            self._intake.set_group(group)
 
-    def may_be_left(self, key: GroupKey) -> bool:
-        """Whether a group without members of ours may be that of somebody to whom pods are left."""
-        group = self._registry.groups.get(key)
-        return bool(self._left) and (group is None or not group.pods)
-
-    def history(self, key: GroupKey) -> tuple[bool, str]:
-        """What outlives a restart: whether a group stood whole, and the UID of the queue that takes it in."""
-        group = self._registry.groups.get(key)
-        view = group.view if group else None
-        return (group.stood_whole if group else False, view.accepted_by if view else "")
-
-    def knows_node(self, name: str) -> bool:
-        return self._claims.capacity.knows(name)
-
-    def suits(self, pod: PodRecord, node: str) -> bool:
-        """Whether a node's labels and taints admit a pod."""
+    def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
         with self._lock:
-            return self._claims.capacity.suits(pod, node)
+            self._intake.drop_group(key, origin)
 
-    def queue_names(self) -> set[str]:
-        """The queues that the API has."""
+    def set_owner(self, workload: Workload) -> bool:
+        """A controller of pods. True when it says something new about them."""
         with self._lock:
-            return self._registry.known_queues
+            return self._intake.set_owner(workload)
 
-    def queue(self, name: str) -> QueueRecord | None:
+    def drop_owner(self, namespace: str, uid: str) -> None:
         with self._lock:
-            return self._registry.queue(name)
+            self._intake.drop_owner(namespace, uid)
 
-    def queue_view(self, name: str) -> QueueView | None:
-        """None when there is no such queue; `default` is there even before somebody creates it."""
+    def set_queue(self, queue: Queue) -> None:
         with self._lock:
-            view = self._registry.queue_view(name)
-        return view if view.exists else None
+            self._intake.set_queue(queue)
 
-    def picture(self) -> Picture:
-        """All queues, for rules about several of them."""
+    def drop_queue(self, name: str) -> None:
         with self._lock:
-            return Picture(self._registry.queue_records, self.queue_view)
+            self._intake.drop_queue(name)
 
-    def namespace_queue(self, namespace: str) -> str:
-        return self._registry.namespace_queues.get(namespace, "")
-
-    def group_queue(self, namespace: str, name: str) -> str | None:
-        """The queue of a PodGroup; None when there is none of this name."""
+    def set_namespace(self, namespace: Namespace) -> None:
         with self._lock:
-            group = self._registry.groups.get(GroupKey(f"{namespace}/{name}"))
-            return self._registry.queue_of(group) if group is not None and group.record else None
+            self._intake.set_namespace(namespace)
 
-    def find_pod(self, namespace: str, name: str) -> PodRecord | None:
-        """By name: for people. Everything else goes by UID."""
+    def drop_namespace(self, name: str) -> None:
         with self._lock:
-            named = (pod for pod in self._pods.values() if (pod.namespace, pod.name) == (namespace, name))
-            return next(named, None)
+            self._intake.drop_namespace(name)
 
-    def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
-        """Each node's name, what it offers, what is idle beside all claims, and the claims."""
+    def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
-            return [
-                (
-                    node.name,
-                    node.allocatable,
-                    self._claims.capacity.idle(node.name),
-                    list(self._claims.on_node(node.name)),
-                )
-                for node in self._claims.capacity.table().nodes
-                if node
-            ]
+            self._intake.set_priority_class(priority)
+
+    def drop_priority_class(self, name: str) -> None:
+        with self._lock:
+            self._intake.drop_priority_class(name)
+
+    def trust_marks(self, kept: bool) -> None:
+        """Whether what is noted on PodGroups counts: only where the API server keeps it to Muster."""
+        with self._lock:
+            self._intake.trust_marks(kept)
+
+    def note_asked(self) -> None:
+        """The scheduler asks for a pod: it is there."""
+        if self._attendance.note_asked():
+            with self._lock:
+                self._changes.mark()
+
+    def set_leading(self, leading: bool) -> None:
+        """Whether anybody acts on what is decided here."""
+        if self._attendance.set_leading(leading):
+            with self._lock:
+                self._changes.mark()
+
+    # ---- what verbs ask
+
+    def answer(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
+        """Where, of the offered `nodes`, a pod of ours may go; its claim moves with the answer."""
+        with self._lock:
+            return self._reservations.answer(uid, nodes)
+
+    def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
+        """A bind call, named by `token`, has come for a pod. A reason when it must be refused."""
+        with self._lock:
+            return self._reservations.hold(uid, node, token)
+
+    def confirm(self, key: GroupKey) -> Confirmation:
+        """The last check of a group that is whole in bound and held members."""
+        with self._lock:
+            return self._reservations.confirm(key)
+
+    def release(self, uid: Uid, token: int) -> None:
+        """The bind call named by `token` ended without a binding."""
+        with self._lock:
+            self._reservations.release(uid, token)
+
+    def posted_before(self, moment: float) -> list[Claim]:
+        """Claims whose binding was posted before `moment` and has not shown since."""
+        with self._lock:
+            return self._reservations.posted_before(moment)
+
+    def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
+        """For each node the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
+        with self._lock:
+            return self._reservations.fullness(uid, nodes)
+
+    def may_clear(self, claimant: Uid, victims: Mapping[str, Sequence[Uid]]) -> set[str]:
+        """The nodes whose victims a pod of others may evict without breaking a gang or a start under way."""
+        with self._lock:
+            return self._grants.may_clear(claimant, victims)
+
+    # ---- what decisions are made on, and what they bring
+
+    def snapshot(self) -> Snapshot:
+        with self._lock:
+            return self._publishing.snapshot()
+
+    def publish(self, decisions: Decisions) -> None:
+        """Turn plans into claims. What filter has pinned since the snapshot was taken stays as it is."""
+        with self._lock:
+            self._publishing.publish(decisions)

@@ -5,10 +5,12 @@ shows, the next preemption is judged as if the victims were gone: where the choi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from extender.domain.cache.claims import Claims
+from extender.domain.cache.registry import Registry
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 Losses = Counter[tuple[GroupKey, str]]  # members by group and role
@@ -32,18 +34,59 @@ class Grant(msgspec.Struct, frozen=True):
         return worst
 
 
-class Grants:
-    def __init__(self) -> None:
+class PreemptionGrants:
+    """Callers hold the ledger's lock."""
+
+    def __init__(
+        self,
+        pods: Mapping[Uid, PodRecord],
+        registry: Registry,
+        claims: Claims,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pods = pods
+        self._registry = registry
+        self._claims = claims
+        self._clock = clock
         self._grants: dict[Uid, Grant] = {}
 
-    def give(self, claimant: Uid, options: Options, now: float) -> None:
-        self._grants[claimant] = Grant(options, now + _PATIENCE)
+    def may_clear(self, claimant: Uid, victims: Mapping[str, Sequence[Uid]]) -> set[str]:
+        """The nodes whose victims a pod of others may evict without breaking a gang or a start under way. One
+        that no watch has shown may evict none of ours: whoever reaches the port could invent it."""
+        now = self._clock()
+        promised = self._losses(claimant, now)
+        options = {
+            node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
+            for node, uids in victims.items()
+        }
+        granted = {node: pods for node, pods in options.items() if self._may_lose(claimant, pods, promised)}
+        self._grants.pop(claimant, None)
+        if any(granted.values()):
+            self._grants[claimant] = Grant(granted, now + _PATIENCE)
+        return set(granted)
 
-    def losses(self, but: Uid, pods: Mapping[Uid, PodRecord], now: float) -> Losses:
+    def _may_lose(self, claimant: Uid, victims: Sequence[PodRecord], promised: Losses) -> bool:
+        return not victims or (claimant in self._pods and self._could_lose(victims, promised))
+
+    def _losses(self, but: Uid, now: float) -> Losses:
         """What all claimants but one may still take."""
         self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires > now}
-        granted = (grant.losses(pods.get(uid), pods) for uid, grant in self._grants.items() if uid != but)
+        granted = (
+            grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items() if uid != but
+        )
         return sum(granted, start=Counter())
+
+    def _could_lose(self, victims: Sequence[PodRecord], promised: Losses) -> bool:
+        """Whether these may go together, and with them what others were promised."""
+        if any((claim := self._claims.get(pod.uid)) and claim.in_flight for pod in victims):
+            return False
+        lost = promised + losses(victims)
+        return all(
+            self._registry.group(key).could_lose(
+                Counter({role: n for (of, role), n in lost.items() if of == key})
+            )
+            for key in {pod.group for pod in victims}
+        )
 
 
 def losses(victims: Iterable[PodRecord]) -> Losses:

@@ -1,45 +1,32 @@
-"""Groups, their members and their queues, with the views that decide() sees of them.
+"""Groups and their queues, and what they refer to: owners, priorities, namespaces."""
 
-A view is rebuilt only when something about its group changed; the sums of a queue follow by difference.
-"""
-
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from extender.api import keys
 from extender.api.objects import PriorityClass
-from extender.domain.cache.claims import Claims
-from extender.domain.cache.groups import Group, Members
+from extender.domain.cache.groups import Group
 from extender.domain.cache.owners import Owners
 from extender.domain.cache.priorities import Priorities
-from extender.domain.cache.usage import Usage
-from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.pod_owners import OwnerRecord
-from extender.domain.model.reasons import Reason
+from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pods
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
-from extender.domain.model.shapes import requests_of
 from extender.domain.queues.orphans import Orphan, Wards, orphan
 from extender.domain.queues.queue_records import QueueRecord
-from extender.domain.queues.queue_view import QueueView
 from extender.domain.queues.queues import Queues
-from extender.domain.snapshot.group_view import GroupView
-
-# A group that was judged with any other reason had come while its queue was open.
-_NOT_JUDGED = ("", "Pending")
-_SAYS_NOTHING = ("", Reason.QUEUE_NOT_OPEN, Reason.QUEUE_NOT_FOUND, Reason.INVALID_SPEC, Reason.NOT_READY)
 
 
 class Registry:
+    """`queues`: as the API has them. A group is touched by whatever its view may depend on."""
+
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.namespace_queues: dict[str, str] = {}
-        self._queues = Queues()
+        self.queues = Queues()
         self._wards = Wards()
         self._owners = Owners()
         self._priorities = Priorities()
-        self._usage = Usage()
+        self.marks_count = False  # whether what is noted on PodGroups is Muster's word
         self._dirty: dict[GroupKey, None] = {}  # in the order of what happened
-        self._views: dict[GroupKey, GroupView] = {}
 
     # ---- changes
 
@@ -95,7 +82,7 @@ class Registry:
 
     def set_queue(self, record: QueueRecord) -> bool:
         """True when anything that matters changed."""
-        affected = self._queues.put(record)
+        affected = self.queues.put(record)
         for group in self.groups.values() if affected else ():
             if self.queue_of(group) in affected:
                 self._note_arrival(group)
@@ -105,10 +92,10 @@ class Registry:
     def _note_arrival(self, group: Group) -> None:
         """A group whose queue is open when it comes stays entitled, however soon the queue is closed."""
         if group.record is not None:
-            group.entitled = group.entitled or self._queues.is_open(self.queue_of(group))
+            group.entitled = group.entitled or self.queues.is_open(self.queue_of(group))
 
     def drop_queue(self, name: str) -> None:
-        affected = self._queues.drop(name)
+        affected = self.queues.drop(name)
         self._touch_all(group for group in self.groups.values() if self.queue_of(group) in affected)
 
     def set_namespace_queue(self, namespace: str, queue: str) -> bool:
@@ -125,6 +112,16 @@ class Registry:
     def drop_priority_class(self, name: str) -> bool:
         return self._priorities.drop(name) and self._touch_all(self.groups.values())
 
+    def trust_marks(self, kept: bool) -> bool:
+        """`kept`: the API server keeps marks to Muster. True when that changes anything."""
+        changed, self.marks_count = self.marks_count is not kept, kept
+        return changed and self._touch_all(self.groups.values())
+
+    def take_touched(self) -> Collection[GroupKey]:
+        """The groups that were touched since this was last asked, in the order of what happened."""
+        touched, self._dirty = self._dirty, {}
+        return touched
+
     def _touch_all(self, groups: Iterable[Group]) -> bool:
         for group in groups:
             self.touch(group.key)
@@ -133,142 +130,41 @@ class Registry:
     # ---- reading
 
     def queue_of(self, group: Group) -> str:
-        """The PodGroup's queue, also of one that is gone, else the pod's own, else its namespace's, else
-        `default`.
-
-        `default` in a PodGroup is what its schema fills in, so the namespace may say otherwise.
-        """
+        """Where the PodGroup is gone, the queue that it had."""
         namespace_queue = self.namespace_queues.get(group.namespace, "")
         if group.last_record is not None:
-            named = group.last_record.queue if group.last_record.queue != keys.DEFAULT_QUEUE else ""
-        else:
-            named = next((pod.queue for pod in group.pods.values()), "")
-        return named or namespace_queue or keys.DEFAULT_QUEUE
+            return queue_of_podgroup(group.last_record.queue, namespace_queue)
+        return queue_of_pods(next((pod.queue for pod in group.pods.values()), ""), namespace_queue)
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
         """The controller of pods that name no group, where it says anything about theirs."""
         return self._owners.get(key)
 
-    def refresh(
-        self, claims: Claims
-    ) -> tuple[Iterable[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
-        """Where something changed since this was last asked; and the views of all groups and queues, rebuilt
-        there."""
-        self._usage.sum_up(claims.capacity.columns.names, self._views.values())
-        touched = self._dirty
-        if touched:
-            self._views = dict(self._views)
-        for key in touched:
-            self._rebuild(key, claims)
-        self._dirty = {}
-        return touched, self._views, {name: self.queue_view(name) for name in sorted(self._queue_names())}
-
-    def _rebuild(self, key: GroupKey, claims: Claims) -> None:
-        group, before = self.groups.get(key), self._views.pop(key, None)
-        if before is not None:
-            self._usage.count(before, -1)
-        if group is None:
-            return
-        if not group.pods and group.record is None:
-            del self.groups[key]
-            return
-        group.view = self._views[key] = self._view(group, claims)
-        self._usage.count(group.view, 1)
-
-    def _view(self, group: Group, claims: Claims) -> GroupView:
-        queue, members = self.queue_of(group), Members(group, claims)
-        record, (min_member, min_task_member) = group.record, group.needs
-        self._note_history(group, queue, members)
-        return GroupView(
-            key=group.key,
-            queue=queue,
-            min_member=min_member,
-            min_task_member=min_task_member,
-            priority=self._priority(group),
-            created=record.created if record else min((p.created for p in group.pods.values()), default=""),
-            recorded=record is not None,
-            exists=group.exists,
-            fault=record.fault if record else "",
-            entitled=group.entitled or bool(members.placed),
-            stood_whole=group.stood_whole,
-            stands=whole(*group.needs, Counter(pod.role for pod in members.placed), len(members.placed)),
-            start=group.start,
-            placed=tuple(members.placed),
-            pinned=tuple(members.pinned),
-            waiting=tuple(members.waiting),
-            planned=members.planned,
-            expected_since=dict(group.expected_since),
-            bound_since=dict(group.bound_since),
-            refusals=dict(group.refusals),
-            held_back=members.held_back,
-            leaving=members.leaving,
-            running=members.running,
-            succeeded=members.succeeded,
-            failed=members.failed,
-            aborted=self._lost_its_queue(group) or self._is_suspended(group),
-            accepted_by=self._accepts(group, queue),
-            told_phase=record.phase if record else "",
-            allocated=requests_of(members.holding),
-            pending=requests_of(Counter(pod.shape for pod in members.waiting)),
-        )
-
-    def _note_history(self, group: Group, queue: str, members: Members) -> None:
-        """Facts that stay true once they were: it came in time, it stood whole. A group of which no member is
-        left on a node stands no more: it starts anew, whole."""
-        record = group.record
-        came_before = record is not None and (
-            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING or bool(members.placed)
-        )
-        group.entitled = group.entitled or came_before or self._queues.is_open(queue)
-        roles = Counter(pod.role for pod in members.placed if pod.started)
-        stood = whole(*group.needs, roles, roles.total()) or (record is not None and record.stood_whole)
-        group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
-
-    def _accepts(self, group: Group, queue: str) -> str:
+    def accepts(self, group: Group) -> str:
         """The UID of the queue that takes a group in. A queue made again under the name of one that is gone
         does not: it never saw the group."""
-        there = self._queues.get(queue)
-        accepts = there is not None and group.entitled and not self._lost_its_queue(group)
+        there = self.queues.get(self.queue_of(group))
+        accepts = there is not None and group.entitled and not self.lost_its_queue(group)
         return there.uid if there is not None and accepts else ""
 
-    def _is_suspended(self, group: Group) -> bool:
+    def is_suspended(self, group: Group) -> bool:
         named = group.record.owner if group.record else ""
         return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 
-    def _lost_its_queue(self, group: Group) -> bool:
-        """Whether the queue that took a group in is gone for good. `default` never is: it is made again."""
+    def lost_its_queue(self, group: Group) -> bool:
+        """Whether the queue that took a group in is gone for good. `default` never is: it is made again. A
+        note that anybody may have written counts only for a queue that was seen here while it was there."""
         noted = group.record.queue_uid if group.record else ""
-        return bool(noted) and noted not in self._queues.uids and self.queue_of(group) != keys.DEFAULT_QUEUE
+        if not noted or noted in self.queues.uids or self.queue_of(group) == keys.DEFAULT_QUEUE:
+            return False
+        return self.marks_count or noted in self.queues.gone
 
-    def _priority(self, group: Group) -> int:
+    def priority_of(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
         return self._priorities.of_group(name, (pod.priority for pod in group.pods.values()))
 
-    def is_open(self, queue: str) -> bool:
-        return self._queues.is_open(queue)
-
-    @property
-    def queue_records(self) -> dict[str, QueueRecord]:
-        """As the API has them now."""
-        return self._queues.records
-
-    @property
-    def known_queues(self) -> set[str]:
-        """Those that the API has; `default` may be missing."""
-        return self._queues.names
-
-    def queue(self, name: str) -> QueueRecord | None:
-        """A queue; `default` is there even before somebody creates it."""
-        return self._queues.get(name)
-
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that queues had taken in which are no more."""
-        left = self._wards.left_by(self._queues.uids)
-        return tuple(orphan(record) for record in left if self._lost_its_queue(self.groups[record.key]))
-
-    def queue_view(self, name: str) -> QueueView:
-        used = self._usage.of(name)
-        return self._queues.view(name, used.groups, dict(used.allocated), dict(used.requested))
-
-    def _queue_names(self) -> set[str]:
-        return {keys.DEFAULT_QUEUE, *self._queues.names, *self._usage.queues}
+        left = self._wards.left_by(self.queues.uids)
+        self.queues.gone &= {record.queue_uid for record in left}
+        return tuple(orphan(record) for record in left if self.lost_its_queue(self.groups[record.key]))

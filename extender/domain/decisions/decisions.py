@@ -4,34 +4,45 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from extender.domain.lifecycle.phases import Life
+from extender.domain.model.life import Life
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.queues.orphans import Orphan
 from extender.domain.queues.queue_states import Mark, QueueState
 
+NOT_WORKED_OUT = Life()  # until all is decided
+
 
 class GroupDecision(msgspec.Struct, frozen=True):
-    """`plan`: members' nodes. `undo`: bound members of a start that failed for good, to be evicted.
-
-    `failed` says why a start ended without standing whole; the group may try again at `retry_at`.
-    `moved`: members whose planned node the scheduler refused, with that node. `life`: filled in
-    once all is decided.
-    """
+    """What is decided on one group."""
 
     key: GroupKey
     queue: str
+    """The queue that its members count to."""
     verdict: Verdict
     reason: Reason | None = None
+    """Why it waits, or why members of it do; None: nobody waits."""
     detail: str = ""
+    """The numbers behind the reason."""
     plan: Mapping[Uid, str] = {}
+    """The nodes of members that are to start."""
     undo: tuple[Uid, ...] = ()
+    """Bound members of a start that failed for good, to be evicted."""
     failed: str = ""
+    """Why a start, or members that were to join, failed just now."""
     retry_at: float = 0.0
+    """When it is tried again after that; kept while members of it still wait."""
     moved: Mapping[Uid, str] = {}
-    life: Life = Life()
+    """Members whose planned node the scheduler would not use, with that node."""
+    life: Life = NOT_WORKED_OUT
+    """Its phase and numbers, filled in once all is decided."""
     stood_whole: bool = False
+    """Whether it has stood whole by now, where that is looked at."""
+    claims_room: bool = False
+    """Whether room is kept for it, within its queue's share."""
+    fault: str = ""
+    """What its judging raised, and where; empty: nothing."""
 
     @property
     def lets_members_start(self) -> bool:
@@ -62,19 +73,24 @@ class QueueDecision(msgspec.Struct, frozen=True):
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """`version` is the snapshot's; `wake_at` the next moment at which time alone could change a decision.
-    `orphans`: groups to delete, because the queue that took them in is gone. `counts`: groups by queue and
-    column. `turned`: groups of which anything changed since the decisions before, which have the `serial`
-    before this one's; those that are gone as well."""
+    """What one round decided."""
 
     version: int = -1
+    """The snapshot's."""
     groups: Mapping[GroupKey, GroupDecision] = {}
     queues: Mapping[str, QueueDecision] = {}
     wake_at: float | None = None
+    """The next moment at which time alone could change a decision."""
     orphans: tuple[Orphan, ...] = ()
+    """Groups to delete, because the queue that took them in is gone."""
     counts: Mapping[tuple[str, str], int] = {}
+    """Groups by queue and column of its status."""
     serial: int = 0
+    """One more than that of the decisions before."""
     turned: Sequence[GroupKey] = ()
+    """Groups of which anything changed since those; also groups that are gone."""
+    memory: object = None
+    """What the next round may use to save work."""
 
     def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
         """The groups to look at for somebody who has `seen` earlier ones."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.lifecycle.phases import Phase
+from extender.domain.model.life import Phase
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey
 

@@ -1,7 +1,7 @@
 """What is worth telling the people who watch a group, when its decision takes a turn.
 
-Some news stand for themselves: a start ended. The rest is a state, such as waiting for room, and worth
-telling only once it lasts. Numbers that change within a state are no news.
+Some transitions stand for themselves: a start ended. The rest is a state, such as waiting for room, and worth
+telling only once it lasts. Numbers that change within a state are not told.
 """
 
 import msgspec
@@ -23,7 +23,7 @@ _SOMEBODY_MUST_ACT = frozenset(
 )
 
 
-class News(msgspec.Struct, frozen=True):
+class Transition(msgspec.Struct, frozen=True):
     """`reason` is a code of the closed list. `for_members`: those that wait want to hear it as well."""
 
     reason: str
@@ -37,26 +37,30 @@ def course(decision: GroupDecision) -> tuple[Verdict, Reason | None]:
     return (decision.verdict, decision.reason)
 
 
-def of_turn(before: GroupDecision | None, now: GroupDecision) -> News | None:
+def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
     """What just happened. Nothing is known of what was before the first decision."""
     if before is None:
         return None
     if now.undo and not before.undo:
-        return News(Happening.UNDONE, f"evicting {len(now.undo)} bound members: {now.detail}", warning=True)
-    if now.failed and not before.failed:
-        return News(Reason.BACKING_OFF, _said(Reason.BACKING_OFF, now.detail), warning=True, for_members=True)
+        return Transition(
+            Happening.UNDONE, f"evicting {len(now.undo)} bound members: {now.detail}", warning=True
+        )
+    if now.failed and not before.failed and now.verdict is Verdict.WAITING:
+        return Transition(
+            Reason.BACKING_OFF, _said(Reason.BACKING_OFF, now.detail), warning=True, for_members=True
+        )
     if now.verdict is Verdict.RUNNING is not before.verdict:
-        return News(Verdict.RUNNING, "all members that the group needs are on nodes")
+        return Transition(Verdict.RUNNING, "all members that the group needs are on nodes")
     return None
 
 
-def of_state(decision: GroupDecision) -> News | None:
-    """What is so as long as the decision stands. A group that runs and lacks nothing is no news."""
+def of_state(decision: GroupDecision) -> Transition | None:
+    """What is so as long as the decision stands. Nothing is told of a group that runs and lacks nothing."""
     if decision.reason is not None:
         warning = decision.reason in _SOMEBODY_MUST_ACT
-        return News(decision.reason, _said(decision.reason, decision.detail), warning, for_members=True)
+        return Transition(decision.reason, _said(decision.reason, decision.detail), warning, for_members=True)
     if decision.verdict is Verdict.STARTING:
-        return News(Verdict.STARTING, _start(decision))
+        return Transition(Verdict.STARTING, _start(decision))
     return None
 
 

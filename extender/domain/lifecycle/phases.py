@@ -9,34 +9,12 @@ operators that make no pods for one that is Pending (Kubeflow's training operato
 
 from collections import Counter
 from collections.abc import Collection
-from enum import StrEnum
-
-import msgspec
 
 from extender.domain.lifecycle.quorum import missing, whole
+from extender.domain.model.life import Life, Phase
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.group_view import GroupView
-
-
-class Phase(StrEnum):
-    PENDING = "Pending"  # it waits
-    INQUEUE = "Inqueue"  # its members may come, or it was admitted and starts
-    RUNNING = "Running"  # what it needs is on nodes, or has been
-    UNKNOWN = "Unknown"  # a part of it runs, and the rest has no place
-    COMPLETED = "Completed"  # it has ended, well or not
-
-
-class Life(msgspec.Struct, frozen=True):
-    """`outcome` is None while the group goes on. `in_queue`: its queue counts it."""
-
-    phase: Phase = Phase.PENDING
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    outcome: Outcome | None = None
-    in_queue: bool = True
-
 
 _PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
 _UNBORN = {phase: Life(phase) for phase in _PHASES.values()}
@@ -96,6 +74,12 @@ def ending(life: Life) -> str:
     return f"{life.succeeded} members succeeded, {life.failed} failed"
 
 
+def is_ending(group: GroupView) -> bool:
+    """Whether a group that was whole is on its way out: members go, and nobody waits to replace them."""
+    replaced = group.waiting or group.pinned or group.held_back
+    return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
+
+
 def _succeeded(group: GroupView) -> bool:
     roles = Counter(pod.role for pod in group.placed)
     return whole(group.min_member, group.min_task_member, roles, group.succeeded)
@@ -122,7 +106,7 @@ def _were_placed(group: GroupView) -> int:
 
 def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
     """Whether what the group needs neither stands, nor is on its way, nor has had its run."""
-    if group.stands or group.ends:
+    if group.stands or is_ending(group):
         return False
     wanted = missing(group)
     pinned = {pod.uid for pod, _ in group.pinned}

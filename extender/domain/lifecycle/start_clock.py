@@ -21,6 +21,14 @@ def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
     return attention.since(begun) if _depends_on_the_scheduler(group, begun) else begun
 
 
+def in_pieces_since(group: GroupView, snapshot: Snapshot) -> float | None:
+    """Since when a group that nobody admitted has had members on nodes; None: not now, or we do not lead."""
+    leading = snapshot.attention.leading_since
+    if leading is None or not (group.is_on_nodes and group.bound_since):
+        return None
+    return max(leading, min(group.bound_since.values()))
+
+
 def _depends_on_the_scheduler(group: GroupView, begun: float) -> bool:
     """Whether members are open for the scheduler, and it has not shown yet that it is there."""
     if group.pinned or any(refusal.at >= begun for refusal in group.refusals.values()):

@@ -6,7 +6,9 @@ from typing import NewType
 
 import msgspec
 
+from extender.api.keys import ENDED_PHASES
 from extender.domain.model.pod_owners import group_name_of
+from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 
@@ -14,8 +16,6 @@ Uid = NewType("Uid", str)
 GroupKey = NewType(
     "GroupKey", str
 )  # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod on its own
-
-_TERMINAL = ("Succeeded", "Failed")
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
@@ -47,7 +47,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def holds_room(self) -> bool:
-        return bool(self.node) and self.phase not in _TERMINAL
+        return bool(self.node) and self.phase not in ENDED_PHASES
 
     @property
     def placed(self) -> bool:
@@ -56,7 +56,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def waiting(self) -> bool:
-        return not self.node and not self.deleting and self.phase not in _TERMINAL
+        return not self.node and not self.deleting and self.phase not in ENDED_PHASES
 
     @property
     def order(self) -> tuple[int, str]:
@@ -73,6 +73,8 @@ class Origin(IntEnum):
 
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
+    """`min_resources`: what its minMember members ask for together, as its spec says it."""
+
     key: GroupKey
     namespace: str
     name: str
@@ -86,6 +88,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     stood_whole: bool = False
     last_reason: str = ""
     fault: str = ""
+    min_resources: Resources = {}
     queue_uid: str = ""  # of the queue that took it in
     owner: str = ""  # the UID of its controller
     origin: Origin = Origin.VOLCANO

@@ -17,12 +17,13 @@ from extender.api.objects import (
     PodGroupSpec,
 )
 from extender.api.quantities import BadQuantity
+from extender.domain.model.marks import notes_whole, says_whole
 from extender.domain.model.ownership import group_of, own_queue, queue_named_by
 from extender.domain.model.pod_owners import controller_of
 from extender.domain.model.queue_notes import noted_queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid
 from extender.domain.model.resizes import counted_spec
-from extender.domain.model.resources import asked
+from extender.domain.model.resources import Resources, asked
 from extender.domain.model.shapes import Shapes
 
 
@@ -119,7 +120,7 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
 def plugins_record(group: PluginsPodGroup) -> GroupRecord:
     """It says the same under other names; its queue is that of the group's annotation."""
     record = group_record(PodGroup(group.metadata, replace(group.spec, queue=queue_named_by(group.metadata))))
-    return replace(record, origin=Origin.PLUGINS, stood_whole=_is_noted(group.metadata))
+    return replace(record, origin=Origin.PLUGINS, stood_whole=notes_whole(group.metadata), queue_uid="")
 
 
 def native_record(group: NativePodGroup) -> GroupRecord:
@@ -130,7 +131,7 @@ def native_record(group: NativePodGroup) -> GroupRecord:
         priority_class_name=group.spec.priority_class_name,
     )
     record = group_record(PodGroup(group.metadata, spec))
-    return replace(record, origin=Origin.NATIVE, stood_whole=_is_noted(group.metadata))
+    return replace(record, origin=Origin.NATIVE, stood_whole=notes_whole(group.metadata), queue_uid="")
 
 
 def group_record(group: PodGroup) -> GroupRecord:
@@ -147,16 +148,13 @@ def group_record(group: PodGroup) -> GroupRecord:
         priority_class=spec.priority_class_name,
         created=meta.creation_timestamp or "",
         phase=group.status.phase,
-        stood_whole=_condition(group, keys.STOOD_WHOLE).status == "True",
+        stood_whole=says_whole(_condition(group, keys.STOOD_WHOLE), meta.uid),
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
+        min_resources=_min_resources(spec),
         owner=_owner(meta),
         queue_uid=noted_queue(meta),
     )
-
-
-def _is_noted(meta: Meta) -> bool:
-    return (meta.annotations or {}).get(keys.STOOD_WHOLE_NOTE) == "true"
 
 
 def _owner(meta: Meta) -> str:
@@ -166,6 +164,14 @@ def _owner(meta: Meta) -> str:
 
 def _condition(group: PodGroup, kind: str) -> Condition:
     return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
+
+
+def _min_resources(spec: PodGroupSpec) -> Resources:
+    """Nothing where it cannot be read, which is a fault."""
+    try:
+        return asked(spec.min_resources)
+    except BadQuantity:
+        return {}
 
 
 def _group_fault(group: PodGroup) -> str:

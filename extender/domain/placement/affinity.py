@@ -15,11 +15,12 @@ from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
 
-class Neighbours:
+class AffinityCounts:
     """A working copy of an occupancy. `counts`: how many pods of a shape each row has room for."""
 
     def __init__(self, occupancy: Occupancy, nodes: NodeTable, counts: Callable[[Shape], Rows]) -> None:
         self._nodes = nodes
+        self._terms = occupancy.terms
         self._room_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._selected = {term: Counter(by_node) for term, by_node in occupancy.selected.items()}
@@ -27,7 +28,7 @@ class Neighbours:
         self._together: dict[Term, Counter[Shape]] = {}
 
     def occupancy(self) -> Occupancy:
-        return Occupancy(self._ports, self._selected, self._carried)
+        return Occupancy(self._ports, self._selected, self._carried, self._terms)
 
     @contextmanager
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
@@ -44,7 +45,7 @@ class Neighbours:
         """Whether each pod like this changes where the next one may go."""
         if pod.shape.looks_at_others or not self._carried:
             return pod.shape.looks_at_others
-        return any(term.matches(pod.namespace, pod.labels) for term in self._carried)
+        return any(term in self._carried for term in self._selecting(pod))
 
     def any_particular(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
         """Whether any of `pods`, which are of these shapes, is particular."""
@@ -52,15 +53,12 @@ class Neighbours:
             return any(shape.looks_at_others for shape in shapes)
         return any(self.is_particular(pod) for pod in pods)
 
-    def minds(self, shape: Shape) -> bool:
-        """Whether it has to be noted where pods of `shape` stand, since others look at it."""
-        return bool(shape.constraints.ports or self._selected)
+    def minds(self, pod: PodRecord) -> bool:
+        """Whether it has to be noted where a pod stands: it looks at others, or they at it."""
+        return pod.shape.looks_at_others or bool(self._selecting(pod))
 
-    def leaves_alone(self, shapes: Iterable[Shape]) -> bool:
-        """Whether pods of `shapes` and all others may stand wherever they like."""
-        if self._selected or self._carried:
-            return False
-        return not any(shape.constraints.ports or shape.terms for shape in shapes)
+    def _selecting(self, pod: PodRecord) -> list[Term]:
+        return self._terms.selecting(pod.namespace, pod.labels)
 
     def admit(self, pod: PodRecord) -> Mask:
         """The rows where nobody who stands there, or stands beside, keeps `pod` out."""
@@ -69,9 +67,8 @@ class Neighbours:
             admitted[row] = False
         for term in pod.shape.constraints.anti_affinity:
             admitted &= ~self._domains_of(term, self._selected.get(term, {}))
-        for term, by_node in self._carried.items():
-            if term.matches(pod.namespace, pod.labels):
-                admitted &= ~self._domains_of(term, by_node)
+        for term in self._selecting(pod):
+            admitted &= ~self._domains_of(term, self._carried.get(term, {}))
         for term in pod.shape.constraints.affinity:
             admitted &= self._beside(term, pod)
         return admitted
@@ -82,9 +79,8 @@ class Neighbours:
         """`pod` comes to a node, or leaves it with -1 times."""
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
-        for term, by_node in self._selected.items():
-            if term.matches(pod.namespace, pod.labels):
-                by_node[node] += times
+        for term in self._selecting(pod):
+            self._selected.setdefault(term, Counter())[node] += times
         for term in pod.shape.constraints.anti_affinity:
             self._carried.setdefault(term, Counter())[node] += times
 

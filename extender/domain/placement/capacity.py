@@ -1,4 +1,4 @@
-"""AmountRows left on the rows of nodes, and how many pods of a shape they hold, whoever stands there.
+"""Amounts left on the rows of nodes, and how many pods of a shape they hold, whoever stands there.
 
 What is counted is kept until somebody takes something, and is worked out for all rows at once with numpy.
 """
@@ -9,14 +9,16 @@ import numpy as np
 
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
+from extender.domain.placement.kept_totals import FEW, KeptTotals
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
 
 
-class Room:
+class Capacity:
     """`left` is owned and changed in place. `refused`: rows where the scheduler refuses a shape. `totals`:
-    what is known already of how many pods of each shape fit."""
+    what is known already of how many pods of each shape fit. `kept`: what was known before anything was
+    taken."""
 
     def __init__(
         self,
@@ -25,7 +27,10 @@ class Room:
         left: AmountRows,
         refused: Mapping[Shape, Iterable[int]],
         totals: dict[Shape, int] | None = None,
+        kept: KeptTotals | None = None,
     ) -> None:
+        self.kept = kept
+        self._taken: set[int] = set()  # rows; of no use once they are many
         self.nodes = nodes
         self.left = left
         self._columns = {name: column for column, name in enumerate(dimensions)}
@@ -36,8 +41,8 @@ class Room:
         self._totals = {} if totals is None else totals  # good until somebody takes something
         self._sums: dict[frozenset[object], dict[str, int]] = {}
 
-    def clone(self) -> "Room":
-        return Room(tuple(self._columns), self.nodes, self.left.copy(), self._refused)
+    def clone(self) -> "Capacity":
+        return Capacity(tuple(self._columns), self.nodes, self.left.copy(), self._refused)
 
     # ---- looking
 
@@ -50,8 +55,28 @@ class Room:
     def total(self, shape: Shape) -> int:
         """How many pods of `shape` all rows have room for."""
         if shape not in self._totals:
-            self._totals[shape] = int(self.counts(shape).sum())
+            known = self._from_kept(shape)
+            self._totals[shape] = int(self.counts(shape).sum()) if known is None else known
+            if self.kept is not None and not self._taken:
+                self.kept.known[shape] = self._totals[shape]
         return self._totals[shape]
+
+    def _from_kept(self, shape: Shape) -> int | None:
+        """The total when the round began, corrected by what was taken since."""
+        at_first = self.kept.of(shape, self._count_on) if self.kept and len(self._taken) <= FEW else None
+        if at_first is None or self.kept is None or not self._taken:
+            return at_first
+        rows = np.fromiter(self._taken, dtype=np.int64)
+        now, then = self._count_on(shape, self.left, rows), self._count_on(shape, self.kept.room, rows)
+        return at_first + now - then
+
+    def _count_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> int:
+        """How many pods of a shape some rows of a matrix have room for."""
+        if not len(rows) or not self._offers(shape):
+            return 0
+        columns, asked = self._request(shape)
+        fits = np.min(matrix[np.ix_(rows, columns)] // asked, axis=1, initial=_UNBOUNDED)
+        return int(np.maximum(fits, 0)[self._suitable(shape)[rows]].sum())
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
         """Whether so many pods of a shape are more than there is room for, wherever the others go."""
@@ -100,6 +125,7 @@ class Room:
         """Take what one pod asks for; -1 times gives it back."""
         columns, asked = self._request(shape)
         self.left[row, columns] -= asked * times
+        self._taken.add(row)
         self._forget()
 
     def take_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
@@ -107,6 +133,8 @@ class Room:
         for shape, of_shape in rows.items():
             columns, asked = self._request(shape)
             np.subtract.at(self.left, (of_shape[:, None], columns), asked * times)
+            if len(self._taken) <= FEW:
+                self._taken.update(of_shape.tolist())
         self._forget()
 
     def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
@@ -122,6 +150,7 @@ class Room:
     def forbid(self, shape: Shape, row: int) -> None:
         """The scheduler refuses `shape` on a row."""
         self._refused.setdefault(shape, set()).add(row)
+        self.kept = None  # it knows nothing of this refusal
         self._forget()
 
     # ---- inside

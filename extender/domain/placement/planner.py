@@ -4,64 +4,101 @@ Pods of one shape are placed in bulk. Those that look at others, or that others 
 one, since every member changes what the next one may use.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, Term
-from extender.domain.placement.affinity import Neighbours
-from extender.domain.placement.capacity import Room
+from extender.domain.placement.affinity import AffinityCounts
+from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.holding import Holding, rows_of
+from extender.domain.placement.kept_totals import KeptTotals
+from extender.domain.placement.refused_domains import by_domain
 from extender.domain.snapshot.nodes import Mask, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
+_Taking = Callable[[int], None]
 
-class Space:
-    """The room of one decision: amounts, and who stands where."""
 
-    def __init__(self, room: Room, occupancy: Occupancy) -> None:
-        self.room = room
-        self.nodes = room.nodes
-        self.neighbours = Neighbours(occupancy, room.nodes, room.counts)
+class Planner:
+    """The room of one decision: amounts, and who stands where. What is taken can be rolled back."""
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> "Space":
-        """The room beside all pinned claims."""
-        room = Room(snapshot.dimensions, snapshot.nodes, snapshot.room.copy(), snapshot.refused)
-        return cls(room, snapshot.occupancy)
+    def __init__(self, capacity: Capacity, occupancy: Occupancy) -> None:
+        self.capacity = capacity
+        self.nodes = capacity.nodes
+        self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts)
+        self._journal: list[tuple[_Taking, int]] = []  # what was taken (or given back), and how often
 
     @classmethod
-    def empty(cls, snapshot: Snapshot) -> "Space":
+    def of(cls, snapshot: Snapshot, before: KeptTotals | None = None) -> "Planner":
+        """The room beside all pinned claims. `before`: what the round before knew of it."""
+        refused, nodes = by_domain(snapshot.refused, snapshot.nodes), snapshot.nodes
+        kept = KeptTotals(snapshot.room, nodes, refused, before)
+        capacity = Capacity(snapshot.dimensions, nodes, snapshot.room.copy(), refused, kept=kept)
+        return cls(capacity, snapshot.occupancy)
+
+    @classmethod
+    def empty(cls, snapshot: Snapshot) -> "Planner":
         """The room if nothing ran at all."""
-        nowhere: dict[Term, dict[str, int]] = {term: {} for term in snapshot.occupancy.selected}
-        nobody = Occupancy(selected=nowhere, carried=nowhere)
         nodes = snapshot.nodes
-        return cls(Room(snapshot.dimensions, nodes, snapshot.allocatable.copy(), {}, nodes.most()), nobody)
+        capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), {}, nodes.most())
+        return cls(capacity, _nobody(snapshot.occupancy))
 
-    def clone(self) -> "Space":
-        return Space(self.room.clone(), self.neighbours.occupancy())
+    @classmethod
+    def empty_but_for_refusals(cls, snapshot: Snapshot) -> "Planner":
+        """The same, without the nodes that the scheduler refuses."""
+        refused = by_domain(snapshot.refused, snapshot.nodes)
+        capacity = Capacity(snapshot.dimensions, snapshot.nodes, snapshot.allocatable.copy(), refused)
+        return cls(capacity, _nobody(snapshot.occupancy))
+
+    def clone(self) -> "Planner":
+        return Planner(self.capacity.clone(), self.affinity.occupancy())
+
+    # ---- rolling back
+
+    def mark(self) -> int:
+        """A moment to roll back to."""
+        return len(self._journal)
+
+    def roll_back(self, mark: int) -> None:
+        """Undo all that was taken or given back since a mark."""
+        while len(self._journal) > mark:
+            taking, times = self._journal.pop()
+            taking(-times)
+
+    def _take(self, taking: _Taking, times: int) -> None:
+        taking(times)
+        self._journal.append((taking, times))
 
     # ---- placing
 
     def place(self, pods: Iterable[PodRecord], partly: bool = False) -> dict[Uid, str] | None:
         """Nodes for all of `pods` at once, taken from the room; None (and nothing taken) where they do not
         all fit, unless `partly`, which places what fits. Largest shapes first, the tightest nodes first;
-        where that leaves somebody out, those with the fewest nodes to choose from first."""
+        where that leaves somebody out, those with the fewest nodes to choose from first, or the smallest."""
         pods = list(pods)
         batches = self._batches(pods)
-        with self.neighbours.gathering(pods):
+        with self.affinity.gathering(pods):
             plan = self._place(batches, partly)
-            if plan is None and (by_choice := sorted(batches, key=self._choice)) != batches:
-                plan = self._place(by_choice, partly)
+            for order in self._other_orders(batches) if plan is None else ():
+                plan = self._place(order, partly) if plan is None else plan
         return plan
+
+    def _other_orders(self, batches: list[list[PodRecord]]) -> Iterator[list[list[PodRecord]]]:
+        by_choice = sorted(batches, key=self._choice)
+        if by_choice != batches:
+            yield by_choice
+        if len(batches) > 1:
+            yield batches[::-1]
 
     def could_place(self, pods: Sequence[PodRecord], shapes: Mapping[Shape, int]) -> bool:
         """Whether all of `pods`, so many of each of these shapes, would fit; takes nothing."""
-        if self.room.is_short_for(shapes):
+        if self.capacity.is_short_for(shapes):
             return False
-        if len(shapes) == 1 and not self.neighbours.any_particular(pods, shapes):
+        if len(shapes) == 1 and not self.affinity.any_particular(pods, shapes):
             return True
         plan = self.place(pods)
         if plan is not None:
@@ -71,7 +108,7 @@ class Space:
     def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
         """Which of `pods` would find room beside each other: as many as can be, so the smallest shapes come
         first. Takes nothing."""
-        with self.neighbours.gathering(pods):
+        with self.affinity.gathering(pods):
             plan = self._place(self._batches(pods)[::-1], partly=True) or {}
         self.give_back(pods, plan)
         return frozenset(plan)
@@ -80,13 +117,16 @@ class Space:
         """Take what groups hold, all of it or nothing."""
         rows: dict[Shape, list[Rows]] = {}
         for holding in holdings:
+            if any(self.affinity.minds(pod) for pod, _ in holding.pods):
+                return False
             for shape, of_shape in holding.rows(self.nodes).items():
                 rows.setdefault(shape, []).append(of_shape)
         return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()})
 
     def take_nodes(self, planned: Sequence[tuple[PodRecord, str]]) -> dict[Uid, str]:
         """Take room for pods on given nodes; returns those that fit there."""
-        if self._take_at_once(rows_of(planned, self.nodes)):
+        are_free = not any(self.affinity.minds(pod) for pod, _ in planned)
+        if are_free and self._take_at_once(rows_of(planned, self.nodes)):
             return {pod.uid: node for pod, node in planned}
         return {pod.uid: node for pod, node in planned if self.take_node(pod, node)}
 
@@ -106,7 +146,7 @@ class Space:
         """The scheduler refuses `shape` on `node`."""
         row = self.nodes.row.get(node)
         if row is not None:
-            self.room.forbid(shape, row)
+            self.capacity.forbid(shape, row)
 
     # ---- inside
 
@@ -114,13 +154,14 @@ class Space:
         """What can be placed in one go, the largest first."""
         batches: dict[Any, list[PodRecord]] = {}
         for pod in pods:
-            alike = pod.uid if self.neighbours.is_particular(pod) else pod.shape
+            alike = pod.uid if self.affinity.is_particular(pod) else pod.shape
             batches.setdefault(alike, []).append(pod)
-        return sorted(batches.values(), key=lambda batch: -self.room.largest_part(batch[0].shape.requests))
+        largest_part = self.capacity.largest_part
+        return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
 
     def _choice(self, batch: list[PodRecord]) -> int:
         """How many nodes have room for a pod like those of `batch`."""
-        return int(np.count_nonzero(self.room.counts(batch[0].shape)))
+        return int(np.count_nonzero(self.capacity.counts(batch[0].shape)))
 
     def _place(self, batches: list[list[PodRecord]], partly: bool) -> dict[Uid, str] | None:
         placed: list[tuple[PodRecord, int]] = []
@@ -135,8 +176,8 @@ class Space:
     def _rows_for(self, batch: list[PodRecord]) -> list[int]:
         """Rows for as many of a batch as fit, taken."""
         pod = batch[0]
-        if self.neighbours.is_particular(pod):
-            found = self.room.tightest_first(np.flatnonzero(self._allowed(pod)))[:1]
+        if self.affinity.is_particular(pod):
+            found = self.capacity.tightest_first(np.flatnonzero(self._allowed(pod)))[:1]
         else:
             found = self._fill(pod.shape, len(batch))
         rows: list[int] = found.tolist()
@@ -145,40 +186,51 @@ class Space:
 
     def _fill(self, shape: Shape, pods: int) -> Rows:
         """A row for each of so many pods, one row after the other."""
-        counts = self.room.counts(shape)
-        order = self.room.tightest_first(np.flatnonzero(counts))
+        counts = self.capacity.counts(shape)
+        order = self.capacity.tightest_first(np.flatnonzero(counts))
         return np.repeat(order, np.minimum(counts[order], pods))[:pods]
 
     def _allowed(self, pod: PodRecord) -> Mask:
         """Where one pod may go now."""
-        return (self.room.counts(pod.shape) > 0) & self.neighbours.admit(pod)
+        return (self.capacity.counts(pod.shape) > 0) & self.affinity.admit(pod)
 
     def _allows(self, pod: PodRecord, row: int) -> bool:
         """The same for one row; cheap where nobody looks at others."""
-        if not self.room.admits(pod.shape, row):
+        if not self.capacity.admits(pod.shape, row):
             return False
-        return not self.neighbours.is_particular(pod) or bool(self.neighbours.admit(pod)[row])
+        return not self.affinity.is_particular(pod) or bool(self.affinity.admit(pod)[row])
 
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
-        """Take all of it; or nothing where one does not fit, or changes where others may go."""
-        return self.neighbours.leaves_alone(rows) and self.room.take_at_once(rows)
+        """Take all of it; or nothing where one does not fit."""
+        taken = self.capacity.take_at_once(rows)
+        if taken:
+            self._journal.append((partial(self.capacity.take_rows, rows), 1))
+        return taken
 
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Count pods on rows: by shape at once, or one by one where others look at who stands where."""
         rows: dict[Shape, list[int]] = {}
         for pod, row in placed:
-            if self.neighbours.minds(pod.shape):
+            if self.affinity.minds(pod):
                 self._count(pod, row, times)
             else:
                 rows.setdefault(pod.shape, []).append(row)
-        self.room.take_rows({shape: np.array(of_shape) for shape, of_shape in rows.items()}, times)
+        by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
+        if by_shape:
+            self._take(partial(self.capacity.take_rows, by_shape), times)
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
-        self.room.take(pod.shape, row, times)
-        if self.neighbours.minds(pod.shape):
-            self.neighbours.count(pod, self._name(row), times)
+        self._take(partial(self.capacity.take, pod.shape, row), times)
+        if self.affinity.minds(pod):
+            self._take(partial(self.affinity.count, pod, self._name(row)), times)
 
     def _name(self, row: int) -> str:
         node = self.nodes.nodes[row]
         assert node is not None
         return node.name
+
+
+def _nobody(occupancy: Occupancy) -> Occupancy:
+    """The same terms, and nobody anywhere."""
+    nowhere: dict[Term, dict[str, int]] = {term: {} for term in occupancy.selected}
+    return Occupancy(selected=nowhere, carried=nowhere, terms=occupancy.terms)

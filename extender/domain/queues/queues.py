@@ -14,6 +14,7 @@ class Queues:
         self._records: dict[str, QueueRecord] = {}
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.uids: set[str] = set()
+        self.gone: set[str] = set()  # UIDs of queues that were there, and are no more
 
     def put(self, record: QueueRecord) -> set[str]:
         """A queue is new or has changed. The answer names all queues that this may open or shut."""
@@ -71,9 +72,11 @@ class Queues:
         if before is not None:
             self._children[parent_of(before.name, before)].discard(before.name)
             self.uids.discard(before.uid)
+            self.gone.add(before.uid)
         if now is not None:
             self._children[parent_of(now.name, now)].add(now.name)
             self.uids.add(now.uid)
+            self.gone.discard(now.uid)
 
     def _family(self, name: str) -> set[str]:
         """A queue and all that are below it."""

@@ -8,28 +8,31 @@ from extender.domain.model.reasons import Reason
 from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.placement.planner import Space
+from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
 _MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
 
 
-def explain(round_: Round, space: Space, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
+def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
     """The reason and its numbers for members that have no placement in `space`."""
     members, shapes = wanted.members, wanted.shapes
     return (
         _never(round_, members, shapes)
-        or _refused(space, group, shapes)
-        or _lacking(space, shapes)
-        or (Reason.FRAGMENTED, f"room for {_fitting(space, shapes)} of {len(members)} members at once")
+        or _refused(planner, group, shapes)
+        or _lacking(planner, shapes)
+        or (
+            Reason.FRAGMENTED,
+            f"room for {_at_once(planner, members, shapes)} of {len(members)} members at once",
+        )
     )
 
 
 def _never(round_: Round, members: Sequence[PodRecord], shapes: Counter[Shape]) -> tuple[Reason, str] | None:
     empty = round_.empty
     for shape in shapes:
-        if not empty.room.total(shape):
+        if not empty.capacity.total(shape):
             suitable = int(round_.snapshot.nodes.suitable(shape).sum())
             return Reason.NEVER_FITS, f"no node can hold {describe(shape.requests)} ({suitable} suit)"
     if not empty.could_place(members, shapes):
@@ -37,29 +40,36 @@ def _never(round_: Round, members: Sequence[PodRecord], shapes: Counter[Shape]) 
     return None
 
 
-def _refused(space: Space, group: GroupView, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
-    if not any(space.room.refuses(shape) for shape in shapes):
+def _refused(planner: Planner, group: GroupView, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
+    if not any(planner.capacity.refuses(shape) for shape in shapes):
         return None
-    if not all(space.room.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
+    if not all(planner.capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
         return None
     return Reason.REFUSED_BY_SCHEDULER, group.start.failure or "the scheduler refuses the nodes with room"
 
 
-def _lacking(space: Space, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
+def _lacking(planner: Planner, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
     parts = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
-        there = space.room.sum_for(part)
+        there = planner.capacity.sum_for(part)
         for name, amount in requests_of(part).items():
             if there.get(name, 0) < amount:
                 needed, left = show(name, amount), show(name, there.get(name, 0))
-                fitting = _fitting(space, shapes)
+                fitting = _fitting(planner, shapes)
                 members = f"room for {fitting} of {shapes.total()} members"
                 return Reason.NO_ROOM, f"{name}: {needed} needed, {left} left on suitable nodes; {members}"
     return None
 
 
-def _fitting(space: Space, shapes: Counter[Shape]) -> int:
-    return sum(min(space.room.total(shape), n) for shape, n in shapes.items())
+def _at_once(planner: Planner, members: Sequence[PodRecord], shapes: Counter[Shape]) -> int:
+    """How many members fit beside each other. Those of one shape stand in nobody's way."""
+    if len(shapes) == 1 and not planner.affinity.any_particular(members, shapes):
+        return _fitting(planner, shapes)
+    return len(planner.fitting(members))
+
+
+def _fitting(planner: Planner, shapes: Counter[Shape]) -> int:
+    return sum(min(planner.capacity.total(shape), n) for shape, n in shapes.items())
 
 
 def describe(requests: Resources) -> str:

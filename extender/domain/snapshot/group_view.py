@@ -13,81 +13,102 @@ T = TypeVar("T")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The scheduler's words about a planned member, and when we read them."""
+    """The scheduler's words about a planned member."""
 
     words: str
-    at: float
+    at: float  # when we read them
 
 
 class Start(msgspec.Struct, frozen=True):
-    """How the starts of a group went. `admitted_at` is None while it waits."""
+    """How the starts of a group went."""
 
     admitted_at: float | None = None
+    """When the start that is under way was admitted; None: none is."""
     failures: int = 0
+    """How many starts failed one after the other."""
     retry_at: float = 0.0
+    """Before that moment it is not tried again."""
     failure: str = ""
+    """Why the last one failed, in words."""
+    admitted: bool = False
+    """Whether it was admitted and has not waited since, also once all that it needs is on nodes."""
+    claims_since: float | None = None
+    """When room was first kept for it, within its share; None: never since it last stood whole."""
 
 
 class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """A group with its members: those placed, those pinned (no plan may move their claim), and those that
-    wait, with the nodes planned for them. `recorded`: it has a PodGroup. `stands`: those placed make it
-    whole. `entitled`: it came while its queue was open. `held_back`: members that gates of others keep.
-    `leaving`: members on a node that are being deleted. `running`, `succeeded`, `failed`: how many members
-    do. `aborted`: its owner is suspended, or the queue that took it in is gone. `accepted_by`: the UID of the
-    queue that takes it in, empty while none does. `told_phase`: what its PodGroup says."""
+    """A group with its members, sorted by where they are on their way."""
 
     key: GroupKey
+    """Its PodGroup, or the pod that is a group of its own."""
     queue: str
+    """The name of its queue, whether there is one or not."""
     min_member: int
+    """How many members it needs to start."""
     min_task_member: Mapping[str, int]
+    """How many of each role."""
     priority: int
+    """Higher ones go first inside a queue."""
     created: str
+    """When its PodGroup, or its first pod, was created: RFC 3339."""
     recorded: bool
+    """Whether it has a PodGroup."""
     exists: bool
+    """Whether it is there: by a PodGroup, or by pods that need none."""
     fault: str
+    """What is wrong in its specification, in words; empty: nothing."""
+    min_resources: Resources
+    """What its PodGroup says that the members it needs ask for together."""
     entitled: bool
+    """Whether it came while its queue was open."""
     stood_whole: bool
+    """Whether all that it needs have been on nodes: losing members undoes nobody from then on."""
     stands: bool
+    """Whether those placed make it whole now."""
+    resumes: bool
+    """Whether members on nodes show a start that Muster had admitted before it was started anew."""
     start: Start
+    """How its starts went."""
     placed: tuple[PodRecord, ...]
+    """Members on a node and not on their way out, or done."""
     pinned: tuple[tuple[PodRecord, str], ...]
+    """Members whose node the scheduler knows from us: no plan may move their claim."""
     waiting: tuple[PodRecord, ...]
+    """Members without a node that may be planned."""
     planned: Mapping[Uid, str]
+    """The nodes planned for those that wait."""
     expected_since: Mapping[Uid, float]
+    """Since when the scheduler could have used a planned node: the gate was open."""
     bound_since: Mapping[Uid, float]
+    """Since when members have been on their nodes, as far as we saw."""
     refusals: Mapping[Uid, Refusal]
+    """What the scheduler last said about members that it could not place."""
     held_back: int
+    """Members that gates of others keep."""
     leaving: int
+    """Members on a node that are being deleted."""
     running: int
+    """Members whose phase is Running."""
     succeeded: int
+    """Members whose phase is Succeeded."""
     failed: int
+    """Members whose phase is Failed."""
     aborted: bool
+    """Whether its owner is suspended, or the queue that took it in is gone."""
     accepted_by: str
+    """The UID of the queue that takes it in; empty while none does."""
     told_phase: str
+    """What its PodGroup says now."""
     allocated: Resources
+    """What members on nodes, and those pinned, ask for together."""
     pending: Resources
+    """What those that wait ask for together."""
 
     @property
     def is_in_queue(self) -> bool:
         """Whether its queue has it: by a PodGroup, by pods on nodes, or by pods alone that came in time. Pods
         that wait outside hold up nothing when the queue closes."""
         return self.recorded or self.lives or (self.exists and self.entitled)
-
-    @property
-    def rests(self) -> bool:
-        """Whether the group stands and nobody waits to join it."""
-        return self.stands and not self.waiting and not self.pinned
-
-    @property
-    def ends(self) -> bool:
-        """Whether a group that was whole is on its way out: members go, and nobody waits to replace them."""
-        replaced = self.waiting or self.pinned or self.held_back
-        return bool(self.leaving) and not replaced and len(self.placed) + self.leaving >= self.min_member
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether a group that needs nobody has nobody: others without members wait for those."""
-        return not (self.min_member or self.placed or self.pinned or self.waiting or self.leaving)
 
     @property
     def is_on_nodes(self) -> bool:

@@ -7,18 +7,33 @@ class Limits(msgspec.Struct, frozen=True):
     """The numbers that policy works with. Times in seconds, sizes in pods."""
 
     window: int = 1000
+    """How many members may be on their way to the scheduler at once."""
     start_deadline: float = 120.0
+    """The longest that a start may take, and a bind call be held."""
     start_deadline_base: float = 60.0
+    """How long a start may take, however few its members are."""
     start_deadline_per_member: float = 0.1
+    """How much longer for each member."""
     refusal_grace: float = 2.0
+    """After a refusal the planned node may still be used: the scheduler's view may lag ours."""
     arrival_grace: float = 15.0
+    """How long the scheduler may be silent about a planned node."""
     arrival_grace_per_pod: float = 0.05
+    """How much longer for each pod that it has on its hands for us."""
     stall_grace: float = 10.0
+    """How long a start with held members may lack a plan for the others."""
     whole_grace: float = 30.0
+    """How long members have to be on their nodes without failing before the group has stood whole."""
     asking_pause: float = 10.0
+    """A scheduler that asks for nothing that long may be gone; when it asks again, silence counts anew."""
+    room_kept: float = 600.0
+    """How long room is kept for a group within its share that lacks some, before it is lent for as long."""
     refusal_memory: float = 60.0
+    """How long it is remembered which nodes refuse a shape."""
     backoff: float = 5.0
+    """The pause after a first failed start; it doubles with each."""
     backoff_max: float = 300.0
+    """The longest such pause."""
 
     def deadline(self, members: int) -> float:
         """How long a start of that many members may take: longer for more, up to the bind deadline."""

@@ -28,23 +28,32 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
-    """`room` has the amounts left on each row of `nodes` beside all pinned claims, without planned ones.
-    `refused`: rows where the scheduler refuses a shape. `expires_at`: when the first of what the ledger holds
-    for a while only ends: such a refusal, or an answer of filter that no bind call followed.
-    `touched`: groups of which anything changed since decisions were last published."""
+    """Nothing in it changes any more."""
 
     version: int
+    """The ledger's: it moves on with all that may change a decision, but for time."""
     now: float
+    """The ledger's clock, in seconds."""
     limits: Limits
     dimensions: tuple[str, ...]
+    """The resources that the columns of `room` and `allocatable` are."""
     nodes: NodeTable
+    """The rows of both."""
     room: AmountRows
+    """What all pinned claims leave; planned ones are not taken off."""
     allocatable: AmountRows
+    """What nodes offer."""
     occupancy: Occupancy
     refused: Mapping[Shape, frozenset[int]]
+    """Rows where the scheduler refuses a shape."""
     queues: Mapping[str, QueueView]
     groups: Mapping[GroupKey, GroupView]
     expires_at: float | None = None
+    """When the first of what the ledger holds for a while only ends: a refusal, or an answer that no
+    bind call followed."""
     orphans: tuple[Orphan, ...] = ()
+    """Groups whose queue is gone for good."""
     touched: Set[GroupKey] = frozenset()
+    """Groups of which anything changed since decisions were last published."""
     attention: Attention = Attention()
+    """Whether we lead and the scheduler asks."""

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 from tests.bench.cases.aborting import abort
 from tests.bench.cases.deciding import decide_case
 from tests.bench.cases.filtering import filter_case
+from tests.bench.cases.flooding import flood_case
 from tests.bench.cases.gating import gates
 from tests.bench.cases.racing import algorithm, cpu, makespan
 from tests.bench.cases.starting import start
 from tests.bench.cases.telling import tell
+from tests.bench.cases.wiring import wire
 from tests.bench.report import Row
 from tests.bench.sizes import Bench
 
@@ -17,9 +19,11 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "algorithm": algorithm,
     "cpu": cpu,
     "filter": filter_case,
+    "flood": flood_case,
     "gates": gates,
     "abort": abort,
     "decide": decide_case,
     "start": start,
     "tell": tell,
+    "wire": wire,
 }

@@ -15,7 +15,14 @@ from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
 MANIFESTS = Path(__file__).parents[3] / "manifests"
-INSTALLED = ("crds/*.yaml", "namespace.yaml", "rbac.yaml", "sidecar/rbac-*.yaml", "webhooks/rbac.yaml")
+INSTALLED = (
+    "crds/*.yaml",
+    "namespace.yaml",
+    "marks.yaml",
+    "rbac.yaml",
+    "sidecar/rbac-*.yaml",
+    "webhooks/rbac.yaml",
+)
 CONFLICT = 409
 
 

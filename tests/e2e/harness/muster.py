@@ -43,7 +43,12 @@ class Muster:
 
     @property
     def health_port(self) -> int:
-        return int(self._health.rpartition(":")[2])
+        return self.ports["health"]
+
+    @property
+    def ports(self) -> dict[str, int]:
+        addresses = {"verbs": self.address, "health": self._health, "debug": self._debug}
+        return {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
 
     def __enter__(self) -> "Muster":
         self.start()

@@ -34,6 +34,7 @@ class KubeScheduler:
         config: str | Json = PLAIN,
         *,
         muster: str | None = None,
+        tls: Path | None = None,
         user: User = SCHEDULER,
         server: str | None = None,
         leader_elect: bool = False,
@@ -44,7 +45,7 @@ class KubeScheduler:
         kubeconfig = cluster.kubeconfig(user, server)
         written = copy.deepcopy(load(config) if isinstance(config, str) else config)
         path = cluster.folder / f"scheduler-{self.port}.yaml"
-        path.write_text(json.dumps(adapted(written, kubeconfig, muster, leader_elect), indent=1))
+        path.write_text(json.dumps(adapted(written, kubeconfig, muster, leader_elect, tls), indent=1))
         command = flags.scheduler(path, kubeconfig, self.port, cluster.certificate, cluster.key)
         self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler", host)
 
@@ -84,15 +85,22 @@ class KubeScheduler:
         return probes.answers(f"{self._url}/readyz", self._authority)
 
 
-def adapted(config: Json, kubeconfig: Path, muster: str | None, leader_elect: bool) -> Json:
-    """Only what depends on the machine is changed: the kubeconfig, Muster's address, and leader election."""
+def adapted(
+    config: Json, kubeconfig: Path, muster: str | None, leader_elect: bool, tls: Path | None = None
+) -> Json:
+    """Only what depends on the machine is changed: the kubeconfig, Muster's address, leader election, and the
+    folder with the certificates, without which Muster is called over plain HTTP."""
     config.setdefault("clientConnection", {})["kubeconfig"] = str(kubeconfig)
     config.setdefault("leaderElection", {})["leaderElect"] = leader_elect
-    if muster is not None:
-        for extender in config.get("extenders", []):
-            extender["urlPrefix"] = _moved(extender["urlPrefix"], muster)
+    for extender in config.get("extenders", []):
+        if muster is not None:
+            extender["urlPrefix"] = _moved(extender["urlPrefix"], muster, "https" if tls else "http")
+        files = extender.pop("tlsConfig", {})
+        extender["enableHTTPS"] = tls is not None
+        if tls:
+            extender["tlsConfig"] = {key: str(tls / Path(file).name) for key, file in files.items()}
     return config
 
 
-def _moved(url: str, address: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(netloc=address))
+def _moved(url: str, address: str, scheme: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(netloc=address, scheme=scheme))

@@ -9,7 +9,7 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.amounts import amounts, requests
 from tests.e2e.harness.resources import JOBS, NODES, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.watch import ApiError
-from tests.storm.arena import NODE_CPU, Arena, the_node
+from tests.storm.arena import NODE_CPU, Arena, the_node, usual
 from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_down
 from tests.storm.view import holds
 from tests.storm.wishes import QUEUES as STORM_QUEUES
@@ -83,7 +83,7 @@ def _node_back(arena: Arena, name: str) -> bool:
         return False
     if arena.api.find(NODES, name) is None:
         arena.api.create(NODES, the_node(int(name[1:])))
-    arena.down.discard(name)
+    arena.give_back([name])
     return True
 
 
@@ -96,7 +96,7 @@ def _change_node(what: str, change: Json, back: Json, sub: str, field: Field) ->
 
 def _restore_node(arena: Arena, name: str, back: Json, sub: str) -> None:
     arena.api.patch(NODES, name, back, sub=sub)
-    arena.down.discard(name)
+    arena.give_back([name])
 
 
 def _lose_gpus(field: Field) -> Broken:
@@ -120,11 +120,7 @@ def _change_queue(what: str, change: Json, back: Callable[[str], Json], field: F
 
 def _restore_queue(arena: Arena, name: str, back: Json) -> None:
     arena.api.patch(QUEUES, name, {"spec": back})
-    arena.down.discard(name)
-
-
-def _usual(name: str) -> Json:
-    return {"capability": None, **STORM_QUEUES[name]}
+    arena.give_back([name])
 
 
 # ---- others
@@ -168,7 +164,7 @@ def _kubelets_off(field: Field) -> Broken:
 
 def _kubelets_on(arena: Arena) -> None:
     arena.stage.kubelet.on()
-    arena.down.discard("kubelets")
+    arena.give_back(["kubelets"])
 
 
 def _tolerantly(call: Callable[..., object], *arguments: object) -> None:
@@ -198,8 +194,8 @@ FAULTS: dict[str, Inflict] = {
     ),
     "lose-gpus": _lose_gpus,
     "close-queue": partial(_change_queue, "closed", {"state": "Closed"}, lambda _: {"state": "Open"}),
-    "cap-queue": partial(_change_queue, "capped to 10 cpu", {"capability": {"cpu": "10"}}, _usual),
-    "reweigh-queue": partial(_change_queue, "of weight 9", {"weight": 9}, _usual),
+    "cap-queue": partial(_change_queue, "capped to 10 cpu", {"capability": {"cpu": "10"}}, usual),
+    "reweigh-queue": partial(_change_queue, "of weight 9", {"weight": 9}, usual),
     "foreign-pods": _foreign_pods,
     "kubelets-off": _kubelets_off,
 }

@@ -8,20 +8,10 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from tests.e2e.harness.process import Process
 from tests.storm.arena import Arena
 from tests.storm.faults.fault import Broken, Field, Inflict, takes_down
 
 LONGEST_STOP = 10.0
-
-
-def _process(arena: Arena, part: str) -> Process:
-    found: Process = {
-        "muster": arena.muster.process,
-        "scheduler": arena.scheduler.process,
-        "apiserver": arena.cluster.apiserver,
-    }[part]
-    return found
 
 
 def _ready(arena: Arena, part: str) -> bool:
@@ -31,25 +21,25 @@ def _ready(arena: Arena, part: str) -> bool:
         "scheduler": arena.scheduler._ready,
         "apiserver": arena.cluster._ready,
     }[part]
-    return not _process(arena, part).alive() or ready()
+    return not arena.processes()[part].alive() or ready()
 
 
 def _kill(part: str, field: Field) -> Broken:
     takes_down(field, part)
     field.arena.calm.begin(part)
-    _process(field.arena, part).kill()
+    field.arena.processes()[part].kill()
     return Broken(f"kill -9 of {part}", partial(_revive, field.arena, part))
 
 
 def _stop(part: str, field: Field) -> Broken:
     takes_down(field, part)
     field.arena.calm.begin(part)
-    _process(field.arena, part).stop(LONGEST_STOP)
+    field.arena.processes()[part].stop(LONGEST_STOP)
     return Broken(f"{part} told to stop", partial(_revive, field.arena, part))
 
 
 def _revive(arena: Arena, part: str) -> bool:
-    process = _process(arena, part)
+    process = arena.processes()[part]
     if part in arena.down and not process.alive():
         process.start()
         return False
@@ -59,15 +49,14 @@ def _revive(arena: Arena, part: str) -> bool:
 def _is_back(arena: Arena, part: str) -> bool:
     if not _ready(arena, part):
         return False
-    arena.down.discard(part)
-    arena.calm.end(part)
+    arena.give_back([part])
     return True
 
 
 def _freeze(part: str, field: Field) -> Broken:
     takes_down(field, part)
     field.arena.calm.begin(part)
-    process = _process(field.arena, part)
+    process = field.arena.processes()[part]
     process.freeze()
     timer = threading.Timer(field.lasting, process.thaw)
     timer.daemon = True

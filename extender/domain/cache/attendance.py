@@ -1,0 +1,26 @@
+"""Whether anybody heeds what is decided, as it is noted: who leads, and when the scheduler asked."""
+
+from collections.abc import Callable
+
+from extender.domain.snapshot.attention import Attention
+
+
+class Attendance:
+    """`pause`: seconds without a question after which the scheduler begins to ask anew."""
+
+    def __init__(self, pause: float, clock: Callable[[], float]) -> None:
+        self._pause = pause
+        self._clock = clock
+        self.attention = Attention()
+
+    def note_asked(self) -> bool:
+        """The scheduler asks for a pod, or says something about one: it is there. True when it was not."""
+        before, now = self.attention, self._clock()
+        self.attention = before.asked(now, self._pause)
+        return self.attention.asked_since != before.asked_since
+
+    def set_leading(self, leading: bool) -> bool:
+        """Whether anybody acts on what is decided here. True when that is new."""
+        before = self.attention
+        self.attention = before.led(self._clock(), leading)
+        return self.attention is not before

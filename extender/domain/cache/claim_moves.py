@@ -1,0 +1,84 @@
+"""The moves of claims: sums, standing members, and which groups moved follow by themselves.
+
+Everything that happens to a claim happens here, by the table of `claim_stages`.
+"""
+
+from collections.abc import Callable
+
+from extender.domain.cache.changes import Changes
+from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, after
+from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.groups import Group
+from extender.domain.cache.registry import Registry
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+
+
+class ClaimMoves:
+    """`clock` is monotonic, in seconds."""
+
+    def __init__(
+        self, claims: Claims, registry: Registry, changes: Changes, clock: Callable[[], float]
+    ) -> None:
+        self._claims = claims
+        self._registry = registry
+        self._changes = changes
+        self._clock = clock
+        self._moved: dict[GroupKey, int] = {}  # the version at which claims of a group last moved
+
+    def put(self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0) -> None:
+        """A claim of ours comes to `node`, or grows firmer there. Raises KeyError for an event that may not
+        happen to it."""
+        stage = after(event, self._stage(pod.uid))
+        assert stage is not None, event
+        self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token)
+        self._note(pod)
+
+    def end(self, pod: PodRecord, event: ClaimEvent) -> None:
+        """A claim of ours ends without a binding. Raises KeyError as `put` does."""
+        stage = after(event, self._stage(pod.uid))
+        assert stage is None, event
+        self._claims.drop(pod.uid)
+        self._registry.group(pod.group).expected_since.pop(pod.uid, None)
+        self._note(pod)
+
+    def refuse(self, pod: PodRecord) -> None:
+        """The scheduler found no node: what filter had answered may be planned anew."""
+        claim = self._claims.get(pod.uid)
+        if claim is not None and claim.stage is ClaimStage.ANSWERED:
+            self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
+
+    def show(self, pod: PodRecord) -> None:
+        """The watch shows a pod of anybody's: on a node it holds room there, finished none; a waiting one
+        keeps the claim that it has."""
+        if pod.holds_room:
+            self._claims.put(pod, pod.node, ClaimStage.BOUND)
+        elif pod.node or not pod.waiting:
+            self._claims.drop(pod.uid)
+        elif (claim := self._claims.get(pod.uid)) is not None:
+            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version, claim.token)
+
+    def drop(self, uid: Uid) -> None:
+        """The pod is gone."""
+        self._claims.drop(uid)
+
+    def restand(self, group: Group, pod: PodRecord) -> None:
+        """Count a member among those that stand, or no more."""
+        if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
+            group.standing[pod.uid] = pod.role
+        else:
+            group.standing.pop(pod.uid, None)
+
+    def moved_since(self, version: int) -> dict[GroupKey, int]:
+        """The groups of which claims moved since this was last asked; those that moved after `version` are
+        named again the next time."""
+        moved, self._moved = self._moved, {key: at for key, at in self._moved.items() if at > version}
+        return moved
+
+    def _stage(self, uid: Uid) -> ClaimStage | None:
+        claim: Claim | None = self._claims.get(uid)
+        return claim.stage if claim else None
+
+    def _note(self, pod: PodRecord) -> None:
+        self._moved[pod.group] = self._changes.next_version
+        self.restand(self._registry.group(pod.group), pod)
+        self._registry.touch(pod.group)

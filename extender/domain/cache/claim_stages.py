@@ -1,0 +1,80 @@
+"""The life of a claim on room: five stages, and what every event makes of each.
+
+    planned ──► answered ──► held ──► posted ──► bound
+
+Each has an owner who ends it: a plan the decisions, an answer the scheduler (or time: it expires), a held or
+posted claim the bind call whose token it carries, and what is bound the pod itself.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum, auto
+
+
+class ClaimStage(IntEnum):
+    PLANNED = 1
+    """A decision has given the pod a node; another decision may take it away."""
+    ANSWERED = 2
+    """Filter has named the node to the scheduler."""
+    HELD = 3
+    """A bind call waits for the pod's group."""
+    POSTED = 4
+    """The binding is on its way to the API server, and may have been done."""
+    BOUND = 5
+    """The watch shows the pod on the node."""
+
+    @property
+    def pinned(self) -> bool:
+        """Whether no decision that was made on an older snapshot may move it."""
+        return self >= ClaimStage.ANSWERED
+
+
+class ClaimEvent(Enum):
+    PLAN = auto()
+    """A decision has a node for the pod."""
+    WITHDRAW = auto()
+    """A decision has none any more."""
+    ANSWER = auto()
+    """Filter names a node to the scheduler."""
+    REFUSE = auto()
+    """The scheduler says that it finds no node."""
+    EXPIRE = auto()
+    """No bind call followed an answer in time."""
+    HOLD = auto()
+    """A bind call came; a second one for the pod takes the claim over."""
+    POST = auto()
+    """The group stands whole."""
+    RELEASE = auto()
+    """The bind call ended without a binding, or the node went."""
+    BIND = auto()
+    """The watch shows the pod on a node, whoever bound it."""
+    LEAVE = auto()
+    """The watch shows that the pod is gone, has ended, or is on its way out unbound."""
+
+
+Stages = Mapping[ClaimStage | None, ClaimStage | None]  # None: there is no claim
+
+_PLANNED, _ANSWERED, _HELD, _POSTED, _BOUND = ClaimStage
+_ALL = (None, *ClaimStage)
+
+TRANSITIONS: Mapping[ClaimEvent, Stages] = {
+    ClaimEvent.PLAN: {None: _PLANNED, _PLANNED: _PLANNED, _ANSWERED: _PLANNED},
+    ClaimEvent.WITHDRAW: {_PLANNED: None, _ANSWERED: None},
+    ClaimEvent.ANSWER: {_PLANNED: _ANSWERED, _ANSWERED: _ANSWERED, _HELD: _ANSWERED},
+    ClaimEvent.REFUSE: {_ANSWERED: _PLANNED},
+    ClaimEvent.EXPIRE: {_ANSWERED: None},
+    ClaimEvent.HOLD: {_PLANNED: _HELD, _ANSWERED: _HELD, _HELD: _HELD, _POSTED: _HELD},
+    ClaimEvent.POST: {_HELD: _POSTED},
+    ClaimEvent.RELEASE: {_HELD: None, _POSTED: None},
+    ClaimEvent.BIND: dict.fromkeys(_ALL, _BOUND),
+    ClaimEvent.LEAVE: dict.fromkeys(_ALL, None),
+}
+
+
+def allows(event: ClaimEvent, stage: ClaimStage | None) -> bool:
+    """Whether the event may happen to a claim at this stage."""
+    return stage in TRANSITIONS[event]
+
+
+def after(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
+    """The stage that follows. Raises KeyError for an event that may not happen to it."""
+    return TRANSITIONS[event][stage]

@@ -1,0 +1,126 @@
+"""The views of groups and queues that decide() sees.
+
+A view is rebuilt only when something about its group changed; the sums of a queue follow by difference.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+
+from extender.api import keys
+from extender.domain.cache.claims import Claims
+from extender.domain.cache.groups import Group, Members
+from extender.domain.cache.registry import Registry
+from extender.domain.cache.usage import Usage
+from extender.domain.lifecycle.quorum import whole
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import GroupKey, Origin
+from extender.domain.model.shapes import requests_of
+from extender.domain.queues.queue_view import QueueView
+from extender.domain.snapshot.group_view import GroupView
+
+# A group that was judged with any other reason had come while its queue was open.
+_NOT_JUDGED = ("", "Pending")
+_SAYS_NOTHING = ("", Reason.QUEUE_NOT_OPEN, Reason.QUEUE_NOT_FOUND, Reason.INVALID_SPEC, Reason.NOT_READY)
+
+
+class GroupViews:
+    """Callers hold the ledger's lock."""
+
+    def __init__(self, registry: Registry, claims: Claims) -> None:
+        self._registry = registry
+        self._claims = claims
+        self._usage = Usage()
+        self._views: dict[GroupKey, GroupView] = {}
+
+    def refresh(self) -> tuple[Collection[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
+        """Where something changed since this was last asked; and the views of all groups and queues, rebuilt
+        there."""
+        self._usage.sum_up(self._claims.capacity.columns.names, self._views.values())
+        touched = self._registry.take_touched()
+        if touched:
+            self._views = dict(self._views)
+        for key in touched:
+            self._rebuild(key)
+        return touched, self._views, {name: self.queue_view(name) for name in sorted(self._queue_names())}
+
+    def queue_view(self, name: str) -> QueueView:
+        used = self._usage.of(name)
+        return self._registry.queues.view(name, used.groups, dict(used.allocated), dict(used.requested))
+
+    # ---- inside
+
+    def _rebuild(self, key: GroupKey) -> None:
+        group, before = self._registry.groups.get(key), self._views.pop(key, None)
+        if before is not None:
+            self._usage.count(before, -1)
+        if group is None:
+            return
+        if not group.pods and group.record is None:
+            del self._registry.groups[key]
+            return
+        group.view = self._views[key] = self._view(group)
+        self._usage.count(group.view, 1)
+
+    def _view(self, group: Group) -> GroupView:
+        queue, members = self._registry.queue_of(group), Members(group, self._claims)
+        record, (min_member, min_task_member) = group.record, group.needs
+        self._note_history(group, queue, members)
+        return GroupView(
+            key=group.key,
+            queue=queue,
+            min_member=min_member,
+            min_task_member=min_task_member,
+            priority=self._registry.priority_of(group),
+            created=record.created if record else min((p.created for p in group.pods.values()), default=""),
+            recorded=record is not None,
+            exists=group.exists,
+            fault=record.fault if record else "",
+            min_resources=record.min_resources if record else {},
+            entitled=group.entitled,
+            stood_whole=group.stood_whole,
+            stands=whole(*group.needs, Counter(pod.role for pod in members.placed), len(members.placed)),
+            resumes=self._resumes(group),
+            start=group.start,
+            placed=tuple(members.placed),
+            pinned=tuple(members.pinned),
+            waiting=tuple(members.waiting),
+            planned=members.planned,
+            expected_since=dict(group.expected_since),
+            bound_since=dict(group.bound_since),
+            refusals=dict(group.refusals),
+            held_back=members.held_back,
+            leaving=members.leaving,
+            running=members.running,
+            succeeded=members.succeeded,
+            failed=members.failed,
+            aborted=self._registry.lost_its_queue(group) or self._registry.is_suspended(group),
+            accepted_by=self._registry.accepts(group),
+            told_phase=record.phase if record else "",
+            allocated=requests_of(members.holding),
+            pending=requests_of(Counter(pod.shape for pod in members.waiting)),
+        )
+
+    def _note_history(self, group: Group, queue: str, members: Members) -> None:
+        """Facts that stay true once they were: it came in time, it stood whole. A group of which no member is
+        left on a node stands no more: it starts anew, whole."""
+        record = group.record
+        came_before = record is not None and (
+            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING or record.stood_whole
+        )
+        group.entitled = group.entitled or came_before or self._registry.queues.is_open(queue)
+        roles = Counter(pod.role for pod in members.placed if pod.started)
+        noted = self._registry.marks_count and record is not None and record.stood_whole
+        stood = noted or whole(*group.needs, roles, roles.total())
+        group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
+
+    @staticmethod
+    def _resumes(group: Group) -> bool:
+        """Whether members on nodes show a start that Muster had admitted before it was started anew. Kinds of
+        PodGroup that have no phase of ours cannot tell."""
+        record = group.record
+        if record is None or group.waited:
+            return False
+        return record.origin is not Origin.VOLCANO or record.phase not in _NOT_JUDGED
+
+    def _queue_names(self) -> set[str]:
+        return {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}

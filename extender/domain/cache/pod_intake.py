@@ -1,0 +1,165 @@
+"""What comes in from the watch of pods: whose they are, what they hold, and what the scheduler says of them.
+
+A pod that says nothing new costs a comparison.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from extender.api.objects import Pod
+from extender.domain.cache.attendance import Attendance
+from extender.domain.cache.changes import Changes
+from extender.domain.cache.claim_moves import ClaimMoves
+from extender.domain.cache.claims import Claims
+from extender.domain.cache.groups import Group
+from extender.domain.cache.registry import Registry
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.reasons import REFUSAL_PREFIX
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import foreign_record, pod_record
+from extender.domain.snapshot.group_view import Refusal
+
+_FEW_SHAPES = 1000
+
+
+class PodIntake:
+    """`pods` are all that the watch has shown and that have not gone; `left` the schedulers whose pods are
+    left to somebody else for now. Callers hold the ledger's lock."""
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        registry: Registry,
+        claims: Claims,
+        moves: ClaimMoves,
+        changes: Changes,
+        attendance: Attendance,
+        clock: Callable[[], float],
+    ) -> None:
+        self.pods: dict[Uid, PodRecord] = {}
+        self.left: frozenset[str] = frozenset()
+        self._ownership = ownership
+        self._registry = registry
+        self._claims = claims
+        self._moves = moves
+        self._changes = changes
+        self._attendance = attendance
+        self._clock = clock
+        self._shapes = Shapes()
+        self._most_shapes = _FEW_SHAPES
+
+    def owns(self, pod: Pod) -> bool:
+        """Whether a pod is ours."""
+        if self.leaves(pod.spec.scheduler_name):
+            return False
+        return self._ownership.owns(pod, self._registry.namespace_queues.get(pod.metadata.namespace, ""))
+
+    def leaves(self, scheduler: str) -> bool:
+        """Whether pods of this scheduler's are left to somebody else, although they would be ours."""
+        return scheduler in self.left
+
+    def set_pod(self, pod: Pod) -> None:
+        """Raises BadQuantity."""
+        self._set(self._record(pod))
+
+    def drop_pod(self, uid: Uid) -> None:
+        record = self.pods.pop(uid, None)
+        if record is None:
+            return
+        self._moves.drop(uid)
+        if record.group:
+            self._claims.capacity.unwatch_terms(record)
+            self._leave_group(record)
+        if record.group or record.node:
+            self._changes.mark()
+
+    def leave(self, schedulers: frozenset[str]) -> None:
+        """From now on pods of these schedulers are somebody else's, and those of all others ours again."""
+        changed = (self.left ^ schedulers) & self._ownership.schedulers
+        self.left = schedulers
+        for pod in [each for each in self.pods.values() if each.scheduler in changed]:
+            if self.leaves(pod.scheduler):
+                self._part_with(pod)
+            else:
+                self._set(replace(pod, group=pod.own_group))
+
+    # ---- inside
+
+    def _record(self, pod: Pod) -> PodRecord:
+        """Raises BadQuantity."""
+        ours = self.owns(pod)
+        if not ours and not self.leaves(pod.spec.scheduler_name):
+            return foreign_record(pod, self._shapes)
+        return pod_record(pod, self._shapes, ours, self._ownership.auto_groups)
+
+    def _set(self, record: PodRecord) -> None:
+        before = self.pods.get(record.uid)
+        if record == before:
+            return
+        if before is not None and before.group and before.group != record.group:
+            self._leave_group(before)
+        self.pods[record.uid] = record
+        self._forget_old_shapes()
+        if record.group:
+            self._claims.capacity.watch_terms(record)
+        elif before is not None and before.group:
+            self._claims.capacity.unwatch_terms(before)
+        self._moves.show(record)
+        if record.group:
+            self._join_group(record, before)
+        if record.group or self._moved(before, record):
+            self._changes.mark()
+
+    def _part_with(self, pod: PodRecord) -> None:
+        """What it holds on a node it goes on to hold, as anybody's pod; a plan for it is void."""
+        self.drop_pod(pod.uid)
+        self._set(replace(pod, group=GroupKey("")))
+
+    def _forget_old_shapes(self) -> None:
+        """Now and then, once they have doubled in number."""
+        if len(self._shapes) > self._most_shapes:
+            used = {pod.shape for pod in self.pods.values()}
+            self._shapes.keep_only(used)
+            self._claims.capacity.keep_only(used)
+            self._most_shapes = 2 * len(used) + _FEW_SHAPES
+
+    @staticmethod
+    def _moved(before: PodRecord | None, now: PodRecord) -> bool:
+        """Whether room changed hands, which is all that matters of pods that are not ours."""
+        was = (before.node, before.holds_room, before.shape) if before else ("", False, None)
+        return was != (now.node, now.holds_room, now.shape) and (now.node != "" or was[1])
+
+    def _join_group(self, pod: PodRecord, before: PodRecord | None) -> None:
+        group = self._registry.group(pod.group)
+        group.pods[pod.uid] = pod
+        group.note_started(pod)
+        group.note_bound(pod, self._clock())
+        self._note_refusal(group, pod, before)
+        if pod.node or not pod.waiting:
+            group.refusals.pop(pod.uid, None)
+            group.expected_since.pop(pod.uid, None)
+        elif not pod.gated and self._claims.get(pod.uid) is not None:
+            group.expected_since.setdefault(pod.uid, self._clock())
+        self._moves.restand(group, pod)
+        self._registry.touch(pod.group)
+
+    def _leave_group(self, pod: PodRecord) -> None:
+        group = self._registry.group(pod.group)
+        group.forget(pod.uid)
+        if group.record is None and not group.pods:
+            group.forget_history()
+            group.last_record = None
+        self._registry.touch(pod.group)
+
+    def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
+        """Note what the scheduler newly says of a pod, unless it repeats our own refusal. A claim that
+        filter had answered may be moved again."""
+        words = pod.unschedulable
+        if not words or before is None or words == before.unschedulable or REFUSAL_PREFIX in words:
+            return
+        if self._attendance.note_asked():
+            self._changes.mark()
+        group.refusals[pod.uid] = Refusal(words, self._clock())
+        self._moves.refuse(pod)

@@ -1,0 +1,180 @@
+"""Reservations, for the verbs: where a pod may go, and how its claim grows firm.
+
+It is answered by filter, held by a bind call, and posted with the whole group.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from extender.domain.cache.changes import Changes
+from extender.domain.cache.claim_moves import ClaimMoves
+from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
+from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.groups import Group
+from extender.domain.cache.registry import Registry
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.snapshot.group_view import Refusal
+
+
+class Confirmation(msgspec.Struct, frozen=True):
+    """The last check before binding: members to post, and those whose node is no longer theirs."""
+
+    posting: tuple[Claim, ...] = ()
+    lost: tuple[Claim, ...] = ()
+
+
+class Reservations:
+    """`decided`: the newest published decisions. Callers hold the ledger's lock."""
+
+    def __init__(
+        self,
+        pods: Mapping[Uid, PodRecord],
+        registry: Registry,
+        claims: Claims,
+        moves: ClaimMoves,
+        changes: Changes,
+        decided: Callable[[], Decisions],
+        clock: Callable[[], float],
+    ) -> None:
+        self._pods = pods
+        self._registry = registry
+        self._claims = claims
+        self._moves = moves
+        self._changes = changes
+        self._decided = decided
+        self._clock = clock
+
+    def answer(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
+        """Where, of the offered `nodes`, a pod of ours may go; the claim moves with the answer.
+
+        A member of a gang gets its planned node, or any other that fits where that one is not offered; a
+        group of one gets every node that fits.
+        """
+        pod = self._pods.get(uid)
+        claim = self._claims.get(uid)
+        if pod is None or claim is None:
+            return self._why_not(pod)
+        if claim.stage >= ClaimStage.POSTED:  # its binding may have reached the API server
+            return [claim.node] if claim.node in nodes else Reason.NO_ROOM
+        group = self._registry.group(pod.group)
+        if group.waits_for_nobody:
+            return self._all_that_fit(pod, nodes) or Reason.NO_ROOM
+        if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
+            return self._pin(pod, claim.node)
+        return self._another(pod, group, claim, nodes)
+
+    def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
+        """A bind call has come for a pod: its claim becomes firm, and is this call's, which `token` names. A
+        reason when it must be refused."""
+        pod, claim = self._pods.get(uid), self._claims.get(uid)
+        if pod is None or claim is None:
+            return self._why_not(pod)
+        if not allows(ClaimEvent.HOLD, claim.stage):
+            return Reason.NO_ROOM
+        if claim.node != node and claim.stage is ClaimStage.POSTED:  # it may have reached the API server
+            return Reason.NO_ROOM
+        if claim.node != node and not self._claims.fits(pod, node):
+            return Reason.NO_ROOM
+        self._moves.put(pod, ClaimEvent.HOLD, node, token)
+        self._changes.mark()
+        return None
+
+    def confirm(self, key: GroupKey) -> Confirmation:
+        """Once a group is whole in bound and held members: check every held node once more and let those go
+        ahead that still have theirs, provided that the group is whole with them.
+
+        Nobody goes ahead before it was decided that the group starts, as its PodGroup is now."""
+        group = self._registry.groups.get(key)
+        if group is None or not self._starts(group) or not group.is_quorate():
+            return Confirmation()
+        held = [
+            claim for uid in group.pods if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.HELD
+        ]
+        lost = tuple(claim for claim in held if self._loses_node(claim))
+        posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
+        for claim in posting:
+            self._moves.put(claim.pod, ClaimEvent.POST, claim.node, claim.token)
+        return Confirmation(posting, lost)
+
+    def release(self, uid: Uid, token: int) -> None:
+        """A claim ends without a binding: the call that made it firm was abandoned, refused or failed. A
+        newer call's claim stays."""
+        pod, claim = self._pods.get(uid), self._claims.get(uid)
+        if pod is None or claim is None or claim.token != token:
+            return
+        if allows(ClaimEvent.RELEASE, claim.stage):
+            self._moves.end(pod, ClaimEvent.RELEASE)
+            self._changes.mark()
+
+    def posted_before(self, moment: float) -> list[Claim]:
+        """Claims whose binding was posted before `moment` and has not shown since."""
+        return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.since < moment]
+
+    def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
+        """For each node the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
+        pod = self._pods.get(uid)
+        return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
+
+    # ---- inside
+
+    def _starts(self, group: Group) -> bool:
+        """Whether the group starts or runs by decisions that know its PodGroup as it is now."""
+        decisions = self._decided()
+        decision = decisions.groups.get(group.key)
+        return (
+            decision is not None
+            and decision.lets_members_start
+            and group.exists
+            and decisions.version >= group.known_since
+        )
+
+    def _pin(self, pod: PodRecord, node: str) -> list[str]:
+        claim = self._claims.get(pod.uid)
+        if claim is None or claim.node != node or not claim.stage.pinned:
+            self._moves.put(pod, ClaimEvent.ANSWER, node)
+            self._registry.group(pod.group).refusals.pop(pod.uid, None)
+            self._changes.mark_quietly()
+        return [node]
+
+    def _another(
+        self, pod: PodRecord, group: Group, claim: Claim, nodes: Sequence[str]
+    ) -> list[str] | Reason:
+        """The planned node is not on offer: any other that fits beside others' claims."""
+        fits = self._claims.rows_that_fit(pod)
+        rows = ((node, self._claims.capacity.row(node)) for node in nodes)
+        for node, row in rows:
+            if row is not None and fits[row] and self._claims.fits(pod, node):
+                return self._pin(pod, node)
+        if list(nodes) != [pod.nominated]:
+            words = f"the scheduler did not offer node {claim.node}"
+            group.refusals.setdefault(pod.uid, Refusal(words, self._clock()))
+            self._registry.touch(pod.group)
+            self._changes.mark()
+        return Reason.NO_ROOM
+
+    def _all_that_fit(self, pod: PodRecord, nodes: Sequence[str]) -> list[str]:
+        if len(nodes) == 1:
+            return [node for node in nodes if self._claims.fits(pod, node)]
+        fits = self._claims.rows_that_fit(pod)
+        return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
+
+    def _loses_node(self, claim: Claim) -> bool:
+        """Whether somebody else took the room of a held claim, or its node went: then it is released."""
+        capacity = self._claims.capacity
+        if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
+            return False
+        self._moves.end(claim.pod, ClaimEvent.RELEASE)
+        self._changes.mark()
+        return True
+
+    def _why_not(self, pod: PodRecord | None) -> Reason:
+        decision = self._decided().groups.get(pod.group) if pod else None
+        if decision is None:
+            return Reason.NOT_READY
+        if decision.reason is not None:
+            return decision.reason
+        beyond = decision.verdict is Verdict.STARTING  # members that the start can do without come after it
+        return Reason.BEHIND_OTHERS if beyond else Reason.NOT_READY

@@ -1,0 +1,54 @@
+"""How many pods of each shape all nodes had room for when a round began, kept from round to round.
+
+An event changes one row of many thousands. What is known of the round before is corrected by the rows that
+differ, so that a shape costs as much as a few rows, not as all of them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from extender.domain.model.shapes import Shape
+from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
+
+FEW = 64  # rows that are corrected one by one; where more differ, all are counted anew
+
+Refused = Mapping[Shape, Iterable[int]]
+Count = Callable[[Shape, AmountRows, Rows], int]
+"""How many pods of a shape these rows of a matrix have room for."""
+
+
+class KeptTotals:
+    """`room` is a snapshot's, which nobody changes."""
+
+    def __init__(
+        self, room: AmountRows, nodes: NodeTable, refused: Refused, before: "KeptTotals | None" = None
+    ) -> None:
+        self.room = room
+        self.known: dict[Shape, int] = {}
+        self._nodes = nodes
+        self._refused = refused
+        self._before: KeptTotals | None = None
+        self._rows: Rows = np.zeros(0, dtype=np.int64)
+        if before is not None and before._is_comparable(room, nodes, refused):
+            self._rows = np.flatnonzero((before.room != room).any(axis=1))
+            self._before = before if len(self._rows) <= FEW else None
+
+    def of(self, shape: Shape, count: Count) -> int | None:
+        """The total of a shape; None where all rows must be counted."""
+        if shape in self.known:
+            return self.known[shape]
+        if self._before is None or shape not in self._before.known:
+            return None
+        now, then = count(shape, self.room, self._rows), count(shape, self._before.room, self._rows)
+        self.known[shape] = self._before.known[shape] + now - then
+        return self.known[shape]
+
+    def without_history(self) -> "KeptTotals":
+        """To be handed to the next round: what is not asked for any more is forgotten."""
+        self._before = None
+        return self
+
+    def _is_comparable(self, room: AmountRows, nodes: NodeTable, refused: Refused) -> bool:
+        same = self._nodes is nodes and self._refused == refused
+        return same and self.room.shape == room.shape

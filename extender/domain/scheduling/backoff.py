@@ -1,0 +1,85 @@
+"""Starts that failed: bound members are undone, and the group backs off, longer each time."""
+
+from typing import NamedTuple
+
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import Uid
+from extender.domain.scheduling.kept_plans import KeptPlan
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+
+TOO_LATE = "the group did not stand whole within its deadline"
+_FREE_MOVES = 2  # refusals after which the next node is tried at once
+
+
+def fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
+    """End a start that did not stand whole: its claims are free at once, bound members are undone."""
+    retry_at = round_.snapshot.now + round_.limits.retry_after(group.start.failures)
+    round_.wake_at.append(retry_at)
+    return GroupDecision(
+        group.key,
+        group.queue,
+        Verdict.WAITING,
+        Reason.BACKING_OFF,
+        why,
+        undo=_bound(group),
+        failed=why,
+        retry_at=retry_at,
+        moved=moved or {},
+    )
+
+
+def back_off(round_: Round, group: GroupView) -> GroupDecision:
+    """It waits until it may try again; members that are still bound are still to be undone."""
+    round_.wake_at.append(group.start.retry_at)
+    return GroupDecision(
+        group.key,
+        group.queue,
+        Verdict.WAITING,
+        Reason.BACKING_OFF,
+        group.start.failure,
+        undo=_bound(group),
+        retry_at=group.start.retry_at,
+    )
+
+
+class Retry(NamedTuple):
+    """When members may be tried again that join a group on its feet."""
+
+    at: float = 0.0
+    """The moment; 0: none of them was refused."""
+    waits: bool = False
+    """Whether that is still to come."""
+    failed: str = ""
+    """Why they were refused, where that is news."""
+
+
+def retry_of(round_: Round, kept: KeptPlan) -> Retry:
+    """Replacements and elastic members that the scheduler refuses move to other nodes at first. Where that
+    does not help either, they back off, and leave their places in the window to others."""
+    start, now = kept.group.start, round_.snapshot.now
+    if kept.moved:
+        failures = start.failures - _FREE_MOVES
+        at = now + round_.limits.retry_after(failures) if failures >= 0 else now
+        failed = why_no_plan(kept)
+    elif start.failures and (kept.unplanned or kept.plan):
+        at, failed = start.retry_at, ""
+    else:
+        return Retry()
+    return Retry(at, not round_.is_due(at), failed)
+
+
+def why_no_plan(kept: KeptPlan) -> str:
+    """Why members have no node, in words."""
+    refusals = kept.group.refusals
+    words = [refusals[pod.uid].words for pod in kept.unplanned if pod.uid in refusals]
+    if words:
+        return words[0]
+    if kept.moved:
+        return "the scheduler did not use the planned nodes in time"
+    return "no room for the members that still miss"
+
+
+def _bound(group: GroupView) -> tuple[Uid, ...]:
+    return tuple(pod.uid for pod in group.placed if pod.node)

@@ -1,0 +1,86 @@
+"""The budget of a round: room, shares of queues, places in the window. Everybody who takes, takes here.
+
+What one group takes the next one lacks; what a group took whose judging failed is given back.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import requests_of
+from extender.domain.placement.kept_totals import KeptTotals
+from extender.domain.placement.planner import Planner
+from extender.domain.scheduling.queue_shares import QueueShares
+from extender.domain.scheduling.window import Window
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.snapshot import Snapshot
+
+
+class BudgetMark(msgspec.Struct, frozen=True):
+    """A moment to roll back to."""
+
+    room: int
+    shares: int
+    places: int
+
+
+class Budget:
+    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None = None) -> None:
+        self.planner = Planner.of(snapshot, totals)
+        self.totals = self.planner.capacity.kept
+        self.shares = QueueShares(snapshot)
+        self.window = Window(snapshot.limits.window)
+        self.takings = 0
+        """How often somebody took something; while it stands still, so does all else."""
+
+    # ---- taking
+
+    def place(
+        self, group: GroupView, pods: Iterable[PodRecord], partly: bool = False
+    ) -> dict[Uid, str] | None:
+        """Start `pods` of a group: room, share and places for all of them at once; None where the room does
+        not suffice, unless `partly`, which takes for as many as it does."""
+        pods = list(pods)
+        plan = self.planner.place(pods, partly)
+        if plan:
+            self.count(group, plan)
+        return plan
+
+    def reserve(self, group: GroupView, pods: Iterable[PodRecord]) -> dict[Uid, str]:
+        """Room and share for as many of `pods` as find it, and no places yet: those come after the gangs."""
+        plan = self.planner.place(pods, partly=True) or {}
+        if plan:
+            self.takings += 1
+            self.shares.take(group.queue, _requests(group, plan))
+        return plan
+
+    def count(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
+        """Count members to share and window whose room is taken already. `asked`: what they ask for, where
+        that is known."""
+        if plan:
+            self.takings += 1
+            self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
+            self.window.take(len(plan))
+
+    def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Give back what was taken for members."""
+        self.planner.give_back(group.waiting, plan)
+        self.shares.take(group.queue, _requests(group, plan), -1)
+        self.window.take(-len(plan))
+
+    # ---- rolling back
+
+    def mark(self) -> BudgetMark:
+        return BudgetMark(self.planner.mark(), self.shares.mark(), self.window.left)
+
+    def roll_back(self, mark: BudgetMark) -> None:
+        self.planner.roll_back(mark.room)
+        self.shares.roll_back(mark.shares)
+        self.window.left = mark.places
+
+
+def _requests(group: GroupView, plan: Mapping[Uid, str]) -> Resources:
+    return requests_of(Counter(pod.shape for pod in group.waiting if pod.uid in plan))

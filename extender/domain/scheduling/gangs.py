@@ -1,0 +1,188 @@
+"""Admitting gangs that wait: by share of their queue, whole, or with the one reason that holds them.
+
+First all groups at or below their queue's deserved share. Then lending: what remains goes to groups above it,
+but not the room that a group of the first pass has a claim on.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.quorum import Missing, Signature, missing, missing_of
+from extender.domain.lifecycle.start_clock import in_pieces_since
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.placement.planner import Planner
+from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
+from extender.domain.scheduling.lending import Lending
+from extender.domain.scheduling.obstacles import above_capability, waits
+from extender.domain.scheduling.order import TurnOrder, in_lines
+from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.unschedulable import explain
+from extender.domain.snapshot.group_view import GroupView
+
+_NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)  # who can never start holds up nobody
+_FIFO = "fifo"
+
+
+def ready(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
+    """Those that room would help. The others are settled."""
+    return [group for group in groups if round_.judge(_is_ready, group)]
+
+
+def _is_ready(round_: Round, group: GroupView) -> bool:
+    decision = _not_ready(round_, group)
+    if decision is not None:
+        round_.settle(decision)
+    return decision is None
+
+
+def _not_ready(round_: Round, group: GroupView) -> GroupDecision | None:
+    if too_much := above_capability(round_, group):
+        return waits(group, Reason.NEVER_FITS, too_much)
+    absent = missing(group).absent
+    if round_.snapshot.now < group.start.retry_at and (group.is_on_nodes or not absent):
+        return back_off(round_, group)
+    if _stands_in_pieces(round_, group):
+        return fail(round_, group, TOO_LATE)
+    return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
+
+
+def _stands_in_pieces(round_: Round, group: GroupView) -> bool:
+    """Whether members have been on nodes for longer than a start may take, though Muster admitted none."""
+    since = in_pieces_since(group, round_.snapshot)
+    return since is not None and round_.is_due(since + round_.limits.deadline(group.min_member))
+
+
+class Admission:
+    """What is remembered while gangs are judged one after the other."""
+
+    def __init__(self, round_: Round, lending: Lending) -> None:
+        self._round = round_
+        self._budget = round_.budget
+        self._lending = lending
+        self._heads: dict[str, GroupKey] = {}  # of fifo queues: the group that must go first
+        self._unplaceable: dict[Signature | None, tuple[Reason, str]] = {}
+        self._equals: dict[Signature, GroupDecision | None] = {}  # what was said of such groups in this turn
+
+    def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
+        """Judge `groups` in their order; returns those above their share (none once room is lent)."""
+        queues, lines = self._round.snapshot.queues, in_lines(groups, lambda group: group)
+        self._unplaceable.clear()
+        above_share: list[GroupView] = []
+        for _, line in TurnOrder(self._budget.shares, queues, lines):
+            above_share += self._until_one_takes(line)
+        return above_share
+
+    def _until_one_takes(self, line: deque[GroupView]) -> list[GroupView]:
+        """Judge the first groups of a queue: it has its turn until one of them takes something. Returns those
+        above their share; in a fifo queue the rest waits with them."""
+        above_share: list[GroupView] = []
+        self._equals.clear()
+        takings = self._budget.takings
+        while line and self._budget.takings == takings:
+            group = line.popleft()
+            decision = self._round.judge(self._judge, group)
+            if decision is not None:
+                self._round.settle(decision)
+            elif not self._round.is_broken(group):
+                above_share.append(group)
+                if self._is_fifo(group):
+                    above_share += line
+                    line.clear()
+        return above_share
+
+    def _judge(self, _: Round, group: GroupView) -> GroupDecision | None:
+        """The decision on one group; None where it is above its share and lending comes later."""
+        head = self._heads.get(group.queue)
+        if head is not None:
+            return waits(group, Reason.BEHIND_OTHERS, f"{head} goes first in queue {group.queue}")
+        decision = self._decide_on_equals(group)
+        if decision is None or decision.verdict is not Verdict.WAITING:
+            return decision
+        if self._is_fifo(group) and decision.reason not in _NEVER:
+            self._heads[group.queue] = group.key
+        has_claim = self._lending.has_claim(group, decision.reason)
+        return replace(decision, claims_room=True) if has_claim else decision
+
+    def _is_fifo(self, group: GroupView) -> bool:
+        return self._round.snapshot.queues[group.queue].record.strategy == _FIFO
+
+    def _decide_on_equals(self, group: GroupView) -> GroupDecision | None:
+        """Groups of one queue that want the same are judged once, until somebody takes something."""
+        signature = None if _may_choose(group) else _signature(self._budget.planner, missing(group))
+        if signature is None:
+            return self._decide(group)
+        if signature not in self._equals:
+            self._equals[signature] = self._decide(group)
+        said = self._equals[signature]
+        return None if said is None else replace(said, key=group.key)
+
+    # ---- one group: ceiling, window, share, room
+
+    def _decide(self, group: GroupView) -> GroupDecision | None:
+        wanted = self._wanted(group)
+        obstacle = self._ceiling(group, wanted) or self._window(group, wanted)
+        if obstacle is not None:
+            return obstacle
+        if not self._lending.has_begun and self._budget.shares.is_above_share(group.queue, wanted.requests):
+            return None
+        return self._start(group, wanted)
+
+    def _wanted(self, group: GroupView) -> Missing:
+        """Whom to start. A group with more members than it needs starts without those that find no node."""
+        wanted, planner = missing(group), self._budget.planner
+        if not _may_choose(group) or planner.could_place(wanted.members, wanted.shapes):
+            return wanted
+        return missing_of(group, planner.fitting(group.waiting))
+
+    def _ceiling(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
+        shares, asked = self._budget.shares, wanted.requests
+        above = shares.above_ceiling(group.queue, asked)
+        if not above:
+            return None
+        if shares.is_never_below_ceiling(group.queue, asked):
+            return waits(group, Reason.NEVER_FITS, f"larger than queue {group.queue} may grow: {above}")
+        return waits(group, Reason.QUEUE_CEILING, f"queue {group.queue}: {above}")
+
+    def _window(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
+        size, window = len(wanted.members), self._budget.window
+        if size > window.size:
+            return waits(group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}")
+        if window.has_place_for(size):
+            return None
+        self._equals.clear()
+        return waits(group, Reason.WINDOW_FULL, f"{size} members to start, window {window.size}")
+
+    def _start(self, group: GroupView, wanted: Missing) -> GroupDecision:
+        planner = self._budget.planner
+        signature = _signature(planner, wanted)
+        if signature in self._unplaceable:
+            return waits(group, *self._unplaceable[signature])
+        is_short = planner.capacity.is_short_for(wanted.shapes)
+        plan = None if is_short else self._budget.place(group, wanted.members)
+        if plan is not None:
+            return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
+        why = self._why_not(group, wanted)
+        if signature is not None:
+            self._unplaceable[signature] = why
+        return waits(group, *why)
+
+    def _why_not(self, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
+        unclaimed = self._lending.unclaimed
+        if unclaimed is not None and unclaimed.could_place(wanted.members, wanted.shapes):
+            return Reason.QUEUE_SHARE, self._lending.words()
+        return explain(self._round, unclaimed or self._budget.planner, group, wanted)
+
+
+def _may_choose(group: GroupView) -> bool:
+    """Whether a group has more members than it needs, and it matters who of them starts."""
+    spare = len(missing(group).members) < len(group.waiting)
+    return spare and len({pod.shape for pod in group.waiting}) > 1
+
+
+def _signature(planner: Planner, wanted: Missing) -> Signature | None:
+    """Equal for groups that fit or not together; None where a member's labels matter to that."""
+    return None if planner.affinity.any_particular(wanted.members, wanted.shapes) else wanted.signature

@@ -1,0 +1,75 @@
+"""Lending: what queues take above what they deserve, out of the room that nobody within their share claims.
+
+A group within its share that only lacks room has a claim on the room that is there for it already. It is kept
+only where the whole group would stand if nothing else ran and the scheduler refused nothing more, and for a
+bounded time; then it is lent for as long, and so on. Otherwise a group that can never start would keep nodes
+idle for everybody.
+"""
+
+from extender.domain.lifecycle.quorum import Missing, Signature, missing
+from extender.domain.model.reasons import Reason
+from extender.domain.placement.planner import Planner
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+
+_LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
+
+
+class Lending:
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self._claimants: list[GroupView] = []
+        self._would_stand: dict[Signature, bool] = {}
+        self.unclaimed: Planner | None = None
+        """The room as it was before claims were kept; None while nothing is lent yet."""
+
+    @property
+    def has_begun(self) -> bool:
+        return self.unclaimed is not None
+
+    def has_claim(self, group: GroupView, reason: Reason | None) -> bool:
+        """Whether a group within its share that waits for `reason` keeps room now; noted."""
+        if reason not in _LACKS_ROOM or self.has_begun or not self._is_kept_now(group):
+            return False
+        if self._would_stand_whole(missing(group)):
+            self._claimants.append(group)
+            return True
+        return False
+
+    def _would_stand_whole(self, wanted: Missing) -> bool:
+        """If nothing else ran, and the scheduler refused nothing more."""
+        planner, signature = self._round.empty_but_for_refusals, wanted.signature
+        if planner.affinity.any_particular(wanted.members, wanted.shapes):
+            return planner.could_place(wanted.members, wanted.shapes)
+        if signature not in self._would_stand:
+            self._would_stand[signature] = planner.could_place(wanted.members, wanted.shapes)
+        return self._would_stand[signature]
+
+    def begin(self) -> None:
+        """From now on room is lent: first take out of it, once, what claimants could stand on already."""
+        if self.has_begun:
+            return
+        planner = self._round.budget.planner
+        self.unclaimed = planner.clone()
+        for group in self._claimants:
+            self._round.judge(_keep_room, group)
+
+    def words(self) -> str:
+        """Who has a claim."""
+        queues = ", ".join(sorted({each.queue for each in self._claimants}))
+        return f"groups of {queues} have a claim on the room"
+
+    def _is_kept_now(self, group: GroupView) -> bool:
+        """Room is kept for a while, then lent for as long."""
+        since, period = group.start.claims_since, self._round.limits.room_kept
+        if since is None:
+            return True
+        periods = int((self._round.snapshot.now - since) // period)
+        self._round.is_due(since + (periods + 1) * period)
+        return periods % 2 == 0
+
+
+def _keep_room(round_: Round, group: GroupView) -> None:
+    wanted, planner = missing(group), round_.budget.planner
+    if any(planner.capacity.total(shape) for shape in wanted.shapes):
+        planner.place(wanted.members, partly=True)

@@ -1,0 +1,56 @@
+"""What keeps a group from being judged at all: its own faults, and the state of its queue."""
+
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.resources import show
+from extender.domain.queues.queue_view import QueueView
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+
+
+def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
+    """The decision on a group that cannot be judged; None where it can."""
+    queue = round_.snapshot.queues.get(group.queue)
+    if not group.exists:
+        return waits(group, Reason.GROUP_NOT_FOUND, no_group(group))
+    if group.fault:
+        return waits(group, Reason.INVALID_SPEC, group.fault)
+    if queue is None or not queue.exists:
+        return waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
+    if queue.record.fault:
+        return waits(group, Reason.INVALID_SPEC, queue.record.fault)
+    if not group.entitled:
+        return waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
+    return None
+
+
+def above_capability(round_: Round, group: GroupView) -> str:
+    """How `minResources` is more than its queue may ever hold; empty where it is not. Volcano's rule for its
+    enqueue action: while the group is Pending, operators make no members that could never start."""
+    capability = round_.snapshot.queues[group.queue].record.capability or {}
+    more = [
+        f"{name}: {show(name, amount)} > {show(name, capability[name])}"
+        for name, amount in group.min_resources.items()
+        if amount > capability.get(name, amount)
+    ]
+    above = f"spec.minResources is above the capability of queue {group.queue}"
+    return f"{above}: {', '.join(more)}" if more else ""
+
+
+def _closed(queue: QueueView) -> str:
+    name = queue.record.name
+    words = f"queue {name} is {queue.state}"
+    return words if queue.to_open == name else f"{words}, because queue {queue.to_open} above it is closed"
+
+
+def waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) -> GroupDecision:
+    return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail, retry_at=retry_at)
+
+
+def runs_without_its_group(group: GroupView) -> GroupDecision:
+    """Members on nodes whose PodGroup is gone run on, and nobody joins them."""
+    return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
+
+
+def no_group(group: GroupView) -> str:
+    return f"PodGroup {group.key} does not exist"

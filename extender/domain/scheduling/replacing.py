@@ -1,0 +1,85 @@
+"""Groups that stood whole and lost members: nothing is undone, replacements start one by one.
+
+They have the first claim on room, before all groups that wait. For places in the window they come after the
+gangs: a replacement that the scheduler refuses again and again would shut all of them out. Replacements that
+are refused back off.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.quorum import missing
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.scheduling.backoff import Retry, retry_of
+from extender.domain.scheduling.kept_plans import KeptPlan, keep_all
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+
+
+def keep_replacements(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
+    return keep_all(round_, sorted(groups, key=lambda group: group.order))
+
+
+def reserve(round_: Round, replacing: Iterable[KeptPlan]) -> list[tuple[KeptPlan, dict[Uid, str]]]:
+    """Take room for those who have none yet; they start once the gangs had their turn."""
+    reserved = [(kept, round_.judge(_reserve, kept.group, kept, held=kept.plan)) for kept in replacing]
+    return [(kept, more) for kept, more in reserved if more is not None]
+
+
+def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) -> None:
+    """Start as many as there are places in the window."""
+    for kept, more in reserved:
+        decision = round_.judge(_replace, kept.group, kept, more, held=kept.plan)
+        if decision is not None:
+            round_.settle(decision)
+
+
+def _reserve(round_: Round, group: GroupView, kept: KeptPlan) -> dict[Uid, str]:
+    retry = retry_of(round_, kept)
+    if retry.waits or not kept.unplanned:
+        return {}
+    return round_.budget.reserve(group, _as_many_as(round_, group, kept.unplanned))
+
+
+def _replace(round_: Round, group: GroupView, kept: KeptPlan, more: dict[Uid, str]) -> GroupDecision:
+    window, retry = round_.budget.window, retry_of(round_, kept)
+    started = dict(islice(more.items(), window.places))
+    window.take(len(started))
+    kept.add(started)
+    reason = _why_not_all(kept, len(more) - len(started), retry)
+    return GroupDecision(
+        group.key,
+        group.queue,
+        Verdict.RUNNING,
+        reason,
+        group.start.failure if reason is Reason.BACKING_OFF else missing(group).absent,
+        plan=kept.plan,
+        failed=retry.failed,
+        retry_at=retry.at,
+        moved=kept.moved,
+        stood_whole=True,
+    )
+
+
+def _why_not_all(kept: KeptPlan, without_place: int, retry: Retry) -> Reason | None:
+    if not kept.left():
+        return None
+    if retry.waits:
+        return Reason.BACKING_OFF
+    return Reason.WINDOW_FULL if without_place else Reason.NO_ROOM
+
+
+def _as_many_as(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> list[PodRecord]:
+    """The first of `pods` that the queue's ceiling admits."""
+    admitted: list[PodRecord] = []
+    shapes: Counter[Shape] = Counter()
+    for pod in pods:
+        shapes[pod.shape] += 1
+        if round_.budget.shares.above_ceiling(group.queue, requests_of(shapes)):
+            break
+        admitted.append(pod)
+    return admitted

@@ -1,0 +1,94 @@
+"""The results of a round: Decisions, in which all that is as before is the same objects."""
+
+from collections.abc import Mapping, Set
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from extender.domain.decisions.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
+from extender.domain.decisions.queue_counts import columns_of, recount
+from extender.domain.lifecycle.phases import life_of
+from extender.domain.model.life import Life, Phase
+from extender.domain.model.records import GroupKey
+from extender.domain.queues.queue_states import wish
+from extender.domain.queues.queue_view import QueueView
+from extender.domain.scheduling.memory import Memory
+from extender.domain.scheduling.round import Round, broken
+from extender.domain.snapshot.group_view import GroupView
+
+T = TypeVar("T")
+_PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
+
+
+def decisions_of(round_: Round, previous: Decisions | None) -> Decisions:
+    """Decisions that say the same as before are the same objects, so that readers can skip them."""
+    before, snapshot = previous or Decisions(), round_.snapshot
+    groups = {
+        key: _same(before.groups.get(key), _with_life(snapshot.groups[key], decision))
+        for key, decision in round_.decided.items()
+    }
+    turned = _turned(before.groups, groups, snapshot.touched)
+    counts = recount(before.counts, before.groups, groups, turned)
+    return Decisions(
+        version=snapshot.version,
+        groups=groups,
+        queues=_queues(round_, counts, before.queues),
+        wake_at=min(round_.wake_at, default=None),
+        orphans=snapshot.orphans,
+        counts=counts,
+        serial=before.serial + 1,
+        turned=turned,
+        memory=Memory(snapshot, round_.budget.totals),
+    )
+
+
+def _turned(
+    before: Mapping[GroupKey, GroupDecision], now: Mapping[GroupKey, GroupDecision], touched: Set[GroupKey]
+) -> list[GroupKey]:
+    """In an order that does not depend on anything but the decisions."""
+    there = [key for key, decision in now.items() if key in touched or before.get(key) is not decision]
+    return there + sorted((before.keys() | touched) - now.keys())
+
+
+def _with_life(group: GroupView, decision: GroupDecision) -> GroupDecision:
+    """The same with the group's phase and numbers; one that is at rest has them already."""
+    if decision.life is not NOT_WORKED_OUT:
+        return decision
+    try:
+        life = life_of(group, decision.verdict, decision.plan, decision.reason)
+    except Exception as fault:
+        return replace(broken(group, fault), life=_RUNNING if group.is_on_nodes else _PENDING)
+    return decision if life == decision.life else replace(decision, life=life)
+
+
+def _same(before: T | None, now: T) -> T:
+    return before if before is not None and (before is now or before == now) else now
+
+
+def _queues(
+    round_: Round, counts: Mapping[tuple[str, str], int], before: Mapping[str, QueueDecision]
+) -> dict[str, QueueDecision]:
+    return {
+        name: _same(before.get(name), _queue(round_, queue, columns_of(name, counts)))
+        for name, queue in round_.snapshot.queues.items()
+    }
+
+
+def _queue(round_: Round, queue: QueueView, counts: Mapping[str, int]) -> QueueDecision:
+    name, shares = queue.record.name, round_.budget.shares
+    return QueueDecision(
+        name=name,
+        state=queue.state,
+        weight=queue.record.weight,
+        allocated=queue.allocated,
+        requested=queue.requested,
+        deserved=shares.deserved(name),
+        ceiling=shares.real_capability(name),
+        share=shares.of(name),
+        counts=counts,
+        uid=queue.record.uid,
+        wish=wish(queue.record),
+        closed_above=queue.closed_above,
+        mark=queue.mark,
+        fault=queue.record.fault,
+    )

@@ -1,0 +1,24 @@
+"""The starting window: how many members may be on their way to the scheduler at once."""
+
+
+class Window:
+    """Used up within a round. Everything that is on its way already has its place before anybody new."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.left = size
+        self.is_full = False
+        """A gang waits for a place: a large one is not overtaken by small ones, so nobody else gets one."""
+
+    def take(self, members: int) -> None:
+        self.left -= members
+
+    def has_place_for(self, members: int) -> bool:
+        """Whether a whole gang may start; if not, nobody after it may."""
+        self.is_full = self.is_full or members > self.left
+        return not self.is_full
+
+    @property
+    def places(self) -> int:
+        """For members that come one by one, after all gangs."""
+        return 0 if self.is_full else max(self.left, 0)

@@ -1,0 +1,34 @@
+"""The verbs' port over TLS, for callers who have a certificate and no others: the files that say so."""
+
+import ssl
+from pathlib import Path
+
+from extender.web.health import Check
+from extender.web.identity import Identity
+from extender.webhooks.files import AUTHORITY, CERTIFICATE, KEY, CertificateFiles
+
+
+class MutualTls:
+    """Without a folder there is no TLS."""
+
+    def __init__(self, folder: str) -> None:
+        self.wanted = bool(folder)
+        self._identity = Identity()
+        self._files = CertificateFiles(
+            Path(folder), self._identity.use, (CERTIFICATE, KEY, AUTHORITY), "verbs"
+        )
+
+    def start(self) -> None:
+        if self.wanted:
+            self._files.start()
+
+    def stop(self) -> None:
+        self._files.stop()
+
+    def context(self) -> ssl.SSLContext | None:
+        """That of the newest files; None before they could be read."""
+        return self._identity.context
+
+    def checks(self) -> dict[str, Check]:
+        """For /readyz."""
+        return {"tls-certificate": self._identity.missing} if self.wanted else {}

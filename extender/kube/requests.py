@@ -1,0 +1,73 @@
+"""What a request for objects looks like, said once: bodies, kinds of patch, preconditions, answers decoded.
+
+Four speak to the API server through it, each in the words of those who use it: ApiClient for what runs all
+the time, Reader and Editor for commands of people, AdmissionApi for the webhooks.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from extender.kube.connection import Connection, QueryParams
+from extender.kube.errors import Ambiguous, Conflict, Invalid
+from extender.kube.events import UNREADABLE
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"  # JSON is YAML enough
+
+_encode = msgspec.json.Encoder().encode
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+T = TypeVar("T")
+
+
+class Requests:
+    """Over a Connection. All raise ApiError; `timeout` is in seconds."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def _get(self, path: str, kind: type[T], timeout: float, query: QueryParams | None = None) -> T:
+        return decoded(self._connection.request("GET", path, query=query, timeout=timeout), kind, path)
+
+    def _post(
+        self, path: str, body: dict[str, Any], timeout: float, query: QueryParams | None = None
+    ) -> bytes:
+        return self._connection.request("POST", path, body=_encode(body), query=query, timeout=timeout)
+
+    def _patch(
+        self,
+        path: str,
+        patch: dict[str, Any],
+        timeout: float,
+        kind: str = MERGE,
+        query: QueryParams | None = None,
+    ) -> bytes:
+        """A UID that is not the object's is `Invalid` to the server: it takes us to want to change it."""
+        try:
+            return self._connection.request(
+                "PATCH", path, body=_encode(patch), content_type=kind, query=query, timeout=timeout
+            )
+        except Invalid as fault:
+            if "metadata.uid" not in fault.fields:
+                raise
+            raise Conflict(409, "Conflict", fault.message) from fault
+
+    def _delete(self, path: str, uid: str, timeout: float, options: dict[str, Any] | None = None) -> None:
+        """Conflict when an object of this name is another one by now."""
+        preconditions = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        body = _encode({**preconditions, **(options or {})})
+        self._connection.request("DELETE", path, body=body, timeout=timeout)
+
+
+def decoded(body: bytes, kind: type[T], what: str) -> T:
+    """Raises Ambiguous for what is not of this kind. Decoders are made once."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    try:
+        found: T = decoder.decode(body)
+    except UNREADABLE as fault:
+        raise Ambiguous(f"{what}: not the expected object: {fault}") from fault
+    return found

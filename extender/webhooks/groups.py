@@ -1,0 +1,74 @@
+"""PodGroups of all three kinds: what is filled in, whether their queue takes them, and who may use it."""
+
+from collections.abc import Callable
+
+from extender.api.admission import UPDATE, ReviewRequest
+from extender.api.reviewed import NewOtherGroup, NewPodGroup
+from extender.domain.admission.access import pods_not_judged, subject
+from extender.domain.admission.defaults import group_defaults
+from extender.domain.admission.faults import Fault
+from extender.domain.admission.pods import judge_topologies
+from extender.domain.admission.submission import (
+    Destination,
+    destination_of_group,
+    destination_of_other_group,
+    judge_entry,
+)
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.records import GroupKey
+from extender.webhooks.entry import EntryRules
+from extender.webhooks.reviews import ReviewOutcome, read
+
+
+class GroupRules:
+    """`entry`: the rules of queues, for one review."""
+
+    def __init__(self, ledger: Ledger, entry: Callable[[], EntryRules]) -> None:
+        self._ledger = ledger
+        self._entry = entry
+
+    def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
+        group = read(request.object, NewPodGroup)
+        return ReviewOutcome(patch=group_defaults(group, _namespace(request, group), self._ledger))
+
+    def judge(self, request: ReviewRequest) -> ReviewOutcome:
+        group = read(request.object, NewPodGroup)
+        topologies = list(judge_topologies(group))
+        if (
+            request.operation == UPDATE
+            and read(request.old_object, NewPodGroup).spec.queue == group.spec.queue
+        ):
+            return ReviewOutcome(topologies)
+        to = destination_of_group(_namespace(request, group), group.spec.queue, self._ledger)
+        return ReviewOutcome([*self._judge_queue(group, to, request), *topologies])
+
+    def _judge_queue(self, group: NewPodGroup, to: Destination, request: ReviewRequest) -> list[Fault]:
+        entry = self._entry()
+        faults = entry.judge(to, judge_entry, subject(request.user_info))
+        if faults or request.operation == UPDATE or not entry.is_restricted(to):
+            return faults
+        return self._judge_pods_before(group, to, request)
+
+    def _judge_pods_before(self, group: NewPodGroup, to: Destination, request: ReviewRequest) -> list[Fault]:
+        """Pods that wait for a new group of a restricted queue: they came when nobody could be asked."""
+        there = self._ledger.members(GroupKey(f"{_namespace(request, group)}/{group.metadata.name}"))
+        names = sorted(pod.name for pod in there if pod.waiting and not pod.auto)
+        return [pods_not_judged(to, names)] if names else []
+
+    def judge_other(self, request: ReviewRequest) -> ReviewOutcome:
+        """A PodGroup of scheduler-plugins or of Kubernetes: only its queue is Muster's affair."""
+        to = self._destination_of_other(read(request.object, NewOtherGroup), request)
+        if to is None:
+            return ReviewOutcome()
+        if request.operation == UPDATE:
+            before = self._destination_of_other(read(request.old_object, NewOtherGroup), request)
+            if before is not None and before.queue == to.queue:
+                return ReviewOutcome()
+        return ReviewOutcome(self._entry().judge(to, judge_entry, subject(request.user_info)))
+
+    def _destination_of_other(self, group: NewOtherGroup, request: ReviewRequest) -> Destination | None:
+        return destination_of_other_group(group, request.namespace, self._ledger)
+
+
+def _namespace(request: ReviewRequest, group: NewPodGroup) -> str:
+    return request.namespace or group.metadata.namespace

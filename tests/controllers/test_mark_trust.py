@@ -1,0 +1,52 @@
+"""Marks on PodGroups are believed while the API server keeps them to Muster."""
+
+from structlog.testing import capture_logs
+
+from extender.controllers.mark_trust import MarkTrust
+from extender.kube.errors import Unreachable
+from tests.controllers.bench import Bench
+from tests.domain.builders import group, pod
+from tests.domain.world import nodes
+
+
+class Trusting(Bench):
+    """A group that is noted as having stood whole, of which one of two is on a node."""
+
+    def __init__(self) -> None:
+        members = [pod("g-0", "g", on="a"), pod("g-1", "g")]
+        super().__init__(nodes("a"), group("g", 2, stood_whole=True), members, marks_kept=False)
+        self.trust = MarkTrust(self.ledger, self.api)
+
+    def believes(self, kept: bool | None) -> bool:
+        """After a look at the policy; None: the API server is away."""
+        if kept is None:
+            self.api.fail("policy", Unreachable("away"))
+        else:
+            self.api.kept = kept
+        with capture_logs():
+            self.trust.look_at_policy()
+        return self.stood_whole("g")
+
+
+def test_they_are_believed_while_the_policy_is_there() -> None:
+    bench = Trusting()
+    assert bench.trust.words() == "whether the API server keeps them to Muster is not known yet"
+    assert not bench.believes(False)
+    assert "anybody may write them" in bench.trust.words()
+    assert bench.believes(True)
+    assert bench.trust.words() == "kept to Muster by the API server"
+
+
+def test_what_cannot_be_read_changes_nothing() -> None:
+    bench = Trusting()
+    assert not bench.believes(None)
+    assert bench.believes(True)
+    assert bench.believes(None)
+
+
+def test_it_looks_when_it_starts() -> None:
+    bench = Trusting()
+    bench.api.kept = True
+    bench.trust.start()
+    bench.trust.stop()
+    assert bench.stood_whole("g")

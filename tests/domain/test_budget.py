@@ -1,0 +1,200 @@
+"""The budget of a round: nobody takes all places in the window, or keeps room idle, for good."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import ZONE, group, node, pod, queue, stranger
+from tests.domain.world import LIMITS, World, gang, key, nodes
+
+STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
+SMALL = replace(LIMITS, window=4)
+
+
+# ---- the window
+
+
+def replaced(name: str, missing: int, **pods: str) -> list[object]:
+    """A group that stood whole and lost all members but one."""
+    record = group(name, missing + 1, stood_whole=True, created="2026-01-01")
+    lost = [pod(f"{name}-{n}", name, gated=False, **pods) for n in range(1, missing + 1)]  # type: ignore[arg-type]
+    return [record, pod(f"{name}-0", name, on="far"), *lost]
+
+
+def refuse_all(world: World, words: str) -> None:
+    """The scheduler refuses whoever is planned and open, but for those of the gang."""
+    for decision in list(world.decisions.groups.values()):
+        for uid in decision.plan:
+            name = str(uid).removeprefix("uid-")
+            if not name.startswith("gang") and not world.pods[name].spec.scheduling_gates:
+                world.refuse(name, words)
+
+
+def rounds_until_it_starts(world: World, most: int) -> int:
+    for turn in range(most):
+        refuse_all(world, f"0/20 nodes are available: {turn}.")
+        world.pass_time(2.5)
+        if world.verdict("gang") is STARTS:
+            return turn
+    return most
+
+
+def test_replacements_that_are_refused_everywhere_do_not_shut_gangs_out() -> None:
+    world = World(nodes(*(f"n{n}" for n in range(20)), cpu="4"), node("far", cpu="1"), limits=SMALL)
+    world.add(replaced("r", 4)).settle().add(gang("gang", 4)).settle()
+    assert len(world.plan("r")) == 4
+    assert world.reason("gang") is Reason.WINDOW_FULL
+    assert rounds_until_it_starts(world, 80) <= 3
+
+
+def test_replacements_start_when_there_are_places_again() -> None:
+    world = World(nodes("a", "far", cpu="8"), limits=SMALL).add(gang("gang", 3)).settle()
+    world.add(replaced("r", 3)).settle()
+    assert (len(world.plan("r")), world.reason("r")) == (1, Reason.WINDOW_FULL)
+    world.start("gang")
+    assert len(world.plan("r")) == 3
+
+
+def test_endless_elastic_members_do_not_shut_gangs_out() -> None:
+    world = World(node("n", cpu="1000"), limits=SMALL)
+    world.add(group("e", 1), pod("e-0", "e", on="n"), [pod(f"e-{n}", "e") for n in range(1, 200)]).settle()
+    world.add(gang("gang", 4)).settle()
+    for _ in range(10):
+        taken = list(world.plan("e"))[:2]
+        world.scheduler_takes(*taken).run(*taken).settle()
+        if world.verdict("gang") is STARTS:
+            return
+    raise AssertionError(f"still {world.reason('gang')}")
+
+
+@given(
+    groups=st.integers(1, 4),
+    missing=st.integers(1, 6),
+    elastic=st.integers(0, 20),
+    members=st.integers(1, 4),
+)
+def test_a_gang_that_fits_starts_within_a_bounded_number_of_rounds(
+    groups: int, missing: int, elastic: int, members: int
+) -> None:
+    """Whatever others do: replacements are refused wherever they go, elastic members never end."""
+    world = World(nodes(*(f"n{n}" for n in range(30)), cpu="4"), node("far", cpu="64"), limits=SMALL)
+    for n in range(groups):
+        world.add(replaced(f"r{n}", missing))
+    world.add(group("e", 1), pod("e-s", "e", on="far"), [pod(f"e-{n}", "e") for n in range(elastic)]).settle()
+    world.add(gang("gang", members)).settle()
+    assert rounds_until_it_starts(world, 40) <= 30
+
+
+# ---- backing off
+
+
+def test_replacements_that_are_refused_again_and_again_back_off() -> None:
+    world = World(nodes(*(f"n{n}" for n in range(9)), cpu="1"), node("far", cpu="1")).add(replaced("r", 1))
+    tried = set()
+    for turn in range(3):
+        world.settle()
+        tried |= set(world.plan("r").values())
+        world.refuse("r-1", f"0/10 nodes are available: {turn}.")
+        world.pass_time(2.5)
+    assert len(tried) == 3, "the first refusals only move it"
+    assert (world.verdict("r"), world.reason("r"), world.plan("r")) == (RUNS, Reason.BACKING_OFF, {})
+    assert "0/10 nodes" in world.detail("r")
+    world.pass_time(LIMITS.backoff)
+    assert len(world.plan("r")) == 1
+    world.start("r")
+    assert (world.reason("r"), world.ledger.snapshot().groups[key("r")].start.failures) == (None, 0)
+
+
+def test_a_zone_that_refuses_a_shape_is_not_tried_node_by_node() -> None:
+    zones = [node(f"{zone}{n}", cpu="1", zone=zone) for zone in "ab" for n in range(10)]
+    world = World(zones, gang("gang", 1, gated=False)).settle()
+    tried: list[str] = []
+    for turn in range(4):
+        tried += world.plan("gang").values()
+        world.refuse("gang-0", f"0/20 nodes are available: {turn}.")
+        world.pass_time(2.5)
+        world.pass_time(max(world.decision("gang").retry_at - world.now, 0.0) + 0.1)
+    assert [name[0] for name in tried] == ["a", "a", "a", "b"]
+
+
+def test_a_cluster_of_one_zone_learns_nothing_of_it() -> None:
+    world = World([node(f"a{n}", cpu="1", zone="a") for n in range(9)], gang("gang", 1, gated=False)).settle()
+    tried = set()
+    for turn in range(5):
+        tried |= set(world.plan("gang").values())
+        world.refuse("gang-0", f"0/9 nodes are available: {turn}.")
+        world.pass_time(2.5)
+        world.pass_time(max(world.decision("gang").retry_at - world.now, 0.0) + 0.1)
+    assert len(tried) == 5
+    assert ZONE
+
+
+# ---- room that is kept
+
+
+def claimed(limits: object = None, cpu: str = "6", **claimant: str) -> World:
+    """Queue r's gang, within its share, lacks one cpu of a node where a stranger runs; q would borrow two."""
+    world = World(node("n", cpu=cpu), queue("q"), queue("r"), stranger("s", on="n"))
+    world.add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
+    world.add(gang("claimant", 3, queue="r", created="2026-01-03", **claimant))  # type: ignore[arg-type]
+    return world.add(gang("b", 1, queue="q", created="2026-01-02")).settle()
+
+
+def test_room_is_kept_for_a_bounded_time_and_then_lent() -> None:
+    world = claimed()
+    assert [world.reason("claimant"), world.reason("b")] == [Reason.NO_ROOM, Reason.QUEUE_SHARE]
+    world.pass_time(LIMITS.room_kept - 1.0)
+    assert world.reason("b") is Reason.QUEUE_SHARE
+    world.pass_time(2.0)
+    assert world.verdict("b") is STARTS
+
+
+def test_what_was_not_borrowed_meanwhile_is_kept_again() -> None:
+    world = claimed()
+    world.delete("b-0")
+    world.pass_time(2.0 * LIMITS.room_kept + 1.0)
+    world.add(gang("b2", 1, queue="q")).settle()
+    assert world.reason("b2") is Reason.QUEUE_SHARE
+
+
+def test_no_room_is_kept_where_the_whole_group_would_not_stand() -> None:
+    """The scheduler refuses its members on one of the two nodes that they need."""
+    world = World(nodes("n", "m", cpu="3"), queue("q"), queue("r", 10))
+    world.add(gang("big", 2, queue="r", cpu="2", gated=False)).settle()
+    world.refuse(next(name for name, where in world.plan("big").items() if where == "m"))
+    world.pass_time(3.0)
+    world.add(stranger("t", on="m", cpu="2"))
+    world.pass_time(6.0)
+    assert world.reason("big") is Reason.NO_ROOM
+    assert world.add(gang("small", 3, queue="q")).settle().verdict("small") is STARTS
+
+
+# ---- only what a pod asks for
+
+
+@pytest.mark.parametrize("planned_before", [False, True])
+def test_a_node_short_of_what_the_gang_does_not_ask_for(planned_before: bool) -> None:
+    """A device vanished under a pod that runs there."""
+    gpu = pod("old", "", more={"x.io/gpu": "1"}, on="n", scheduler="default-scheduler", gated=False)
+    world = World(node("n", more={"x.io/gpu": "1"}), gpu)
+    if planned_before:
+        world.add(gang("gang", 2)).settle()
+    world.add(node("n", more={"x.io/gpu": "0"}), gang("gang", 2)).settle()
+    assert world.plan("gang") == {"gang-0": "n", "gang-1": "n"}
+    world.start("gang")
+    assert world.verdict("gang") is RUNS
+
+
+# ---- words
+
+
+def test_fragmented_counts_who_fits_at_once() -> None:
+    """Members of two shapes that each fit alone, beside none of the others."""
+    world = World(nodes("a", "b", cpu="3"), group("g", 4))
+    world.add(pod("x", "g", cpu="2"), pod("y", "g", cpu="2"), stranger("s", on="a", cpu="0"))
+    world.add(pod("v", "g", cpu="1500m"), pod("w", "g", cpu="500m"))
+    world.add(node("c", cpu="1"), node("d", cpu="9"), stranger("t", on="d", cpu="9")).settle()
+    assert world.reason("g") is Reason.FRAGMENTED
+    assert world.detail("g") == "room for 3 of 4 members at once"

@@ -1,0 +1,119 @@
+"""The life of a claim, event by event: every one that may happen at a stage, and what it makes of it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, after, allows
+from extender.domain.model.reasons import Reason
+from tests.domain.builders import pod
+from tests.domain.world import LIMITS, World, gang, nodes
+
+PLANNED, ANSWERED, HELD, POSTED, BOUND = ClaimStage
+LATE = LIMITS.start_deadline + 1
+
+
+def at(stage: ClaimStage) -> World:
+    """A replacement's claim at this stage, in a group that stands."""
+    world = World(nodes("a", "b"), gang("g", 2)).start("g")
+    world.delete("g-1").add(pod("g-new", "g")).settle().ungate("g-new")
+    steps: dict[ClaimStage, Callable[[], object]] = {
+        ANSWERED: lambda: world.answer("g-new", ["a"]),
+        HELD: lambda: world.hold("g-new", "a"),
+        POSTED: lambda: world.confirm("g"),
+        BOUND: lambda: world.bind("g-new", "a"),
+    }
+    for reached, step in steps.items():
+        if reached <= stage:
+            step()
+    assert world.stage("g-new") is stage
+    return world
+
+
+@pytest.mark.parametrize("stage", ClaimStage)
+def test_every_stage_is_reached_and_every_claim_ends(stage: ClaimStage) -> None:
+    assert allows(ClaimEvent.LEAVE, stage)
+    assert at(stage).delete("g-new").ledger.claim(pod("g-new").metadata.uid) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stage", ClaimStage)
+def test_what_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
+    world = at(stage)
+    world.bind("g-new", "b")
+    claim = world.claim("g-new")
+    assert claim is not None
+    assert (claim.stage, claim.node) == (after(ClaimEvent.BIND, stage), "b")
+
+
+@pytest.mark.parametrize("stage", ClaimStage)
+def test_what_filter_makes_of_it(stage: ClaimStage) -> None:
+    """Another node than the claim's is on offer. What may have been done stays where it is."""
+    world = at(stage)
+    answer = world.answer("g-new", ["b"])
+    if allows(ClaimEvent.ANSWER, stage):
+        assert (answer, world.stage("g-new")) == (["b"], after(ClaimEvent.ANSWER, stage))
+    else:
+        assert (answer, world.stage("g-new")) == (Reason.NO_ROOM, stage)
+
+
+@pytest.mark.parametrize("stage", ClaimStage)
+def test_what_a_bind_call_makes_of_it(stage: ClaimStage) -> None:
+    world, may = at(stage), allows(ClaimEvent.HOLD, stage)
+    before = world.claim("g-new")
+    refused = world.hold("g-new", "a")
+    claim = world.claim("g-new")
+    assert claim is not None
+    assert before is not None
+    assert (refused is None, claim.stage) == (may, after(ClaimEvent.HOLD, stage) if may else stage)
+    assert (claim.token != before.token) == may
+
+
+@pytest.mark.parametrize("stage", ClaimStage)
+def test_what_the_end_of_its_call_makes_of_it(stage: ClaimStage) -> None:
+    world = at(stage)
+    world.release("g-new")
+    assert world.stage("g-new") is (None if allows(ClaimEvent.RELEASE, stage) else stage)
+
+
+@pytest.mark.parametrize("stage", ClaimStage)
+def test_the_end_of_another_call_makes_nothing_of_it(stage: ClaimStage) -> None:
+    world = at(stage)
+    claim = world.claim("g-new")
+    assert claim is not None
+    world.ledger.release(claim.pod.uid, claim.token + 1)
+    assert world.claim("g-new") is claim
+
+
+@pytest.mark.parametrize("stage", ClaimStage)
+def test_what_the_schedulers_refusal_makes_of_it(stage: ClaimStage) -> None:
+    world = at(stage)
+    world.refuse("g-new")
+    expected = after(ClaimEvent.REFUSE, stage) if allows(ClaimEvent.REFUSE, stage) else stage
+    assert world.stage("g-new") is expected
+
+
+@pytest.mark.parametrize("stage", ClaimStage)
+def test_what_time_alone_makes_of_it(stage: ClaimStage) -> None:
+    """It is seen by the next snapshot, before anything is decided anew."""
+    world = at(stage).advance(LATE)
+    world.ledger.snapshot()
+    assert world.stage("g-new") is (None if allows(ClaimEvent.EXPIRE, stage) else stage)
+
+
+@pytest.mark.parametrize("stage", ClaimStage)
+def test_what_a_decision_without_a_node_makes_of_it(stage: ClaimStage) -> None:
+    """The PodGroup is gone and no member is left on a node: whoever no call holds has no claim."""
+    world = at(stage)
+    world.delete("g-0")
+    world.ledger.drop_group(world.decision("g").key)
+    world.ledger.publish(world.decide())
+    if stage is BOUND:
+        assert world.stage("g-new") is BOUND
+    else:
+        assert world.stage("g-new") is (None if allows(ClaimEvent.WITHDRAW, stage) else stage)
+
+
+def test_what_may_not_happen_is_an_error() -> None:
+    assert not allows(ClaimEvent.POST, ANSWERED)
+    with pytest.raises(KeyError):
+        after(ClaimEvent.POST, ANSWERED)

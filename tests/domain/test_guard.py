@@ -1,0 +1,109 @@
+"""One group never stops the rest: whatever its judging raises costs that group its turn only."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling import budget
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.snapshot import Snapshot
+from tests.domain.builders import group, node, pod
+from tests.domain.world import World, gang, key, nodes
+
+
+class Hostile(dict[Any, Any]):
+    """A mapping that nobody can read."""
+
+    def refuse(self, *_: object) -> Any:
+        raise OverflowError("beyond all bounds")
+
+    items = values = keys = get = __iter__ = __getitem__ = __contains__ = refuse
+
+
+def waiting(world: World) -> World:
+    return world.add(gang("g", 2))
+
+
+def starting(world: World) -> World:
+    return world.add(gang("g", 2)).settle()
+
+
+def replacing(world: World) -> World:
+    return world.add(group("g", 2, stood_whole=True), pod("g-0", "g", on="a"), pod("g-1", "g")).settle()
+
+
+def standing(world: World) -> World:
+    return world.add(group("g", 1), pod("g-0", "g", on="a"), pod("g-1", "g"), pod("g-2", "g")).settle()
+
+
+@pytest.fixture(params=[waiting, starting, replacing, standing])
+def world(request: pytest.FixtureRequest) -> World:
+    stage: Callable[[World], World] = request.param
+    return stage(World(nodes("a", "b", cpu="4"))).add(gang("other", 2, created="2026-01-01"))
+
+
+def spoilt(snapshot: Snapshot, **fields: Any) -> Snapshot:
+    """The same where nobody can make sense of group g."""
+    view = replace(snapshot.groups[key("g")], **fields)
+    return replace(snapshot, groups={**snapshot.groups, key("g"): view})
+
+
+def said_of(decisions: Decisions, name: str) -> GroupDecision:
+    return decisions.groups[key(name)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"min_task_member": Hostile()},
+        {"planned": Hostile()},
+        {"refusals": Hostile(), "expected_since": Hostile()},
+        {"waiting": None},
+        {"start": None},
+        {"queue": None},
+    ],
+)
+def test_a_group_that_cannot_be_judged_waits_and_nobody_else_notices(
+    world: World, fields: dict[str, Any]
+) -> None:
+    snapshot = world.ledger.snapshot()
+    decisions = decide(spoilt(snapshot, **fields))
+    faulty, other = said_of(decisions, "g"), said_of(decisions, "other")
+    if faulty.fault:
+        assert (faulty.verdict, faulty.reason) == (Verdict.WAITING, Reason.INVALID_SPEC)
+        assert faulty.detail.startswith("judging it failed: ")
+        assert (faulty.plan, faulty.undo) == ({}, ())
+    assert other.verdict is Verdict.STARTING
+    assert decide(spoilt(snapshot, **fields), decisions).groups == decisions.groups
+
+
+def test_the_fault_is_named() -> None:
+    snapshot = World(node("a"), gang("g", 2)).ledger.snapshot()
+    decision = said_of(decide(spoilt(snapshot, min_task_member=Hostile())), "g")
+    assert decision.detail == "judging it failed: OverflowError"
+    assert decision.fault.startswith("OverflowError: beyond all bounds at ")
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_what_a_group_took_before_it_failed_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, members: int
+) -> None:
+    """The share is counted after the room was taken: that is where it fails."""
+    count = budget._requests
+
+    def fails(view: GroupView, plan: Any) -> Any:
+        if view.key == key("g"):
+            raise MemoryError("too much")
+        return count(view, plan)
+
+    monkeypatch.setattr(budget, "_requests", fails)
+    world = World(node("a", cpu="2"), gang("g", members, created="2026-01-01"))
+    world.add(gang("h", 2, created="2026-01-02"))
+    decisions = world.decide()
+    assert said_of(decisions, "g").fault.startswith("MemoryError")
+    assert len(said_of(decisions, "h").plan) == 2

@@ -1,0 +1,113 @@
+"""What is noted on PodGroups counts where the API server keeps it to Muster, and for the object it is on."""
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import Condition, PluginsPodGroup, PodGroup, PodGroupSpec
+from extender.domain.model.marks import notes_whole, says_whole, whole_condition, whole_note
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import GroupKey
+from tests.domain.builders import group, pod, queue
+from tests.domain.world import World, key, nodes
+
+
+def seeded(noted: PodGroup, marks_kept: bool) -> World:
+    """A group of 32 on 4 cpus, of which one pod was put on a node by whoever made it."""
+    members = [pod(f"g-{n}", "g") for n in range(1, 32)]
+    return World(nodes("a"), noted, pod("g-0", "g", on="a"), members, marks_kept=marks_kept)
+
+
+@pytest.mark.parametrize(("marks_kept", "believed"), [(True, True), (False, False)])
+def test_that_a_group_stood_whole_is_believed_where_nobody_else_could_say_it(
+    marks_kept: bool, believed: bool
+) -> None:
+    assert seeded(group("g", 32, stood_whole=True), marks_kept).stood_whole("g") is believed
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Condition(keys.STOOD_WHOLE, "True", "AllMembersStarted"),
+        whole_condition("uid-of-another"),
+        replace(whole_condition("uid-g"), status="False"),
+    ],
+)
+def test_a_condition_that_names_another_object_says_nothing(forged: Condition) -> None:
+    plain = group("g", 32)
+    marked = replace(plain, status=replace(plain.status, conditions=[forged]))
+    assert not says_whole(forged, "uid-g")
+    assert not seeded(marked, marks_kept=True).stood_whole("g")
+
+
+def test_a_note_that_names_another_object_says_nothing() -> None:
+    meta = replace(group("g", 1).metadata, annotations=whole_note("uid-g"))
+    assert notes_whole(meta)
+    assert not notes_whole(replace(meta, uid="copy"))
+    assert not notes_whole(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: "true"}))
+    assert not notes_whole(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: ""}))
+
+
+def test_what_muster_saw_itself_stays_when_marks_are_not_kept_any_more() -> None:
+    world = World(nodes("a"), group("g", 1), pod("g-0", "g", on="a"), marks_kept=False)
+    assert world.stood_whole("g")
+    world.ledger.trust_marks(True)
+    world.ledger.trust_marks(False)
+    assert world.stood_whole("g")
+
+
+def test_marks_count_from_the_moment_they_are_kept() -> None:
+    world = seeded(group("g", 32, stood_whole=True), marks_kept=False)
+    assert not world.stood_whole("g")
+    version = world.ledger.version
+    world.ledger.trust_marks(True)
+    assert world.ledger.version > version
+    assert world.stood_whole("g")
+
+
+# ---- which queue took a group in
+
+
+def orphans(world: World) -> list[str]:
+    return [each.name for each in world.settle().decisions.orphans]
+
+
+def forged(marks_kept: bool) -> World:
+    """A group that says of itself that a queue took it in which nobody here has ever seen."""
+    noted = group("g", 1, "q", queue_uid="uid-of-no-queue")
+    return World(nodes("a"), queue("q"), noted, pod("g-0", "g"), marks_kept=marks_kept)
+
+
+def test_a_forged_note_of_a_queue_deletes_nothing() -> None:
+    assert orphans(forged(marks_kept=False)) == []
+    assert orphans(forged(marks_kept=True)) == ["g"]
+
+
+def test_a_group_with_a_forged_note_of_a_queue_goes_on() -> None:
+    assert forged(marks_kept=False).settle().plan("g") == {"g-0": "a"}
+
+
+def test_a_queue_that_was_seen_takes_its_groups_with_it_all_the_same() -> None:
+    noted = group("g", 1, "q", queue_uid="uid-q")
+    world = World(nodes("a"), queue("q"), noted, pod("g-0", "g"), marks_kept=False)
+    assert orphans(world) == []
+    world.ledger.drop_queue("q")
+    assert orphans(world) == ["g"]
+    world.ledger.drop_group(GroupKey(key("g")))
+    assert orphans(world) == []
+
+
+def test_groups_of_other_kinds_are_never_taken_along() -> None:
+    meta = replace(group("g", 1, "q", queue_uid="uid-q").metadata)
+    world = World(nodes("a"), queue("q"), PluginsPodGroup(meta, PodGroupSpec(1)))
+    world.ledger.drop_queue("q")
+    assert orphans(world) == []
+
+
+def test_a_queue_that_is_gone_is_forgotten_once_no_group_names_it() -> None:
+    world = World(nodes("a"), queue("q"), group("g", 1, "q"), pod("g-0", "g"), marks_kept=False)
+    world.ledger.drop_queue("q")
+    assert orphans(world) == []
+    world.add(group("g", 1, "q", queue_uid="uid-q"))
+    assert orphans(world) == []
+    assert world.reason("g") is Reason.QUEUE_NOT_FOUND

@@ -1,0 +1,33 @@
+"""A minute of nonsense at all ports, on the real control plane; `make fuzz` is the same without it."""
+
+import random
+
+from tests.e2e.harness.access import User
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.webhooks import Port, configured, wait_in_force
+from tests.fuzz.judgement import judged
+from tests.fuzz.target import Target
+
+SECONDS = 60
+
+
+def test_no_request_of_any_kind_shakes_it(stage: Stage, muster_user: User) -> None:
+    """While a gang waits for room. It starts afterwards, and so does one that comes then."""
+    stage.nodes(3, cpu="4")
+    webhooks = Port()
+    with configured(stage.api, webhooks):
+        flags = webhooks.flags("self-signed", "--bind-deadline=5s")
+        muster = stage.start_muster(*flags, user=muster_user)
+        wait_in_force(stage.api)
+        stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+        filler = stage.gang("filler", 3, cpu="3")
+        stage.wait_phase(filler, "Running")
+        waiting = stage.gang("waiting", 3, cpu="3")
+        muster.wait_decision(stage.namespace, "waiting", verdict="Waiting")
+        target = Target({**muster.ports, "webhooks": webhooks.number}, muster.process.pid)
+        seed = random.randrange(2**32)
+        assert judged(target, 100_000, SECONDS, seed, print) == []
+        stage.delete_pods(filler)
+        stage.wait_phase(waiting, "Running")
+        stage.wait_phase(stage.gang("late", 3, cpu="1"), "Running")
+        wait_in_force(stage.api)

@@ -1,0 +1,193 @@
+"""What anybody may write is not believed: marks on PodGroups, priorities, and nodes of pods' own choosing."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from extender.api.keys import QUEUE_UID, STOOD_WHOLE
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.access import User
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.resources import POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+
+Json = dict[str, Any]
+NO_QUEUE = "00000000-0000-0000-0000-000000000000"
+RBAC = "rbac.authorization.k8s.io"
+
+
+@pytest.fixture
+def tenant(stage: Stage) -> Iterator[Client]:
+    """Somebody who may do everything in the namespace of the test, and nothing elsewhere."""
+    kind = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "all", "namespace": stage.namespace}}
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    reference = {"apiGroup": RBAC, "kind": "Role", "name": "all"}
+    mallory = {"apiGroup": RBAC, "kind": "User", "name": "mallory"}
+    written = [
+        {**kind, "kind": "Role", "rules": [everything]},
+        {**kind, "kind": "RoleBinding", "roleRef": reference, "subjects": [mallory]},
+    ]
+    for each in written:
+        manifests.apply_one(stage.api, each)
+    shown = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
+    with stage.api.acting_as("mallory") as client:
+        wait_for(lambda: not refusal(lambda: _dry(client, shown)), what="RBAC in force")
+        yield client
+
+
+def _dry(client: Client, body: Json) -> Json:
+    resource = POD_GROUPS if body["kind"] == "PodGroup" else PODS
+    made: Json = client.request("POST", f"{resource.path(body['metadata']['namespace'])}?dryRun=All", body)
+    return made
+
+
+def refusal(action: Callable[[], object]) -> str:
+    """The words of a refusal; empty when it passes."""
+    try:
+        action()
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def stood_whole(group: Json, message: str = "") -> Json:
+    conditions = group.get("status", {}).get("conditions", [])
+    forged = {"type": STOOD_WHOLE, "status": "True", "reason": "AllMembersStarted", "message": message}
+    return {"status": {"conditions": [*(c for c in conditions if c["type"] != STOOD_WHOLE), forged]}}
+
+
+# ---- marks
+
+
+def test_what_muster_notes_on_groups_is_kept_to_muster(
+    stage: Stage, scheduler: KubeScheduler, tenant: Client
+) -> None:
+    stage.nodes(1, cpu="4")
+    stage.queue("q")
+    gang = stage.gang("whole", 2, queue="q", gated=True)
+    stage.wait_phase(gang)
+    wait_for(lambda: _is_noted(stage, "whole"), what="Muster notes that the group stood whole, and its queue")
+    real = next(c for c in stage.pod_group("whole")["status"]["conditions"] if c["type"] == STOOD_WHOLE)
+    forged = stage.group("forged", 9)
+    uid = forged["metadata"]["uid"]
+    words = real["message"].replace(stage.pod_group("whole")["metadata"]["uid"], uid)
+
+    def patch(name: str, body: Json) -> str:
+        return refusal(lambda: tenant.patch(POD_GROUPS, name, body, stage.namespace))
+
+    for body in (
+        stood_whole(forged, words),
+        {"metadata": {"annotations": {QUEUE_UID: f"{NO_QUEUE}/{uid}"}}},
+        {"metadata": {"annotations": {"kube-muster.io/stood-whole": uid}}},
+    ):
+        assert "are written by Muster alone" in patch("forged", body)
+    assert patch("forged", {"spec": {"minMember": 8}, "metadata": {"labels": {"a": "b"}}}) == ""
+    assert patch("forged", {"status": {"phase": "Inqueue"}}) == ""
+    assert patch("whole", {"metadata": {"annotations": {QUEUE_UID: None}}}) == ""
+    wait_for(lambda: _is_noted(stage, "whole"), what="Muster notes it again")
+    copy = {**stage.pod_group("whole")}
+    kept = {key: copy["metadata"][key] for key in ("namespace", "annotations")}
+    copy["metadata"] = {**kept, "name": "copy"}
+    assert refusal(lambda: tenant.create(POD_GROUPS, copy)) == ""
+
+
+def _is_noted(stage: Stage, name: str) -> bool:
+    found = stage.pod_group(name)
+    conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
+    noted = QUEUE_UID in found["metadata"].get("annotations", {})
+    return noted and conditions.get(STOOD_WHOLE, {}).get("status") == "True"
+
+
+def test_without_the_policy_a_forged_note_deletes_nothing(
+    stage: Stage, muster_user: User, tenant: Client
+) -> None:
+    """A queue that Muster saw itself takes its groups along; one that a note merely names does not."""
+    written = list(manifests.documents("marks.yaml"))
+    manifests.remove(stage.api, written)
+    try:
+        group = stage.group("forged", 1)
+        body = {"metadata": {"annotations": {QUEUE_UID: f"{NO_QUEUE}/{group['metadata']['uid']}"}}}
+        wait_for(
+            lambda: not refusal(lambda: tenant.patch(POD_GROUPS, "forged", body, stage.namespace)),
+            what="the policy out of force",
+        )
+        muster = stage.start_muster(user=muster_user)
+        wait_for(lambda: "they say nothing" in muster.readyz(), what="Muster knows it")
+        stage.queue("going")
+        stage.group("orphan", 1, queue="going")
+        wait_for(lambda: QUEUE_UID in _annotations(stage, "orphan"), what="the queue is noted")
+        stage.api.delete(QUEUES, "going")
+        wait_for(lambda: stage.api.find(POD_GROUPS, "orphan", stage.namespace) is None, what="it is gone")
+        assert stage.api.find(POD_GROUPS, "forged", stage.namespace) is not None
+    finally:
+        manifests.install(stage.api, written)
+
+
+def _annotations(stage: Stage, group: str) -> Json:
+    found: Json = stage.pod_group(group)["metadata"].get("annotations", {})
+    return found
+
+
+# ---- priorities
+
+
+def test_a_group_that_names_a_system_class_overtakes_nobody(stage: Stage, scheduler: KubeScheduler) -> None:
+    first = stage.gang("first", 1, gated=True)
+    stage.group("second", 1, priorityClassName="system-node-critical")
+    second = stage.pods("second", 1, group="second", gated=True)
+    for name in ("first", "second"):
+        stage.wait_reason(name, "NeverFits", "NoRoom")
+    stage.nodes(1, cpu="1")
+    stage.wait_phase(first)
+    assert stage.reason("second") != "Running"
+    assert stage.bound(second) == {}
+
+
+# ---- policies of what an object says alone
+
+
+@pytest.fixture
+def policies(stage: Stage) -> Iterator[None]:
+    written = manifests.apply(stage.api, "validation-policy.yaml")
+    system = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
+    system["spec"]["priorityClassName"] = "system-node-critical"
+    wait_for(lambda: refusal(lambda: _dry_as_tenant(stage, system)), what="the policies in force")
+    yield
+    manifests.remove(stage.api, written)
+    wait_for(lambda: not refusal(lambda: _dry_as_tenant(stage, system)), what="the policies out of force")
+
+
+def _dry_as_tenant(stage: Stage, body: Json) -> Json:
+    with stage.api.acting_as("mallory") as mallory:
+        return _dry(mallory, body)
+
+
+def test_classes_of_kubernetes_are_refused(stage: Stage, tenant: Client, policies: None) -> None:
+    def group(priority: str) -> Json:
+        made = objects.pod_group("g", namespace=stage.namespace, min_member=1)
+        return {**made, "spec": {**made["spec"], "priorityClassName": priority}}
+
+    for name in ("system-node-critical", "system-cluster-critical"):
+        told = refusal(partial(_dry, tenant, group(name)))
+        assert f"spec.priorityClassName: got {name}" in told
+        assert refusal(partial(_dry, stage.api, group(name))) == ""
+    assert refusal(lambda: _dry(tenant, group("high"))) == ""
+
+
+def test_a_pod_of_a_group_chooses_no_node(stage: Stage, tenant: Client, policies: None) -> None:
+    stage.nodes(1)
+
+    def pod(**options: Any) -> Json:
+        return objects.pod("p", namespace=stage.namespace, **options)
+
+    told = refusal(lambda: _dry(tenant, pod(group="g", nodeName="n0")))
+    assert "spec.nodeName: got n0; allowed for a pod of a queue or a group is none" in told
+    everybodys = {"scheduler": "default-scheduler", "nodeName": "n0"}
+    assert "spec.nodeName" in refusal(lambda: _dry(tenant, pod(queue="q", **everybodys)))
+    assert refusal(lambda: _dry(tenant, pod(group="g"))) == ""
+    assert refusal(lambda: _dry(tenant, pod(**everybodys))) == ""

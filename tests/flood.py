@@ -1,0 +1,36 @@
+"""Callers who open connections and say nothing, or half of it: for tests and measurements."""
+
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+HALF_A_HEAD = b"GET /livez HTTP/1.1\r\nHost: local"
+HALF_A_BODY = b"POST /v1/filter HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{"
+HALF_A_HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
+HALVES = {"verbs": HALF_A_BODY, "health": HALF_A_HEAD, "debug": HALF_A_HEAD, "webhooks": HALF_A_HANDSHAKE}
+PATIENCE = 60
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    """As many as this process may have."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def flood(port: int, words: bytes, count: int) -> Iterator[list[socket.socket]]:
+    """So many connections, each with these words and no more; they stay open on this side."""
+    with ExitStack() as stack:
+        made = []
+        for _ in range(count):
+            caller = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+            with suppress(ConnectionError):  # closed already
+                caller.sendall(words)
+            made.append(caller)
+        yield made

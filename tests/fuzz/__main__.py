@@ -1,0 +1,88 @@
+"""`python -m tests.fuzz`: Muster on an embedded cluster, all its ports fuzzed; status 1 when it minds."""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import randrange
+
+from extender.sim.apiserver.kinds import POD_GROUPS, PODS
+from extender.sim.embedded import Embedded
+from extender.sim.serve_process import free_ports
+from extender.webhooks.certificates import make_pair
+from extender.webhooks.files import CERTIFICATE, KEY
+from tests.e2e.harness import objects
+from tests.e2e.harness.waiting import wait_for
+from tests.fuzz.judgement import judged
+from tests.fuzz.target import Target
+
+_PATIENCE = 120.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parser().parse_args(arguments)
+    with ExitStack() as stack:
+        cluster, webhooks = _cluster(stack)
+        muster = cluster.muster
+        addresses = {"verbs": muster.address, "health": muster.health, "debug": muster.debug}
+        ports = {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
+        target = Target({**ports, "webhooks": webhooks}, muster.pid)
+        violations = judged(target, asked.requests, asked.seconds, asked.seed, _say)
+        violations += _starts_a_gang(cluster)
+    for each in violations[:50]:
+        _say(f"VIOLATED: {each}")
+    return 1 if violations else 0
+
+
+def _cluster(stack: ExitStack) -> tuple[Embedded, int]:
+    """With a certificate for the webhooks; and their port."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-fuzz-")))
+    pair = make_pair(["127.0.0.1"], 3600, time.time())
+    (folder / CERTIFICATE).write_bytes(pair.certificate)
+    (folder / KEY).write_bytes(pair.key)
+    (port,) = free_ports(1)
+    flags = (
+        "--webhook-certificates=files",
+        f"--webhook-folder={folder}",
+        f"--webhook-listen=127.0.0.1:{port}",
+        "--bind-deadline=2s",
+    )
+    cluster = stack.enter_context(Embedded(speed=10, seed=1, serve_arguments=flags))
+    cluster.make_nodes(8, "64", "256Gi")
+    cluster.start()
+    return cluster, port
+
+
+def _starts_a_gang(cluster: Embedded) -> list[str]:
+    """Afterwards, as if nothing had been."""
+    cluster.create([(POD_GROUPS, objects.pod_group("last", namespace="default", min_member=3))])
+    members = (objects.pod(f"last-{n}", namespace="default", group="last") for n in range(3))
+    cluster.create((PODS, member) for member in members)
+
+    def bound() -> bool:
+        return all(pod["spec"].get("nodeName") for pod in cluster.store.all(PODS))
+
+    try:
+        wait_for(bound, _PATIENCE, "the gang bound")
+    except TimeoutError as fault:
+        return [str(fault)]
+    return []
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=600.0, help="the campaign ends then at the latest")
+    parser.add_argument("--seed", type=int, default=randrange(2**32))
+    return parser
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""So many requests at all ports, in turn from several threads, and what was wrong with the answers."""
+
+import http.client
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from random import Random
+from threading import Lock
+
+from tests.fuzz import messages, raw
+from tests.fuzz.answers import Unreadable, statuses
+from tests.fuzz.target import PATIENCE, Target
+
+CALLERS = 8
+_ALERT = b"\x15\x03"  # what TLS says to those who do not speak it
+_SILENT = 0.01  # of the raw ones: they do not even hang up
+
+
+@dataclass
+class Findings:
+    """`counts`: by port and kind of request, and by status. `violations`: what must not be."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    silent: list[socket.socket] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def count(self, *names: str) -> None:
+        with self.lock:
+            self.counts.update(names)
+
+    def violated(self, what: str) -> None:
+        with self.lock:
+            self.violations.append(what)
+
+
+class Campaign:
+    """Request number N is the same in each campaign with this seed."""
+
+    def __init__(self, target: Target, seed: int) -> None:
+        self._target = target
+        self._seed = seed
+        self.findings = Findings()
+
+    def run(self, first: int, count: int, until: float) -> int:
+        """So many requests from number `first` on, as far as they can begin before `until`, a moment of
+        time.monotonic(). How many were made."""
+        with ThreadPoolExecutor(CALLERS) as callers:
+            made = callers.map(lambda number: self._one(number, until), range(first, first + count))
+            return sum(made)
+
+    def hung_up_on(self) -> None:
+        """Whoever fell silent half-way has to be hung up on by now, or soon."""
+        for caller in self.findings.silent:
+            with caller:
+                try:
+                    while caller.recv(65536):
+                        pass
+                except TimeoutError:
+                    self.findings.violated("a caller that fell silent was not hung up on")
+                except OSError:
+                    pass
+        self.findings.silent.clear()
+
+    def _one(self, number: int, until: float) -> bool:
+        if time.monotonic() > until:
+            return False
+        dice = Random(f"{self._seed}/{number}")
+        port = dice.choice(list(self._target.ports))
+        kind: Callable[[Random, str], list[int]] = self._raw
+        if port in ("verbs", "webhooks") and dice.random() < 0.7:
+            kind = self._structured
+        try:
+            found = kind(dice, port)
+        except (TimeoutError, Unreadable) as fault:
+            self.findings.violated(f"request {number} at {port}: {type(fault).__name__} {fault}")
+            found = []
+        except OSError:
+            found = []  # it was hung up on
+        self.findings.count(f"{port} {kind.__name__.strip('_')}", *(f"status {each}" for each in found))
+        for status in found:
+            if status >= 500:
+                self.findings.violated(f"request {number} at {port}: status {status}")
+        return True
+
+    def _structured(self, dice: Random, port: str) -> list[int]:
+        """A whole request gets a whole answer."""
+        if port == "verbs":
+            verb = dice.choice(messages.VERBS)
+            path, body = f"/v1/{verb}", messages.spoilt(dice, messages.verb_body(dice, verb))
+        else:
+            reviewed = dice.choice(messages.REVIEWS)
+            path = f"/{reviewed}/{dice.choice(('validate', 'mutate'))}"
+            body = messages.spoilt(dice, messages.review_body(dice, reviewed))
+        caller = http.client.HTTPConnection("127.0.0.1", self._target.ports[port], timeout=PATIENCE)
+        caller.sock = self._target.connect(port, secure=port == "webhooks")
+        try:
+            caller.request("POST", path, body)
+            answer = caller.getresponse()
+            answer.read()
+        except http.client.HTTPException as fault:
+            raise Unreadable(f"{type(fault).__name__} for {path}: {fault}") from fault
+        finally:
+            caller.close()
+        return [answer.status]
+
+    def _raw(self, dice: Random, port: str) -> list[int]:
+        secure = port == "webhooks" and dice.random() < 0.8
+        caller = self._target.connect(port, secure=secure)
+        if dice.random() < _SILENT:
+            caller.sendall(raw.half(dice))
+            with self.findings.lock:
+                self.findings.silent.append(caller)
+            return []
+        sent = raw.nonsense(dice)
+        with caller:
+            got = _exchanged(caller, sent)
+        alerted = port == "webhooks" and not secure and got.startswith(_ALERT)
+        return [] if alerted else statuses(got, without_body=b"HEAD" in sent)
+
+
+def _exchanged(caller: socket.socket, sent: bytes) -> bytes:
+    """All that comes back for it; a caller that is hung up on has what came before."""
+    got = b""
+    try:
+        caller.sendall(sent)
+        socket.socket.shutdown(caller, socket.SHUT_WR)  # below TLS: nothing more comes
+        while piece := caller.recv(65536):
+            got += piece
+    except TimeoutError:
+        raise
+    except (ConnectionError, ssl.SSLError):
+        return b""
+    return got

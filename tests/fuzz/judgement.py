@@ -1,0 +1,74 @@
+"""A campaign from its beginning to its verdict: is Muster afterwards what it was before?"""
+
+import json
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection
+
+from tests.e2e.harness import objects
+from tests.e2e.harness.waiting import wait_for
+from tests.fuzz.campaign import Campaign
+from tests.fuzz.target import PATIENCE, Target
+
+_WARM_UP = 0.2  # of the requests: after them Muster has all that it needs to answer
+_SLACK_THREADS = 24  # a port keeps some that have nothing to do
+_SLACK_MEGABYTES = 64
+
+
+def judged(target: Target, requests: int, seconds: float, seed: int, say: Callable[[str], None]) -> list[str]:
+    """What was violated. `say` is told the counts."""
+    campaign = Campaign(target, seed)
+    began = time.monotonic()
+    threads = target.threads()
+    warm_up = int(requests * _WARM_UP)
+    made = campaign.run(0, warm_up, began + seconds * _WARM_UP)
+    megabytes = target.megabytes()
+    made += campaign.run(warm_up, requests - warm_up, began + seconds)
+    took = time.monotonic() - began
+    campaign.hung_up_on()
+    violations = campaign.findings.violations
+    violations += _afterwards(target, threads, megabytes)
+    for name, count in sorted(campaign.findings.counts.items()):
+        say(f"{name:24} {count}")
+    say(
+        f"threads {threads} before, {target.threads()} after; {megabytes:.0f} MB, {target.megabytes():.0f} MB"
+    )
+    say(f"{made} requests in {took:.0f} s, seed {seed}, {len(violations)} violations")
+    return violations
+
+
+def _afterwards(target: Target, threads: int, megabytes: float) -> list[str]:
+    found = []
+    if (got := asked(target)) != ["node-1", "node-2"]:
+        found.append(f"filter answers {got}")
+    probes = {path: _status(target, path) for path in ("/livez", "/readyz")}
+    found += [f"{path} answers {status}" for path, status in probes.items() if status != 200]
+    try:
+        wait_for(lambda: target.threads() <= threads + _SLACK_THREADS, what="threads as before")
+    except TimeoutError:
+        found.append(f"{target.threads()} threads, {threads} before")
+    if (grown := target.megabytes() - megabytes) > _SLACK_MEGABYTES:
+        found.append(f"{grown:.0f} MB more than after the first requests")
+    return found
+
+
+def asked(target: Target) -> list[str]:
+    """The nodes that a filter call for a pod of nobody's is answered with; two are offered."""
+    pod = objects.pod("plain", namespace="default", scheduler="another")
+    body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": ["node-1", "node-2"]})
+    caller = HTTPConnection("127.0.0.1", target.ports["verbs"], timeout=PATIENCE)
+    try:
+        caller.request("POST", "/v1/filter", body)
+        names: list[str] = json.loads(caller.getresponse().read())["NodeNames"]
+    finally:
+        caller.close()
+    return names
+
+
+def _status(target: Target, path: str) -> int:
+    caller = HTTPConnection("127.0.0.1", target.ports["health"], timeout=PATIENCE)
+    try:
+        caller.request("GET", path)
+        return caller.getresponse().status
+    finally:
+        caller.close()

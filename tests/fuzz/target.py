@@ -1,0 +1,43 @@
+"""Who is fuzzed: the ports of a running Muster, and what can be seen of its processes from outside."""
+
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE = 30.0  # seconds; the longest wait that Muster promises is shorter
+PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Target:
+    """`ports` by name: verbs, health, debug, webhooks. `pid`: of the process that started all others."""
+
+    ports: dict[str, int]
+    pid: int
+
+    def connect(self, port: str, *, secure: bool) -> socket.socket:
+        plain = socket.create_connection(("127.0.0.1", self.ports[port]), timeout=PATIENCE)
+        if not secure:
+            return plain
+        context = ssl._create_unverified_context()
+        try:
+            return context.wrap_socket(plain)
+        except BaseException:
+            plain.close()
+            raise
+
+    def threads(self) -> int:
+        return sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in self._processes())
+
+    def megabytes(self) -> float:
+        """Resident."""
+        pages = (int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._processes())
+        return sum(pages) * PAGE / 2**20
+
+    def _processes(self) -> list[int]:
+        found = [self.pid]
+        for pid in found:
+            children = Path(f"/proc/{pid}/task").glob("*/children")
+            found += [int(child) for each in children for child in each.read_text().split()]
+        return found

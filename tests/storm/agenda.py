@@ -1,0 +1,56 @@
+"""What is to be done at which moment: faults that follow on others, and what mends them."""
+
+import heapq
+import time
+from collections.abc import Callable
+from itertools import count
+
+AGAIN = 0.5  # seconds until what could not be done is tried again
+Action = Callable[[], object]
+
+
+class Agenda:
+    """An action that says False, or raises one of `trouble`, is not done yet. `told` hears what is mended."""
+
+    def __init__(self, trouble: tuple[type[Exception], ...], told: Callable[[str], object]) -> None:
+        self._trouble = trouble
+        self._told = told
+        self._entries: list[tuple[float, int, str, Action]] = []
+        self._numbers = count()
+
+    def __repr__(self) -> str:
+        return f"{[what for _, _, what, _ in self._entries]}"
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def mend(self, seconds: float, what: str, action: Action) -> None:
+        """Must happen, at the latest when the storm ends."""
+        self._push(time.monotonic() + seconds, what, action)
+
+    def strike(self, seconds: float, action: Action) -> None:
+        """Falls out when the storm ends before."""
+        self._push(time.monotonic() + seconds, "", action)
+
+    def run(self, now: float) -> None:
+        """Everything whose moment has come."""
+        while self._entries and self._entries[0][0] <= now:
+            _, _, what, action = heapq.heappop(self._entries)
+            if not self._succeeds(action):
+                self._push(now + AGAIN, what, action)
+            elif what:
+                self._told(what)
+
+    def hurry(self) -> None:
+        """Everything is mended now, and nothing strikes any more."""
+        self._entries = [(0.0, number, what, action) for _, number, what, action in self._entries if what]
+        heapq.heapify(self._entries)
+
+    def _push(self, at: float, what: str, action: Action) -> None:
+        heapq.heappush(self._entries, (at, next(self._numbers), what, action))
+
+    def _succeeds(self, action: Action) -> bool:
+        try:
+            return action() is not False
+        except self._trouble:
+            return False

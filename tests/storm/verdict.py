@@ -1,0 +1,31 @@
+"""What a campaign has found: counts, and violations with what went before them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.storm.journal import Journal
+
+
+@dataclass
+class Outcome:
+    """What a campaign has to say at its end."""
+
+    seed: int
+    seconds: float
+    folder: Path
+    calm: float = 0.0  # seconds in which nothing essential was down, so that deadlines counted
+    faults: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+    def violate(self, journal: Journal, at: float, key: str, what: str) -> None:
+        """`key` is the object that it happened to: lines of the journal about it are told with it."""
+        before = "".join(f"\n      {line}" for line in journal.before(at, key))
+        self.violations.append(f"{at - journal.began:.1f} s: {what}{before}")
+        journal.note("VIOLATION", what)
+
+    def told(self, counts: Mapping[str, int], alive: int) -> dict[str, int]:
+        """For the line of progress."""
+        return {"faults": self.faults.total(), "violations": len(self.violations), **counts, "alive": alive}

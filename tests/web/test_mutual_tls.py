@@ -1,0 +1,111 @@
+"""The verbs over TLS: whoever has a certificate of the CA is served, and nobody else."""
+
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from extender.webhooks.certificates import Pair, make_mutual, make_pair
+from tests.e2e.harness.waiting import wait_for
+from tests.web.running import Server, answer, ask_filter
+
+Mutual = tuple[Pair, Pair]
+
+
+@pytest.fixture(scope="module")
+def mutual() -> Mutual:
+    return make_mutual(["127.0.0.1"], 3600, time.time())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, mutual: Mutual) -> Path:
+    write(tmp_path, mutual[0])
+    return tmp_path
+
+
+@pytest.fixture
+def program(folder: Path, mutual: Mutual) -> Iterator[Server]:
+    """Ready for who shows the certificate."""
+    with ExitStack() as stack:
+        made = Server(stack, "--tls", str(folder))
+        wait_for(lambda: served(made, mutual[1]), what="the certificate is read")
+        yield made
+
+
+def write(folder: Path, pair: Pair) -> None:
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+    (folder / "ca.crt").write_bytes(pair.authority)
+
+
+def caller(program: Server, trusted: bytes, shown: Pair | None, folder: Path) -> HTTPSConnection:
+    context = ssl.create_default_context(cadata=trusted.decode())
+    if shown:
+        (folder / "shown.pem").write_bytes(shown.certificate + shown.key)
+        context.load_cert_chain(folder / "shown.pem")
+    return HTTPSConnection("127.0.0.1", program.port, context=context, timeout=60)
+
+
+def served(program: Server, shown: Pair, trusted: bytes = b"") -> bool:
+    """On a new connection."""
+    with ExitStack() as stack:
+        path = Path(stack.enter_context(TemporaryDirectory()))
+        made = stack.enter_context(closing(caller(program, trusted or shown.authority, shown, path)))
+        try:
+            return bool(ask_filter(made)["NodeNames"] == ["a", "b"])
+        except (OSError, HTTPException):
+            return False
+
+
+def test_who_shows_the_certificate_is_served_on_one_connection(
+    program: Server, mutual: Mutual, tmp_path: Path
+) -> None:
+    with closing(caller(program, mutual[1].authority, mutual[1], tmp_path)) as made:
+        made.connect()
+        used = made.sock
+        for _ in range(3):
+            assert ask_filter(made)["NodeNames"] == ["a", "b"]
+        assert made.sock is used
+
+
+def test_all_others_are_not(program: Server, mutual: Mutual, tmp_path: Path) -> None:
+    """Also with the server's own certificate, which is for no client, and with one of another CA."""
+    trusted, strangers = mutual[0].authority, make_mutual(["127.0.0.1"], 3600, time.time())[1]
+    shown = (None, mutual[0], strangers, make_pair(["127.0.0.1"], 3600, time.time()))
+    callers: list[HTTPConnection] = [caller(program, trusted, each, tmp_path) for each in shown]
+    for each in (*callers, HTTPConnection("127.0.0.1", program.port, timeout=60)):
+        with closing(each), pytest.raises((OSError, HTTPException)):
+            ask_filter(each)
+
+
+def test_a_new_ca_is_for_new_connections(program: Server, mutual: Mutual, folder: Path) -> None:
+    server, client = make_mutual(["127.0.0.1"], 3600, time.time())
+    write(folder, server)
+    wait_for(lambda: served(program, client), what="the new files are read")
+    assert not served(program, mutual[1], trusted=server.authority)
+
+
+def test_a_caller_that_hangs_up_is_seen_through_tls(program: Server, mutual: Mutual, tmp_path: Path) -> None:
+    """It says so in a message of TLS first, which is no sign of life."""
+    held = caller(program, mutual[1].authority, mutual[1], tmp_path)
+    held.request("POST", "/v1/bind", b'{"PodName": "p0", "PodNamespace": "n", "PodUID": "u", "Node": "a"}')
+    program.look("held/1")
+    watching = program.connect(program.debug_port)
+    watching.request("GET", "/debug/pods/gone/p0")
+    wait_for(lambda: looks(program), what="the program waits for it")
+    assert isinstance(held.sock, ssl.SSLSocket)
+    held.sock.setblocking(False)
+    with pytest.raises(ssl.SSLWantReadError):
+        held.sock.unwrap()  # close_notify, and the connection stays open
+    held.close()
+    assert answer(watching) == {"before": False, "after": True}
+
+
+def looks(program: Server) -> bool:
+    pages = program.get(program.debug_port, "/debug/threads")
+    return any(line.endswith(" look") for each in pages for line in each["stack"])
