@@ -100,8 +100,8 @@ class Barrier:
             self.sweep()
 
     def sweep(self) -> None:
-        """Let go of holds whose caller hung up or whose pod is gone or bound. The others show that the scheduler
-        is there: if it does not ask about a member meanwhile, it has a reason."""
+        """Let go of holds whose caller hung up or whose pod is gone or bound. The others show that the
+        scheduler is there: if it does not ask about a member meanwhile, it has a reason."""
         for hold in self._waiting():
             with self._costs_only(hold.pod.group):
                 self._abandon([hold])
