@@ -432,3 +432,17 @@ def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
     world.add(pod("g-1", "g", queue="q")).finish("g-0")
     world.ledger.drop_group(key("g"))
     assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND
+
+
+def test_silence_is_looked_at_again_when_the_scheduler_asks_after_all() -> None:
+    """Questions alone are no reason to decide, so a decision has to be due in time to notice them."""
+    world = World(nodes("a", "b", cpu="4"), gang("g", 3))
+    world.scheduler_asks = False
+    world.settle().ungate("g-2")
+    world.refuse("g-2")
+    world.settle()
+    moved_at = world.now + world.ledger.limits.refusal_grace
+    world.pass_time(moved_at - world.now)
+    wake_at = world.decisions.wake_at
+    assert wake_at is not None
+    assert moved_at < wake_at <= moved_at + world.ledger.limits.arrival_grace

@@ -37,7 +37,7 @@ def silence_of(group: GroupView, pod: PodRecord) -> SchedulerSilence | None:
 def has_lasted(round_: Round, silence: SchedulerSilence) -> bool:
     """Whether the scheduler had its time."""
     due = _due(round_, silence)
-    if due is None:  # by then the scheduler may ask again, which alone is no reason to decide
+    if _asked_since(round_, silence) is None:  # it may ask again, which alone is no reason to decide
         round_.wake_at.append(round_.snapshot.now + round_.limits.arrival_grace)
     return due is not None and round_.is_due(due)
 
@@ -51,7 +51,12 @@ def _due(round_: Round, silence: SchedulerSilence) -> float | None:
     if silence.refused:
         return begun + limits.refusal_grace
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * round_.in_flight
-    asked = attention.since(begun)
+    asked = _asked_since(round_, silence)
     if asked is not None:
         return asked + grace
     return begun + _UNHEARD * grace if silence.known else None
+
+
+def _asked_since(round_: Round, silence: SchedulerSilence) -> float | None:
+    """From when on the scheduler asked while it was silent; None: it has not yet."""
+    return round_.snapshot.attention.since(silence.since)
