@@ -34,8 +34,8 @@ log = logger(__name__)
 T = TypeVar("T")
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_NOT_SYNCED = Fault(Code.NOT_NOW, "", "Muster has not read the cluster yet: try again in a moment")
-_NOT_CHECKED = "Muster has not read the cluster yet, so the queue was not checked"
+_NOT_SYNCED = Fault(Code.NOT_NOW, "", "Muster has not finished reading the cluster: try again in a moment")
+_NOT_CHECKED = "Muster has not finished reading the cluster, so the queue was not checked"
 _RETRY_AFTER = 1  # seconds
 
 

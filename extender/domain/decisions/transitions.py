@@ -69,5 +69,5 @@ def _said(reason: Reason, detail: str) -> str:
 
 
 def _start(decision: GroupDecision) -> str:
-    planned = f"{len(decision.plan)} members have a node planned and go to the scheduler"
+    planned = f"{len(decision.plan)} members have a planned node and are going to the scheduler"
     return f"{planned}; {decision.detail}" if decision.detail else planned

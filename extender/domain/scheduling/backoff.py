@@ -78,7 +78,7 @@ def why_no_plan(kept: KeptPlan) -> str:
         return words[0]
     if kept.moved:
         return "the scheduler did not use the planned nodes in time"
-    return "no room for the members that still miss"
+    return "no room for the members that are still missing"
 
 
 def _bound(group: GroupView) -> tuple[Uid, ...]:

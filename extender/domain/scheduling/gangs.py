@@ -144,7 +144,9 @@ class Admission:
         if not above:
             return None
         if shares.is_never_below_ceiling(group.queue, asked):
-            return waits(group, Reason.NEVER_FITS, f"larger than queue {group.queue} may grow: {above}")
+            return waits(
+                group, Reason.NEVER_FITS, f"too large for the ceiling of queue {group.queue}: {above}"
+            )
         return waits(group, Reason.QUEUE_CEILING, f"queue {group.queue}: {above}")
 
     def _window(self, group: GroupView, wanted: Missing) -> GroupDecision | None:

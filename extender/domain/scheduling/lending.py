@@ -57,7 +57,7 @@ class Lending:
     def words(self) -> str:
         """Who has a claim."""
         queues = ", ".join(sorted({each.queue for each in self._claimants}))
-        return f"groups of {queues} have a claim on the room"
+        return f"groups in {queues} have a claim on the room"
 
     def _is_kept_now(self, group: GroupView) -> bool:
         """Room is kept for a while, then lent for as long."""

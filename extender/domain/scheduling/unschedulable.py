@@ -34,9 +34,15 @@ def _never(round_: Round, members: Sequence[PodRecord], shapes: Counter[Shape]) 
     for shape in shapes:
         if not empty.capacity.total(shape):
             suitable = int(round_.snapshot.nodes.suitable(shape).sum())
-            return Reason.NEVER_FITS, f"no node can hold {describe(shape.requests)} ({suitable} suit)"
+            return (
+                Reason.NEVER_FITS,
+                f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})",
+            )
     if not empty.could_place(members, shapes):
-        return Reason.NEVER_FITS, f"{len(members)} members are more than all suitable nodes hold when empty"
+        return (
+            Reason.NEVER_FITS,
+            f"all suitable nodes together cannot hold {len(members)} members, even when empty",
+        )
     return None
 
 
@@ -45,7 +51,10 @@ def _refused(planner: Planner, group: GroupView, shapes: Counter[Shape]) -> tupl
         return None
     if not all(planner.capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
         return None
-    return Reason.REFUSED_BY_SCHEDULER, group.start.failure or "the scheduler refuses the nodes with room"
+    return (
+        Reason.REFUSED_BY_SCHEDULER,
+        group.start.failure or "the scheduler rejects the nodes that have room",
+    )
 
 
 def _lacking(planner: Planner, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
