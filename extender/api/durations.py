@@ -1,6 +1,7 @@
 """Durations as text: exact, as Go and Kubernetes read them, and rounded, as kubectl shows them to people."""
 
 import re
+from datetime import UTC, datetime
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -37,3 +38,21 @@ def rounded(seconds: int) -> str:
             rest = seconds % unit // second if second else 0
             return f"{seconds // unit}{letter}" + (f"{rest}{second_letter}" if rest else "")
     return f"{seconds // (365 * 86400)}y"
+
+
+def age(timestamp: str, now: datetime | None = None) -> str:
+    """How long ago a timestamp of the API was. Raises ValueError for what is none."""
+    passed = (now or datetime.now(UTC)) - datetime.fromisoformat(timestamp)
+    return rounded(max(0, int(passed.total_seconds())))
+
+
+def two_units(seconds: float) -> str:
+    """`2.5s`, `7m30s`, `1h05m`, `3d04h`: finer than an age, for what is compared."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.3g}s" if seconds < 10 else f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"

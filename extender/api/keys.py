@@ -24,6 +24,8 @@ STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # annotation: the same as the c
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and why not
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup that once had all it needs running: never undone
 
+ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
+
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"  # the parent of every queue that names none
 DEFAULT_SCHEDULER = "default-scheduler"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from extender.cli.faults import in_words
+from extender.cli.api_errors import in_words
 
 if TYPE_CHECKING:
     from extender.kube.connection import Connection
@@ -34,7 +34,7 @@ class Flags(NamedTuple):
     all_namespaces: bool = False
 
 
-class Place(NamedTuple):
+class ClusterAccess(NamedTuple):
     """A cluster, and a namespace of it; empty means all of them."""
 
     reader: "Reader"
@@ -59,7 +59,7 @@ def all_namespaces_flag(command: F) -> F:
 
 
 @contextmanager
-def opened(flags: Flags) -> Iterator[Place]:
+def opened(flags: Flags) -> Iterator[ClusterAccess]:
     from extender.kube.connection import Connection
     from extender.kube.editor import Editor
     from extender.kube.errors import ApiError, NoConfiguration
@@ -72,7 +72,7 @@ def opened(flags: Flags) -> Iterator[Place]:
     except NoConfiguration as fault:
         raise (click.UsageError(f"--kubeconfig: {fault}") if flags.kubeconfig else _failed(fault)) from fault
     try:
-        yield Place(Reader(connection), Editor(connection), connection, namespace)
+        yield ClusterAccess(Reader(connection), Editor(connection), connection, namespace)
     except ApiError as fault:
         raise click.ClickException(in_words(fault)) from fault
     finally:

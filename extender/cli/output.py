@@ -1,4 +1,4 @@
-"""What commands print: tables as kubectl makes them, objects as JSON, YAML or names, text for people.
+"""What commands print: objects as JSON, YAML or names, text for people. terminal/columns.py makes tables.
 
 Colours reach terminals only, and no terminal where NO_COLOR is set. Text is folded to the terminal, or to 80
 columns where there is none.
@@ -17,7 +17,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
 LISTS = ("table", "wide", "json", "yaml", "name")
-_GAP = "   "
 _NARROWEST, _WIDEST, _USUAL = 40, 100, 80
 
 
@@ -29,22 +28,12 @@ def output_flag(formats: Sequence[str], default: str) -> Callable[[F], F]:
         default=default,
         show_default=True,
         metavar="|".join(formats),
-        help="The form of what is printed.",
+        help="The output format.",
     )
 
 
 def echo(text: str) -> None:
     click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
-
-
-# ---- tables
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Columns as wide as what is in them; the last one is left as it is."""
-    cells = [tuple(head), *(tuple(map(str, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [_GAP.join(map(str.ljust, row, widths)).rstrip() for row in cells]
 
 
 # ---- objects

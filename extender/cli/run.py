@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from extender.api.configuration import ADDRESS, InvalidConfiguration
-from extender.cli.workload import Preset, files_flag, node_flags
+from extender.cli.workload_flags import Preset, files_flag, node_flags
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
@@ -27,23 +27,23 @@ _INTERRUPTED = 130
 
 @click.command(context_settings={"max_content_width": 110})
 @files_flag(" [default: the example]")
-@click.option("--until-settled", is_flag=True, help="End when nothing changes any more.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the outcome, and nothing else.")
+@click.option("--until-settled", is_flag=True, help="Exit when nothing changes any more.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print only the outcome.")
 @node_flags(click.IntRange(0, 5000), Preset(3, "3"), Preset("4", "4"), Preset("16Gi", "16Gi"))
 @click.option(
     "--speed",
     type=click.FloatRange(0, min_open=True),
     default=4.0,
     show_default=True,
-    help="How many times as fast as they say pods run.",
+    help="How many times faster than stated pods run.",
 )
-@click.option("--seed", type=int, help="Let what is left to chance be the same in each run.")
+@click.option("--seed", type=int, help="The random seed; the same seed gives the same run.")
 @click.option(
     "--listen",
     default="127.0.0.1:0",
     show_default=True,
     metavar="ADDRESS",
-    help="Where the embedded API server answers; port 0 is any free one. It asks nobody who they are.",
+    help="The address of the embedded API server; port 0 is any free one. It has no authentication.",
 )
 def run(**options: Any) -> None:
     """Show queues and gangs at work, in a cluster that lives in this process.
@@ -62,7 +62,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
     """The exit status."""
     manifests = import_module("extender.sim.files.manifests")
     embedded = import_module("extender.sim.embedded")
-    child = import_module("extender.sim.child")
+    serve_process = import_module("extender.sim.serve_process")
     paths = files or (EXAMPLE,)
     try:
         found = manifests.load(paths)
@@ -73,7 +73,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
             return _present(cluster, found, [_short(path) for path in paths], output, options)
     except (manifests.InvalidManifests, InvalidConfiguration) as fault:
         raise click.UsageError(str(fault)) from fault
-    except child.ChildFailed as fault:
+    except serve_process.ServeFailed as fault:
         raise click.ClickException(str(fault)) from fault
 
 
@@ -81,7 +81,7 @@ def _present(
     cluster: "Embedded", found: list[Any], files: list[str], output: str | None, options: dict[str, Any]
 ) -> int:
     views = import_module("extender.sim.show.views")
-    view = views.Silence() if output else views.view_for(sys.stdout)
+    view = views.NoView() if output else views.view_for(sys.stdout)
     session = import_module("extender.sim.session").Session(cluster, view, options["until_settled"])
     session.create(found)
     status = 0
@@ -90,17 +90,17 @@ def _present(
     except KeyboardInterrupt:
         status = _INTERRUPTED if options["until_settled"] else 0
     finally:
-        _say_goodbye(session, view, files)
-    if output and session.picture and not status:
-        click.echo(_as_json(session.picture.report))
+        _end(session, view, files)
+    if output and session.state and not status:
+        click.echo(_as_json(session.state.report))
     return status
 
 
-def _say_goodbye(session: Any, view: Any, files: list[str]) -> None:
-    ending = import_module("extender.sim.show.ending")
-    paper = import_module("extender.sim.show.views").paper(sys.stdout)
-    picture = session.picture
-    view.end(ending.last_words(picture, session.history, files, paper) if picture else [])
+def _end(session: Any, view: Any, files: list[str]) -> None:
+    summary = import_module("extender.sim.show.summary")
+    canvas = import_module("extender.sim.show.views").canvas_of(sys.stdout)
+    state = session.state
+    view.end(summary.closing_summary(state, session.log, files, canvas) if state else [])
 
 
 def _head(cluster: "Embedded", speed: float) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from extender.api.configuration import SETTINGS, Configuration, InvalidConfiguration, Setting
-from extender.cli.sources import from_environment, from_file, from_flags, resolve
+from extender.cli.setting_sources import from_environment, from_file, from_flags, resolve
 
 CONFIG_VARIABLE = "MUSTER_CONFIG"
 
@@ -20,7 +20,7 @@ def _options() -> Iterator[click.Option]:
         type=click.Path(path_type=Path),
         envvar=CONFIG_VARIABLE,
         metavar="FILE",
-        help=f"A file of settings (docs/configuration.md). [${CONFIG_VARIABLE}]",
+        help=f"A configuration file (docs/configuration.md). [${CONFIG_VARIABLE}]",
     )
     for each in SETTINGS:
         yield click.Option(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.workload import Preset, files_flag, node_flags
+from extender.cli.workload_flags import Preset, files_flag, node_flags
 
 if TYPE_CHECKING:
-    from extender.sim.virtual.report import Report
+    from extender.sim.virtual.report import SimulationReport
 
 _SOURCES = ("files", "traces", "synthetic")
 
@@ -24,9 +24,9 @@ _SOURCES = ("files", "traces", "synthetic")
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A CSV of groups: docs/simulate.md has the columns; may be given several times.",
+    help="A CSV file of groups (columns: docs/simulate.md); may be given several times.",
 )
-@click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Make up a trace.")
+@click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Generate a trace.")
 @node_flags(
     click.IntRange(1, 20_000),
     Preset(None, "3; with --synthetic alone one for each 500 pods"),
@@ -34,18 +34,20 @@ _SOURCES = ("files", "traces", "synthetic")
     Preset(None, "16Gi; with --synthetic alone 128Gi"),
 )
 @click.option(
-    "--window", type=click.IntRange(1), help="The most pods that may start at once, as of muster serve."
+    "--window", type=click.IntRange(1), help="How many pods may start at once, as for muster serve."
 )
-@click.option("--gantt", type=click.Path(path_type=Path), metavar="FILE", help="Draw a chart (SVG) there.")
+@click.option(
+    "--gantt", type=click.Path(path_type=Path), metavar="FILE", help="Write a Gantt chart (SVG) to this file."
+)
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="How to print the report.",
+    help="The format of the report.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="What a made-up trace is drawn from.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The random seed of a generated trace.")
 def simulate(**options: Any) -> None:
     """Decide as `muster serve` does, in virtual time: waits, utilisation and fairness by queue.
 
@@ -60,12 +62,14 @@ def simulate(**options: Any) -> None:
         sys.exit(130)
 
 
-def _simulate(gantt: Path | None, output: str, **wish: Any) -> None:
-    running = import_module("extender.sim.virtual.running")
+def _simulate(gantt: Path | None, output: str, **options: Any) -> None:
+    runner = import_module("extender.sim.virtual.runner")
     manifests = import_module("extender.sim.files.manifests")
     invalid = import_module("extender.sim.virtual.workload").InvalidWorkload
     try:
-        result = running.simulate(running.Wish(**{name: each for name, each in wish.items() if each}))
+        result = runner.simulate(
+            runner.SimulationOptions(**{name: each for name, each in options.items() if each})
+        )
     except (manifests.InvalidManifests, invalid) as fault:
         raise click.UsageError(str(fault)) from fault
     for line in _printed(result.report, output):
@@ -82,7 +86,7 @@ def _draw(path: Path, result: Any) -> None:
         raise click.UsageError(f"--gantt: {path}: cannot be written: {fault.strerror}") from fault
 
 
-def _printed(report: "Report", output: str) -> Iterator[str]:
+def _printed(report: "SimulationReport", output: str) -> Iterator[str]:
     if output == "table":
         yield from import_module("extender.sim.virtual.table").lines(report)
         return

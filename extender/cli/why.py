@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from extender.cli.access import Flags, Place, access_flags, opened
-from extender.cli.completing import complete_target
+from extender.cli.access import ClusterAccess, Flags, access_flags, opened
+from extender.cli.completion_names import complete_target
 from extender.cli.output import echo, output_flag, show_document
 
 if TYPE_CHECKING:
-    from extender.cli.answer import Answer
+    from extender.cli.explain.explanation import Explanation
 
 _KINDS = {
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
@@ -53,9 +53,9 @@ def why(target: Target, output: str, **flags: Any) -> None:
     and limits, queues.
     """
     with opened(Flags(**flags)) as place:
-        answer = answered(place, target)
+        answer = explanation_of(place, target)
     if output == "text":
-        from extender.cli.telling import told
+        from extender.cli.explain.rendering import told
 
         echo(told(answer))
     else:
@@ -64,21 +64,21 @@ def why(target: Target, output: str, **flags: Any) -> None:
         show_document(msgspec.to_builtins(answer), output)
 
 
-def answered(place: Place, target: Target) -> "Answer":
+def explanation_of(place: ClusterAccess, target: Target) -> "Explanation":
     from extender.api.objects import Pod
-    from extender.cli.evidence import Evidence
-    from extender.cli.fetching import fetch
-    from extender.cli.group_answer import answer_for_group
-    from extender.cli.pod_answer import answer_for_pod
-    from extender.cli.queue_answer import answer_for_queue
-    from extender.cli.seen import GroupSeen, QueueSeen
+    from extender.cli.explain.evidence import Evidence
+    from extender.cli.explain.groups import explain_group
+    from extender.cli.explain.pods import explain_pod
+    from extender.cli.explain.queues import explain_queue
+    from extender.cli.lookup import fetch
+    from extender.cli.observed import ObservedGroup, ObservedQueue
     from extender.kube.resources import POD_GROUPS, PODS, QUEUES
 
     evidence = Evidence(place.reader, place.namespace)
     match target.kind:
         case "pod":
-            return answer_for_pod(evidence, fetch(place.reader, PODS, place.namespace, target.name, Pod))
+            return explain_pod(evidence, fetch(place.reader, PODS, place.namespace, target.name, Pod))
         case "podgroup":
-            group = fetch(place.reader, POD_GROUPS, place.namespace, target.name, GroupSeen)
-            return answer_for_group(evidence, group)
-    return answer_for_queue(evidence, fetch(place.reader, QUEUES, "", target.name, QueueSeen))
+            group = fetch(place.reader, POD_GROUPS, place.namespace, target.name, ObservedGroup)
+            return explain_group(evidence, group)
+    return explain_queue(evidence, fetch(place.reader, QUEUES, "", target.name, ObservedQueue))

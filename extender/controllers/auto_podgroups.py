@@ -13,7 +13,7 @@ from extender.api.objects import Pod
 from extender.controllers.controller import Controller, ControllerContext
 from extender.controllers.object_store import UnnamedPods
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.lifecycle.auto_podgroups import Step, build, min_resources, next_step
+from extender.domain.lifecycle.auto_podgroups import PodGroupStep, build, min_resources, next_step
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.kube.errors import Conflict
@@ -93,13 +93,13 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._awaiting.discard(key)
         self._name_members(key)
         match next_step(self._ledger.auto_group(key)):
-            case Step.MAKE:
+            case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))
-            case Step.RENUMBER:
+            case PodGroupStep.RENUMBER:
                 self.write(key, partial(self._renumber, key))
-            case Step.DELETE:
+            case PodGroupStep.DELETE:
                 self.write(key, partial(self._delete, key))
-            case Step.AWAIT_QUEUE:
+            case PodGroupStep.AWAIT_QUEUE:
                 self._awaiting.add(key)
 
     def _create(self, key: GroupKey) -> None:

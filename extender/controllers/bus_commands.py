@@ -95,7 +95,7 @@ class BusCommandsController(TellingController[str]):
     def _obey(self, command: CommandRecord, state: str) -> None:
         self._cluster.set_queue_state(command.queue, command.queue_uid, state, command.uid)
         metrics.queue_commands.labels("obeyed").inc()
-        log.info("a Command was obeyed", queue=command.queue, action=command.action, command=command.name)
+        log.info("a Command was executed", queue=command.queue, action=command.action, command=command.name)
 
     def _refuse(self, command: CommandRecord, why: str) -> None:
         self._remove(command)

@@ -37,7 +37,7 @@ class Guard:
             return
         if len(self._faulty) < _REMEMBERED:
             self._faulty.add(key)
-        log.exception("an object could not be dealt with", part=self._part, object=str(key)[:200])
+        log.exception("an object could not be reconciled", part=self._part, object=str(key)[:200])
 
     def forget(self, key: Hashable) -> None:
         self._faulty.discard(key)

@@ -50,12 +50,12 @@ class MarkTrust:
         try:
             kept = self._cluster.keeps_marks(timeout=_PERIOD)
         except ApiError as fault:
-            log.warning("whether marks are kept to Muster could not be read", error=str(fault))
+            log.warning("cannot check whether marks are protected", error=str(fault))
             return
         if kept is not self._kept:
             self._kept = kept
-            told = log.info if kept else log.warning
-            told("what is noted on PodGroups", marks=self.words())
+            write = log.info if kept else log.warning
+            write("protection of the marks on PodGroups", marks=self.words())
         self._ledger.trust_marks(kept)
 
     def _poll(self) -> float | None:

@@ -157,7 +157,7 @@ class Writers:
         except ApiError as fault:
             return self._judge(write, fault), fault
         except Exception as fault:
-            log.exception("a write raised what no API server says", key=write.key)
+            log.exception("a write raised an unexpected exception", key=write.key)
             return "failed", ApiError(str(fault))
         return "done", None
 
@@ -173,7 +173,7 @@ class Writers:
         try:
             write.ended(fault)
         except Exception:
-            log.exception("the end of a write could not be taken in", key=write.key)
+            log.exception("handling the end of a write failed", key=write.key)
 
     def _rest(self, write: _Write, fault: ApiError | None) -> None:
         advice = fault.retry_after if isinstance(fault, Refused) else None

@@ -7,16 +7,17 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json, Kind
+from extender.api.keys import SCHEDULED
+from extender.sim.apiserver.conditions import find_stored_condition
+from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json, ResourceKind
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
-from extender.sim.child import MusterChild
 from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.extender import Extender, Heard
 from extender.sim.scheduler.loop import Scheduler
+from extender.sim.serve_process import ServeProcess
 
 _UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
 _QUIET = (
@@ -43,7 +44,7 @@ class Embedded:
         self.server = ApiServer(self.service, listener)
         self.server.write_kubeconfig(self.kubeconfig)
         self.kubelets = Kubelets(self.service, speed)
-        self.muster = MusterChild(self.kubeconfig, folder / "muster.log", serve_arguments)
+        self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", serve_arguments)
         self._heard = heard
         self._dice = random.Random(seed)
         self.scheduler: Scheduler | None = None
@@ -70,15 +71,15 @@ class Embedded:
             self._folder.cleanup()
 
     def start(self) -> None:
-        """Begin to schedule and to run pods. Raises ChildFailed."""
+        """Begin to schedule and to run pods. Raises ServeFailed."""
         self.kubelets.start()
         self.muster.start()
         extender = Extender(self.muster.address, self._heard)
         self.scheduler = Scheduler(self.service, extender, self._dice)
         self.scheduler.start()
 
-    def create(self, objects: Iterable[tuple[Kind, Json]]) -> None:
-        """Raises Refusal."""
+    def create(self, objects: Iterable[tuple[ResourceKind, Json]]) -> None:
+        """Raises StatusError."""
         for kind, obj in objects:
             self.service.create(kind, "", obj)
 
@@ -92,7 +93,7 @@ class Embedded:
 
     def _at_work(self) -> bool:
         busy = self.scheduler is None or self.scheduler.busy or self.kubelets.busy
-        return busy or any(_said(group) in ("", *_UNSETTLED) for group in self.store.all(POD_GROUPS))
+        return busy or any(_reason(group) in ("", *_UNSETTLED) for group in self.store.all(POD_GROUPS))
 
 
 def node(name: str, cpu: str, memory: str) -> Json:
@@ -106,7 +107,6 @@ def node(name: str, cpu: str, memory: str) -> Json:
     }
 
 
-def _said(group: Json) -> str:
-    """What a PodGroup says of itself; empty before Muster has looked at it."""
-    conditions: list[dict[str, Any]] = (group.get("status") or {}).get("conditions") or []
-    return next((each["reason"] for each in conditions if each["type"] == "Scheduled"), "")
+def _reason(group: Json) -> str:
+    """The reason of a PodGroup's condition; empty before Muster has looked at it."""
+    return str(find_stored_condition(group, SCHEDULED).get("reason", ""))

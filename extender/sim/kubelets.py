@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from extender.sim.apiserver.conditions import now, set_condition
 from extender.sim.apiserver.kinds import PODS, Json
-from extender.sim.apiserver.refusals import Refusal
-from extender.sim.apiserver.rules import now, set_condition
 from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.apiserver.store import Change
 
 RUN_SECONDS = "sim.kube-muster.io/run-seconds"
@@ -78,7 +78,7 @@ class Kubelets:
         """Do what a pod on a node needs done. What changed meanwhile comes again by its own event."""
         if not pod["spec"].get("nodeName"):
             return
-        with suppress(Refusal):
+        with suppress(StatusError):
             if "deletionTimestamp" in pod["metadata"]:
                 self._confirm(pod)
             elif pod["status"]["phase"] == "Pending":
@@ -117,7 +117,7 @@ class Kubelets:
     def _end(self, uid: str, namespace: str, name: str) -> None:
         pod = self._service.store.get(PODS, namespace, name)
         if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
-            with suppress(Refusal):
+            with suppress(StatusError):
                 self._say(pod["metadata"], _failed if fails(pod) else _succeeded)
 
     def _say(self, meta: Json, told: Callable[[Json], Json]) -> None:

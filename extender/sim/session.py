@@ -1,15 +1,15 @@
-"""One run of the embedded cluster before an audience: objects in, pictures out, until it is over."""
+"""One run of the embedded cluster: objects in, its states shown, until it is over."""
 
 import threading
 import time
 from collections.abc import Sequence
 
-from extender.sim.apiserver.refusals import Refusal
-from extender.sim.child import ChildFailed
+from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.embedded import Embedded
 from extender.sim.files.manifests import InvalidManifests, Manifest
-from extender.sim.show.history import History
-from extender.sim.show.picture import Picture, take
+from extender.sim.serve_process import ServeFailed
+from extender.sim.show.cluster_state import ClusterState, observe
+from extender.sim.show.transitions import TransitionLog
 from extender.sim.show.views import View
 
 _PACE = 0.2  # seconds between two looks
@@ -23,8 +23,8 @@ class Session:
         self._view = view
         self._until_settled = until_settled
         self._pause = threading.Event()
-        self.history = History()
-        self.picture: Picture | None = None
+        self.log = TransitionLog()
+        self.state: ClusterState | None = None
 
     def create(self, manifests: Sequence[Manifest]) -> None:
         """Raises InvalidManifests with what the API server says."""
@@ -32,32 +32,32 @@ class Session:
         for manifest in manifests:
             try:
                 self._cluster.create([(manifest.kind, manifest.object)])
-            except Refusal as refusal:
+            except StatusError as refusal:
                 faults.append(f"{manifest.where}: {refusal.message}")
         if faults:
             raise InvalidManifests("\n".join(faults))
 
-    def run(self, head: Sequence[str]) -> Picture:
-        """Raises ChildFailed when Muster ends before we do."""
+    def run(self, head: Sequence[str]) -> ClusterState:
+        """Raises ServeFailed when Muster ends before we do."""
         self._view.begin(head)
         self._cluster.start()
         began = time.monotonic()
         while True:
             over = self._is_over()
-            self.picture = self._look(time.monotonic() - began)
+            self.state = self._look(time.monotonic() - began)
             if over:
-                return self.picture
+                return self.state
             self._pause.wait(_PACE)
 
     def _is_over(self) -> bool:
         if not self._cluster.muster.alive():
-            raise ChildFailed(self._cluster.muster.last_words())
+            raise ServeFailed(self._cluster.muster.last_words())
         if not self._cluster.settled():
             return False
-        return self._until_settled or (self.picture is not None and self.picture.done)
+        return self._until_settled or (self.state is not None and self.state.done)
 
-    def _look(self, second: float) -> Picture:
-        picture = take(self._cluster.store, self._cluster.muster.look("queues"))
-        new = self.history.look(picture, second)
-        self._view.show(picture, self.history.turns, new)
-        return picture
+    def _look(self, second: float) -> ClusterState:
+        state = observe(self._cluster.store, self._cluster.muster.look("queues"))
+        new = self.log.observe(state, second)
+        self._view.show(state, self.log.transitions, new)
+        return state

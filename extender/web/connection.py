@@ -1,6 +1,6 @@
-"""One caller's connection, read without waiting, until a whole request is there.
+"""One caller's connection, read and written without waiting.
 
-    handshake ──► idle ──► head ──► body ──► answered ──► idle ──► …
+    handshake ──► idle ──► head ──► body ──► answer ──► idle ──► …
                                      └─► refused ──► what still comes is thrown away ──► closed
 
 Each of these has a deadline. How long a request is, is said by its Content-Length alone: who would send a
@@ -36,15 +36,15 @@ class Patience(NamedTuple):
     idle: float = 120.0  # above the 90 s of Go's transport: who closes first makes the other's POST fail
     head: float = 5.0
     body: float = 10.0
-    answer: float = 10.0  # for the caller to take it
+    answer: float = 30.0  # for the caller to take it
     discard: float = 2.0
 
 
 class HungUp(ConnectionError):
-    """The caller closed the connection."""
+    """The caller closed the connection, or has its last answer."""
 
 
-class Connection:
+class CallerConnection:
     """`client` is its address. Used by one thread at a time."""
 
     def __init__(
@@ -59,14 +59,21 @@ class Connection:
         self._largest_body = largest_body
         self._patience = patience
         self._received = bytearray()
+        self._unsent = bytearray()
+        self._last = False  # the answer that is being sent
         self._searched = 0  # how much of it has no end of a head
         self._length = 0  # of the request, once its head is there
         self._discarded = 0
 
     @property
     def size(self) -> int:
-        """Bytes of a request that is not whole yet."""
-        return len(self._received)
+        """Bytes of a request that is not whole yet, and of an answer that was not taken yet."""
+        return len(self._received) + len(self._unsent)
+
+    @property
+    def sending(self) -> bool:
+        """Whether it waits for the caller to take more of an answer."""
+        return bool(self._unsent)
 
     def receive(self, now: float) -> bytes | None:
         """A whole request, or None while it is not there.
@@ -84,20 +91,32 @@ class Connection:
         self._searched = self._length = 0
         return request
 
-    def send(self, data: bytes | bytearray) -> None:
-        """Raises an OSError, also for a caller who does not take it in time."""
-        self.sock.settimeout(self._patience.answer)
-        self.sock.sendall(data)
-        self.sock.setblocking(False)
-
-    def rest(self, now: float) -> None:
-        """The answer is given; another request may come, or be there already."""
+    def answer(self, data: bytes, now: float, *, last: bool = False) -> None:
+        """What `flush` is to send, and whether the connection ends with it."""
+        self._unsent += data
+        self._last = last
         self.answered += 1
-        self._enter("idle", now)
+        self._enter("answer", now)
+
+    def flush(self, now: float) -> bool:
+        """Whether all is sent that was to be. Raises an OSError, also when that was the last."""
+        try:
+            while self._unsent:
+                sent = self.sock.send(self._unsent)
+                del self._unsent[:sent]
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            return False
+        if self._last:
+            raise HungUp
+        if self.state == "answer":
+            self._enter("idle", now)
+        return True
 
     def refuse(self, fault: HTTPException, now: float) -> None:
         """Say why, and read on without looking: who still sends while we hang up never sees the answer."""
-        self.send(refused(fault))
+        self._unsent += refused(fault)
+        if not self.flush(now):
+            raise HungUp
         self._received.clear()
         self._enter("discard", now)
         if not isinstance(self.sock, ssl.SSLSocket):
@@ -119,7 +138,7 @@ class Connection:
 
     def _wanted(self) -> int:
         """Of what follows a request nothing is read before that is answered."""
-        return min(_PIECE, self._length - self.size) if self.state == "body" else _PIECE
+        return min(_PIECE, self._length - len(self._received)) if self.state == "body" else _PIECE
 
     def _take(self, piece: bytes) -> None:
         if not piece:
@@ -137,13 +156,13 @@ class Connection:
         if self.state == "head" and (end := self._end_of_head()):
             self._length = end + self._length_of_body(self._received[: end - 2])
             self._enter("body", now)
-        return self.state == "body" and self.size >= self._length
+        return self.state == "body" and len(self._received) >= self._length
 
     def _end_of_head(self) -> int:
         """Where the body begins, 0 while that has not come. Raises RequestHeaderFieldsTooLarge."""
         found = self._received.find(_END_OF_HEAD, max(0, self._searched - len(_END_OF_HEAD)))
-        self._searched = self.size
-        if found > LARGEST_HEAD or (found < 0 and self.size > LARGEST_HEAD):
+        self._searched = len(self._received)
+        if found > LARGEST_HEAD or (found < 0 and self._searched > LARGEST_HEAD):
             raise RequestHeaderFieldsTooLarge(f"The head is larger than {LARGEST_HEAD} bytes")
         return found + len(_END_OF_HEAD) if found >= 0 else 0
 

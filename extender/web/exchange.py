@@ -24,7 +24,7 @@ from werkzeug.exceptions import (
 )
 
 from extender.telemetry.logs import logger
-from extender.web.connection import Connection
+from extender.web.connection import CallerConnection
 
 NO_PROXIES: Mapping[str, Any] = {  # settings of gunicorn's
     "forwarder_headers": "",  # no proxy stands before us: such headers mean nothing,
@@ -37,7 +37,7 @@ log = logger(__name__)
 
 
 class Exchange:
-    """`exchange(connection, request)` answers one request. Whether another may follow.
+    """`exchange(connection, request)` is the answer to one request, and whether another may follow.
 
     `server` is the address of the port. Raises HTTPException for what is no request, or is none of ours."""
 
@@ -49,7 +49,7 @@ class Exchange:
         self.ending = False  # true: answers say that the connection ends with them
         _look_up_once(self._settings)
 
-    def __call__(self, connection: Connection, data: bytes) -> bool:
+    def __call__(self, connection: CallerConnection, data: bytes) -> tuple[bytes, bool]:
         request = self._parsed(connection, data)
         outgoing = Outgoing()
         sink: Any = outgoing  # of a socket only `send` and `sendall` are asked
@@ -57,10 +57,9 @@ class Exchange:
         environ["gunicorn.socket"] = connection.sock
         self._refuse_browsers(environ)
         self._run(response, environ)
-        connection.send(outgoing.data)
-        return not response.should_close()
+        return bytes(outgoing.data), not response.should_close()
 
-    def _parsed(self, connection: Connection, data: bytes) -> Request:
+    def _parsed(self, connection: CallerConnection, data: bytes) -> Request:
         """Raises HTTPException."""
         try:
             return next(RequestParser(self._settings, iter((data,)), connection.client))

@@ -1,4 +1,4 @@
-"""Connections whose next request is not whole: how many, how large, and for how long.
+"""Connections that wait for the rest of a request, or for their answer to be taken: how many, and how long.
 
 When there are more connections than may be, one of those that wait here is closed: the one that has waited
 longest of those that were never answered, else of all. Callers who have something to say say it at once, so
@@ -9,13 +9,13 @@ from collections import OrderedDict
 from threading import Lock
 
 from extender.telemetry import metrics
-from extender.web.connection import Connection
+from extender.web.connection import CallerConnection
 from extender.web.readiness import Readiness
 
 PERIOD = 1.0  # seconds between two looks at deadlines,
 _SOON = 0.01  # or less, while there are more whose time is over than are closed at a time
 _AT_A_TIME = 50
-_BEGUN = ("handshake", "head", "body")  # and not ended
+_BEGUN = ("handshake", "head", "body", "answer")  # and not ended
 
 
 class Parking:
@@ -29,7 +29,7 @@ class Parking:
         self._most = most
         self._room = room
         self._lock = Lock()  # of all that follows
-        self._parked = OrderedDict[int, Connection]()  # by descriptor, the one parked last at the end
+        self._parked = OrderedDict[int, CallerConnection]()  # by descriptor, the one parked last at the end
         self._bytes = 0
         self._open = 0
         self._closed = False
@@ -47,7 +47,7 @@ class Parking:
             self._open += 1
             return True
 
-    def take(self, descriptor: int) -> Connection | None:
+    def take(self, descriptor: int) -> CallerConnection | None:
         """None: it was closed meanwhile."""
         with self._lock:
             connection = self._parked.pop(descriptor, None)
@@ -55,19 +55,19 @@ class Parking:
                 self._bytes -= connection.size
             return connection
 
-    def park(self, connection: Connection) -> None:
+    def park(self, connection: CallerConnection) -> None:
         with self._lock:
             if self._closed:
                 self._open -= 1
                 return connection.close()
             self._parked[connection.sock.fileno()] = connection
             self._bytes += connection.size
-            self._readiness.watch(connection.sock.fileno())
+            self._readiness.watch(connection.sock.fileno(), writing=connection.sending)
             while self._bytes > self._room:
                 self._count("memory")
                 self._drop(max(self._parked.values(), key=lambda each: each.size))
 
-    def let_go(self, connection: Connection) -> None:
+    def let_go(self, connection: CallerConnection) -> None:
         with self._lock:
             self._open -= 1
         connection.close()
@@ -91,7 +91,7 @@ class Parking:
             for connection in [*self._parked.values()]:
                 self._drop(connection)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: CallerConnection) -> None:
         """One that is parked. Under the lock."""
         del self._parked[connection.sock.fileno()]
         self._bytes -= connection.size

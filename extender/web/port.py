@@ -17,7 +17,7 @@ from typing import NamedTuple
 from werkzeug.exceptions import HTTPException
 
 from extender.telemetry.logs import logger
-from extender.web.connection import Connection, Patience
+from extender.web.connection import CallerConnection, Patience
 from extender.web.parking import PERIOD, Parking
 from extender.web.readiness import Readiness
 
@@ -27,13 +27,13 @@ _PAUSE = 0.02  # seconds, when there are too many files
 
 log = logger(__name__)
 
-Answer = Callable[[Connection, bytes], bool]  # whether another request may follow; raises HTTPException
+Answer = Callable[[CallerConnection, bytes], tuple[bytes, bool]]  # whether another request may follow
 Secure = Callable[[], ssl.SSLContext | None]  # None: nobody can be served yet
 
 
-class Limits(NamedTuple):
+class PortLimits(NamedTuple):
     """`threads`: requests answered at a time. `body`: the most bytes of one. `unread`: bytes of all requests
-    that are not whole."""
+    that are not whole, and of answers that were not taken."""
 
     connections: int
     threads: int
@@ -42,11 +42,16 @@ class Limits(NamedTuple):
     patience: Patience = Patience()
 
 
-class Port:
+class ServedPort:
     """Serves `listener` from now on."""
 
     def __init__(
-        self, name: str, listener: socket.socket, limits: Limits, answer: Answer, secure: Secure | None = None
+        self,
+        name: str,
+        listener: socket.socket,
+        limits: PortLimits,
+        answer: Answer,
+        secure: Secure | None = None,
     ) -> None:
         self._name = name
         self._listener = listener
@@ -121,7 +126,9 @@ class Port:
         self._listen_on()
         try:
             sock = self._secured(sock)
-            connection = Connection(sock, client, self._limits.body, self._limits.patience, time.monotonic())
+            connection = CallerConnection(
+                sock, client, self._limits.body, self._limits.patience, time.monotonic()
+            )
         except OSError:
             return sock.close()
         if self._parking.admit():
@@ -145,12 +152,11 @@ class Port:
 
     # ---- requests
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: CallerConnection) -> None:
         """All that is there of it. Whatever happens, the thread goes on to the next one."""
         try:
-            while (request := connection.receive(time.monotonic())) is not None:
-                if not self._respond(connection, request):
-                    return self._parking.let_go(connection)
+            while connection.flush(time.monotonic()) and (request := connection.receive(time.monotonic())):
+                self._respond(connection, request)
             return self._parking.park(connection)
         except HTTPException as fault:
             return self._refuse(connection, fault)
@@ -160,23 +166,23 @@ class Port:
             log.exception("a connection failed", port=self._name)
         self._parking.let_go(connection)
 
-    def _respond(self, connection: Connection, request: bytes) -> bool:
-        """Whether another request may follow."""
+    def _respond(self, connection: CallerConnection, request: bytes) -> None:
+        """Raises HTTPException, and OSError when the connection has ended."""
         with self._changed:
             self._idle -= 1
             self._busy += 1
         self._hire()
         try:
-            more = self._answer(connection, request)
-            connection.rest(time.monotonic())
-            return more and not self._stopping
+            answer, more = self._answer(connection, request)
+            connection.answer(answer, time.monotonic(), last=self._stopping or not more)
+            connection.flush(time.monotonic())
         finally:
             with self._changed:
                 self._idle += 1
                 self._busy -= 1
                 self._changed.notify_all()
 
-    def _refuse(self, connection: Connection, fault: HTTPException) -> None:
+    def _refuse(self, connection: CallerConnection, fault: HTTPException) -> None:
         try:
             connection.refuse(fault, time.monotonic())
         except OSError:

@@ -10,9 +10,9 @@ from wsgiref.types import WSGIApplication
 from extender.api.configuration import Address
 from extender.telemetry.logs import logger
 from extender.web.exchange import Exchange
-from extender.web.port import Limits, Port
+from extender.web.port import PortLimits, ServedPort
 
-LIMITS = Limits(connections=128, threads=4, body=64 * 1024, unread=8 * 1024 * 1024)
+LIMITS = PortLimits(connections=128, threads=4, body=64 * 1024, unread=64 * 1024 * 1024)
 _LAST_ANSWERS = 2.0
 
 log = logger(__name__)
@@ -22,12 +22,12 @@ class SideServer:
     """Serves `app` on `listener` from now on."""
 
     def __init__(
-        self, name: str, listener: socket.socket, app: WSGIApplication, limits: Limits = LIMITS
+        self, name: str, listener: socket.socket, app: WSGIApplication, limits: PortLimits = LIMITS
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
         self._exchange = Exchange(app, self.address)
-        self._port = Port(name, listener, limits, self._exchange)
-        log.info("serving aside", name=name, listen=str(self.address))
+        self._port = ServedPort(name, listener, limits, self._exchange)
+        log.info("serving", name=name, listen=str(self.address))
 
     def stop(self) -> None:
         self._exchange.ending = True

@@ -15,12 +15,12 @@ from extender.telemetry.logs import logger
 from extender.web.answers import readable
 from extender.web.exchange import Exchange
 from extender.web.identity import Identity
-from extender.web.port import Limits, Port
+from extender.web.port import PortLimits, ServedPort
 from extender.webhooks.reviews import Malformed
 
 LARGEST_BODY = 8 * 1024 * 1024  # an object of 1.5 MiB, before and after, escaped
 # API servers open a connection for each review that they have under way at once.
-LIMITS = Limits(connections=2048, threads=64, body=LARGEST_BODY, unread=8 * LARGEST_BODY)
+LIMITS = PortLimits(connections=2048, threads=64, body=LARGEST_BODY, unread=8 * LARGEST_BODY)
 _LAST_ANSWERS = 2.0
 
 log = logger(__name__)
@@ -38,11 +38,11 @@ class WebhookServer:
     """Serves from now on; connections before the first certificate are closed."""
 
     def __init__(
-        self, listener: socket.socket, answerer: Answerer, identity: Identity, limits: Limits = LIMITS
+        self, listener: socket.socket, answerer: Answerer, identity: Identity, limits: PortLimits = LIMITS
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
         self._exchange = Exchange(_Application(answerer), self.address)
-        self._port = Port("webhooks", listener, limits, self._exchange, secure=lambda: identity.context)
+        self._port = ServedPort("webhooks", listener, limits, self._exchange, secure=lambda: identity.context)
         log.info("serving webhooks", listen=str(self.address))
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from extender.web.app import LARGEST_BODY
 from extender.web.exchange import Exchange
-from extender.web.port import Limits, Port, Secure
+from extender.web.port import PortLimits, Secure, ServedPort
 
 _LOOK = 1.0  # seconds between two looks at whether it is time to go
 
@@ -33,14 +33,14 @@ class ConnectionWorker(ThreadWorker):
         exchange.ending = True
         port.stop(self.cfg.graceful_timeout)
 
-    def _open(self) -> tuple[Exchange, Port]:
+    def _open(self) -> tuple[Exchange, ServedPort]:
         [bound] = self.sockets
         listener: socket.socket = cast(Any, bound).sock  # gunicorn's own class is around it
         exchange = Exchange(cast(Any, self.wsgi), listener.getsockname()[:2], self.cfg)
-        limits = Limits(
+        limits = PortLimits(
             connections=self.cfg.worker_connections,
             threads=self.cfg.threads,
             body=LARGEST_BODY,
             unread=4 * LARGEST_BODY,
         )
-        return exchange, Port("verbs", listener, limits, exchange, self.secure)
+        return exchange, ServedPort("verbs", listener, limits, exchange, self.secure)

@@ -17,7 +17,7 @@ from extender.domain.admission.submission import (
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.records import GroupKey
 from extender.webhooks.entry import EntryRules
-from extender.webhooks.reviews import Outcome, read
+from extender.webhooks.reviews import ReviewOutcome, read
 
 
 class GroupRules:
@@ -27,20 +27,20 @@ class GroupRules:
         self._ledger = ledger
         self._entry = entry
 
-    def fill_in(self, request: ReviewRequest) -> Outcome:
+    def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
-        return Outcome(patch=group_defaults(group, _namespace(request, group), self._ledger))
+        return ReviewOutcome(patch=group_defaults(group, _namespace(request, group), self._ledger))
 
-    def judge(self, request: ReviewRequest) -> Outcome:
+    def judge(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
         topologies = list(judge_topologies(group))
         if (
             request.operation == UPDATE
             and read(request.old_object, NewPodGroup).spec.queue == group.spec.queue
         ):
-            return Outcome(topologies)
+            return ReviewOutcome(topologies)
         to = destination_of_group(_namespace(request, group), group.spec.queue, self._ledger)
-        return Outcome([*self._judge_queue(group, to, request), *topologies])
+        return ReviewOutcome([*self._judge_queue(group, to, request), *topologies])
 
     def _judge_queue(self, group: NewPodGroup, to: Destination, request: ReviewRequest) -> list[Fault]:
         entry = self._entry()
@@ -55,16 +55,16 @@ class GroupRules:
         names = sorted(pod.name for pod in there if pod.waiting and not pod.auto)
         return [pods_not_judged(to, names)] if names else []
 
-    def judge_other(self, request: ReviewRequest) -> Outcome:
+    def judge_other(self, request: ReviewRequest) -> ReviewOutcome:
         """A PodGroup of scheduler-plugins or of Kubernetes: only its queue is Muster's affair."""
         to = self._destination_of_other(read(request.object, NewOtherGroup), request)
         if to is None:
-            return Outcome()
+            return ReviewOutcome()
         if request.operation == UPDATE:
             before = self._destination_of_other(read(request.old_object, NewOtherGroup), request)
             if before is not None and before.queue == to.queue:
-                return Outcome()
-        return Outcome(self._entry().judge(to, judge_entry, subject(request.user_info)))
+                return ReviewOutcome()
+        return ReviewOutcome(self._entry().judge(to, judge_entry, subject(request.user_info)))
 
     def _destination_of_other(self, group: NewOtherGroup, request: ReviewRequest) -> Destination | None:
         return destination_of_other_group(group, request.namespace, self._ledger)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from extender.api.configuration import ObjectName
-from extender.domain.admission.rotation import Step, next_step, settle
+from extender.domain.admission.rotation import RotationStep, next_step, settle
 from extender.kube.admission import AdmissionApi, Secret
 from extender.kube.errors import ApiError, Conflict, NotFound
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
@@ -66,10 +66,10 @@ class Keeper:
                 again = self.look()
             except ApiError as fault:
                 again = False
-                log.warning("the webhooks' certificate could not be looked after", error=str(fault))
+                log.warning("the webhooks' certificate could not be checked", error=str(fault))
             except Exception:
                 again = False
-                log.exception("looking after the webhooks' certificate stumbled")
+                log.exception("checking the webhooks' certificate failed")
             self._stopping.wait(0.05 if again else period)
 
     def look(self) -> bool:
@@ -83,7 +83,7 @@ class Keeper:
         now = self._clock()
         settled = trusted and now - self._since >= settle(self._lifetime)
         step = next_step(stored.kept if stored else None, self._names, self._lifetime, now, settled)
-        return step is not Step.KEEP and self._take(step, secret, stored)
+        return step is not RotationStep.KEEP and self._take(step, secret, stored)
 
     def _read(self) -> Secret | None:
         try:
@@ -97,7 +97,7 @@ class Keeper:
         if stored != self._seen:
             self._seen, self._since = stored, self._clock()
 
-    def _take(self, step: Step, secret: Secret | None, stored: Stored | None) -> bool:
+    def _take(self, step: RotationStep, secret: Secret | None, stored: Stored | None) -> bool:
         due = advanced(step, stored, self._names, self._lifetime, self._clock())
         try:
             if secret is None:
@@ -106,7 +106,7 @@ class Keeper:
                 self._api.replace_secret(secret, due.data)
         except Conflict:
             return True  # the other replica was faster
-        log.info("the webhooks' certificate moves on", step=step.value, secret=str(self._secret))
+        log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
         return True
 
     # ---- whom the API server trusts

@@ -47,7 +47,7 @@ class NotKnown(Exception):
     """The API server could not be asked for what a rule needs; the message says why."""
 
 
-class Outcome(NamedTuple):
+class ReviewOutcome(NamedTuple):
     """What the rules say: faults refuse, operations patch, warnings are shown to the user."""
 
     faults: list[Fault] = []
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
     warnings: list[str] = []
 
 
-Rule = Callable[[ReviewRequest], Outcome]
+Rule = Callable[[ReviewRequest], ReviewOutcome]
 
 
 class Path(NamedTuple):
@@ -97,24 +97,24 @@ class Reviewer:
 
     def _respond(self, path: Path, review: Review) -> ReviewResponse:
         wrong = _wrong_version(review)
-        outcome = Outcome(wrong) if wrong else self._judge(path, review.request)
+        outcome = ReviewOutcome(wrong) if wrong else self._judge(path, review.request)
         return _response(review.request.uid, outcome)
 
-    def _judge(self, path: Path, request: ReviewRequest) -> Outcome:
+    def _judge(self, path: Path, request: ReviewRequest) -> ReviewOutcome:
         if request.operation not in path.operations:
             allowed = ", ".join(path.operations)
             words = f"got {request.operation!r}; allowed is {allowed}"
-            return Outcome([Fault(Code.INVALID_OPERATION, "request.operation", words)])
+            return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", words)])
         if path.needs_picture and not self._synced():
-            return Outcome(warnings=[_NOT_CHECKED]) if path.optional else Outcome([_NOT_SYNCED])
+            return ReviewOutcome(warnings=[_NOT_CHECKED]) if path.optional else ReviewOutcome([_NOT_SYNCED])
         try:
             return path.rule(request)
         except NotKnown as fault:
-            return Outcome(
+            return ReviewOutcome(
                 [Fault(Code.NOT_NOW, "", f"the API server could not be asked ({fault}): try again")]
             )
         except BadObject as fault:
-            return Outcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])
+            return ReviewOutcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])
 
 
 def _wrong_version(review: Review) -> list[Fault]:
@@ -128,7 +128,7 @@ def _wrong_version(review: Review) -> list[Fault]:
     ]
 
 
-def _response(uid: str, outcome: Outcome) -> ReviewResponse:
+def _response(uid: str, outcome: ReviewOutcome) -> ReviewResponse:
     return ReviewResponse(
         uid=uid,
         allowed=not outcome.faults,

@@ -10,7 +10,7 @@ from extender.domain.admission.queues import judge_deletion, judge_queue
 from extender.domain.cache.ledger import Ledger
 from extender.webhooks.groups import GroupRules
 from extender.webhooks.latest import Latest
-from extender.webhooks.reviews import Outcome, Path, read, read_if_there
+from extender.webhooks.reviews import Path, ReviewOutcome, read, read_if_there
 from extender.webhooks.work import WorkRules
 
 
@@ -36,18 +36,20 @@ class QueueRules:
         self._latest = latest
         self._max_depth = max_depth
 
-    def fill_in(self, request: ReviewRequest) -> Outcome:
+    def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
         has_weight = "weight" in (read(request.object, dict[str, Any]).get("spec") or {})
-        return Outcome(patch=queue_defaults(read(request.object, Queue), has_weight))
+        return ReviewOutcome(patch=queue_defaults(read(request.object, Queue), has_weight))
 
-    def judge(self, request: ReviewRequest) -> Outcome:
+    def judge(self, request: ReviewRequest) -> ReviewOutcome:
         before = read_if_there(request.old_object, Queue)
         picture = self._ledger.picture()
         if request.operation == DELETE:  # of a whole collection: the name is only in the object
-            return Outcome(judge_deletion(request.name or (before.metadata.name if before else ""), picture))
+            return ReviewOutcome(
+                judge_deletion(request.name or (before.metadata.name if before else ""), picture)
+            )
         queue = read(request.object, Queue)
         faults = judge_queue(queue, before, picture, self._max_depth)
         if faults and queue.spec.parent:
             newest = self._latest().with_line(picture, queue.spec.parent)
             faults = judge_queue(queue, before, newest, self._max_depth)
-        return Outcome(faults)
+        return ReviewOutcome(faults)

@@ -3,7 +3,7 @@ next.crt and next.key wait for their turn.
 """
 
 from extender.api.objects import Wire
-from extender.domain.admission.rotation import Kept, Step
+from extender.domain.admission.rotation import Kept, RotationStep
 from extender.webhooks.certificates import Pair, Unreadable, expiry, make_pair, names, split, vouches
 
 Data = dict[str, bytes]
@@ -63,16 +63,18 @@ def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
     raise Unreadable(f"{name}.crt: its key or its CA is missing")
 
 
-def advanced(step: Step, stored: Stored | None, whom: frozenset[str], lifetime: float, now: float) -> Stored:
+def advanced(
+    step: RotationStep, stored: Stored | None, whom: frozenset[str], lifetime: float, now: float
+) -> Stored:
     """What is to be stored instead, after one step of rotation.py."""
-    if stored is None or step is Step.MAKE:
+    if stored is None or step is RotationStep.MAKE:
         made = make_pair(sorted(whom), lifetime, now)
         return Stored(made, None, (made.authority,))
-    if step is Step.PREPARE:
+    if step is RotationStep.PREPARE:
         made = make_pair(sorted(whom), lifetime, now)
         return Stored(stored.serving, made, (*stored.trusted, made.authority))
-    if step is Step.SWITCH and stored.prepared:
+    if step is RotationStep.SWITCH and stored.prepared:
         return Stored(stored.prepared, None, stored.trusted)
-    if step is Step.PRUNE:
+    if step is RotationStep.PRUNE:
         return Stored(stored.serving, None, (stored.serving.authority,))
     return stored

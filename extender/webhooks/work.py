@@ -22,7 +22,7 @@ from extender.domain.admission.submission import (
 )
 from extender.domain.cache.ledger import Ledger
 from extender.webhooks.entry import Entry, EntryRules
-from extender.webhooks.reviews import Outcome, read
+from extender.webhooks.reviews import ReviewOutcome, read
 
 _VOLCANO = "batch.volcano.sh"
 _TEMPLATE = "spec.template."
@@ -46,7 +46,7 @@ class WorkRules:
 
     # ---- Jobs
 
-    def judge_job(self, request: ReviewRequest) -> Outcome:
+    def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
         if request.kind.group == _VOLCANO:
             return self._judge_volcano_job(request)
         job = read(request.object, Job)
@@ -55,39 +55,43 @@ class WorkRules:
         if to is None or (
             _is_update(request) and self._was_there(read(request.old_object, Job).pod, to, request)
         ):
-            return Outcome()
-        return Outcome(
+            return ReviewOutcome()
+        return ReviewOutcome(
             self._entry().judge(to, self._job_entry, *asked_about_template(pod, request.user_info))
         )
 
-    def _judge_volcano_job(self, request: ReviewRequest) -> Outcome:
+    def _judge_volcano_job(self, request: ReviewRequest) -> ReviewOutcome:
         """Its queue does not change; all else about it is for its own controller to judge."""
         job = read(request.object, VolcanoJob)
         theirs = job.spec.scheduler_name and job.spec.scheduler_name not in self._schedulers
         if _is_update(request) or theirs:
-            return Outcome()
+            return ReviewOutcome()
         to = destination_of_group(_namespace(request, job), job.spec.queue, self._ledger)
-        return Outcome(self._entry().judge(to, self._job_entry, subject(request.user_info)))
+        return ReviewOutcome(self._entry().judge(to, self._job_entry, subject(request.user_info)))
 
     # ---- pods
 
-    def fill_in_pod(self, request: ReviewRequest) -> Outcome:
+    def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         if not self._ledger.owns(_placed(read(request.object, NewPod), request)):
-            return Outcome()
-        return Outcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
+            return ReviewOutcome()
+        return ReviewOutcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
 
-    def judge_pod(self, request: ReviewRequest) -> Outcome:
+    def judge_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _placed(read(request.object, NewPod), request)
         if not self._ledger.owns(pod):
-            return Outcome()
+            return ReviewOutcome()
         to = self._destination(pod)
         if request.sub_resource == RESIZE:
-            return Outcome(self._judge_resize(pod, to, request) if to and pod.spec.node_name else [])
+            return ReviewOutcome(self._judge_resize(pod, to, request) if to and pod.spec.node_name else [])
         if _is_update(request):
             was_there = to and self._was_there(read(request.old_object, NewPod), to, request)
-            return Outcome() if to is None or was_there else Outcome(self._judge_pod_queue(pod, to, request))
+            return (
+                ReviewOutcome()
+                if to is None or was_there
+                else ReviewOutcome(self._judge_pod_queue(pod, to, request))
+            )
         budgets = list(judge_budgets(pod))
-        return Outcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
+        return ReviewOutcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
 
     def _judge_resize(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
         """One that waits is judged when it is to start."""

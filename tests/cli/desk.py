@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, QUEUE
 from extender.cli import main
-from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES, Json, Kind
-from extender.sim.apiserver.refusals import Refusal
+from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES, Json, ResourceKind
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.apiserver.store import Store
 
 
@@ -31,11 +31,11 @@ class Guarded(Store):
     def __init__(self) -> None:
         super().__init__()
         self.locked: set[tuple[str, str]] = set()
-        self.refusing: dict[Kind, Refusal] = {}
+        self.refusing: dict[ResourceKind, StatusError] = {}
         self.keeps_queues = False  # as Muster's queue controller does, at once
         self.drops_state = False  # of queues, as with Volcano's CRD
 
-    def put(self, kind: Kind, obj: Json) -> Json:
+    def put(self, kind: ResourceKind, obj: Json) -> Json:
         self._refuse(kind)
         if self.drops_state and kind is QUEUES:
             obj = {**obj, "spec": {key: each for key, each in obj["spec"].items() if key != "state"}}
@@ -43,26 +43,26 @@ class Guarded(Store):
         self._keep(kind)
         return made
 
-    def remove(self, kind: Kind, key: tuple[str, str]) -> Json:
+    def remove(self, kind: ResourceKind, key: tuple[str, str]) -> Json:
         self._refuse(kind)
         gone = super().remove(kind, key)
         self._keep(kind)
         return gone
 
-    def _refuse(self, kind: Kind) -> None:
+    def _refuse(self, kind: ResourceKind) -> None:
         if kind in self.refusing:
             raise self.refusing[kind]
 
-    def _keep(self, kind: Kind) -> None:
+    def _keep(self, kind: ResourceKind) -> None:
         if self.keeps_queues and kind in (QUEUES, POD_GROUPS):
             for queue in self.all(QUEUES):
                 status = _status_of(queue, self.all(POD_GROUPS))
                 if status != queue.get("status"):
                     super().put(QUEUES, {**queue, "metadata": {**queue["metadata"]}, "status": status})
 
-    def listing(self, kind: Kind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
+    def listing(self, kind: ResourceKind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
         if (kind.plural, namespace) in self.locked:
-            raise Refusal(403, "Forbidden", f'{kind.qualified} is forbidden: User "you" cannot list it')
+            raise StatusError(403, "Forbidden", f'{kind.qualified} is forbidden: User "you" cannot list it')
         return super().listing(kind, namespace, version)
 
 
@@ -169,7 +169,7 @@ class Desk:
     def namespace(self, name: str, queue: str = "") -> None:
         self._put(NAMESPACES, {"name": name, "annotations": {QUEUE: queue} if queue else {}}, {})
 
-    def _put(self, kind: Kind, metadata: Json, rest: Json) -> None:
+    def _put(self, kind: ResourceKind, metadata: Json, rest: Json) -> None:
         meta = {"uid": f"uid-{metadata['name']}", "creationTimestamp": ago(days=20), **metadata}
         self.store.put(kind, {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, **rest})
 

@@ -10,7 +10,7 @@ import yaml
 from extender.api.keys import QUEUE
 from extender.cli.queues import waiting
 from extender.sim.apiserver.kinds import COMMANDS, POD_GROUPS, QUEUES, Json
-from extender.sim.apiserver.refusals import Refusal
+from extender.sim.apiserver.status_errors import StatusError
 from tests.cli.desk import Desk
 
 Q = "queue.scheduling.volcano.sh"
@@ -273,7 +273,7 @@ def test_a_dry_run_makes_no_command(town: Desk) -> None:
 
 def test_without_commands_either_it_says_so(town: Desk) -> None:
     town.store.drops_state = True
-    town.store.refusing[COMMANDS] = Refusal(404, "NotFound", "the server could not find it")
+    town.store.refusing[COMMANDS] = StatusError(404, "NotFound", "the server could not find it")
     result = town.muster("queue", "close", "idle")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines() == [
@@ -387,7 +387,7 @@ def test_patience_ends_with_pods_that_have_no_group(
     town.queue("idle", {"state": "Closed"}, state="Closing", running=1)
     told = town.muster("queue", "delete", "idle", "--cascade", "--timeout", "3m").stderr.splitlines()[-1]
     assert told.endswith(
-        "idle is Closing, 1 group left: 1 runs; pods that have no PodGroup are left to whoever owns them"
+        "idle is Closing, 1 group left: 1 runs; pods that have no PodGroup are left to their owners"
     )
 
 
@@ -429,15 +429,21 @@ UNREACHED = 'Internal error: failed calling webhook "q": connection refused'
 @pytest.mark.parametrize(
     ("refusal", "words"),
     [
-        (Refusal(403, "Forbidden", WEBHOOK), "refused: spec.x: no"),
-        (Refusal(422, "Invalid", POLICY), "refused: close it first"),
-        (Refusal(500, "InternalError", UNREACHED), f"a webhook does not answer: {UNREACHED}\nThe administr"),
-        (Refusal(403, "Forbidden", "you cannot patch queues"), "not allowed: you cannot patch queues"),
-        (Refusal(409, "Conflict", "the object has been modified"), "the object has been modified\nSomebody"),
-        (Refusal(422, "Invalid", "spec.weight: 0"), "the API server refuses: spec.weight: 0"),
+        (StatusError(403, "Forbidden", WEBHOOK), "refused: spec.x: no"),
+        (StatusError(422, "Invalid", POLICY), "refused: close it first"),
+        (
+            StatusError(500, "InternalError", UNREACHED),
+            f"a webhook does not answer: {UNREACHED}\nThe administr",
+        ),
+        (StatusError(403, "Forbidden", "you cannot patch queues"), "not allowed: you cannot patch queues"),
+        (
+            StatusError(409, "Conflict", "the object has been modified"),
+            "the object has been modified\nSomebody",
+        ),
+        (StatusError(422, "Invalid", "spec.weight: 0"), "the API server refuses: spec.weight: 0"),
     ],
 )
-def test_refusals_are_told_in_the_servers_words(town: Desk, refusal: Refusal, words: str) -> None:
+def test_refusals_are_told_in_the_servers_words(town: Desk, refusal: StatusError, words: str) -> None:
     town.store.refusing[QUEUES] = refusal
     result = town.muster("queue", "update", "research", "--weight", "2")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -139,8 +139,8 @@ def test_turns_are_logged() -> None:
         bench.renew().yielder.look_at_lease()
         bench.after(DURATION).yielder.look_at_lease()
     assert [line["event"] for line in logs] == [
-        "pods of Volcano are left to it",
-        "pods of Volcano are ours",
+        "Volcano's pods are left to Volcano",
+        "Volcano's pods are served by Muster",
     ]
 
 

@@ -15,7 +15,7 @@ from extender.api.objects import (
     SchedulingPolicy,
 )
 from extender.domain.cache.claim_stages import ClaimStage
-from extender.domain.lifecycle.auto_podgroups import AutoGroup, Step, build, next_step
+from extender.domain.lifecycle.auto_podgroups import AutoGroup, PodGroupStep, build, next_step
 from extender.domain.model.life import Phase
 from extender.domain.model.marks import whole_note
 from extender.domain.model.pod_owners import OwnerRecord, owner_record
@@ -93,26 +93,26 @@ GONE = {"lives": False, "has_pods": False, "is_used": False}
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({}, Step.MAKE),
-        ({"owner": WANTS_TWO}, Step.MAKE),
-        ({"queue_is_open": False}, Step.AWAIT_QUEUE),
-        ({"lives": False}, Step.NOTHING),
-        ({"lives": False, "queue_is_open": False}, Step.NOTHING),
-        ({"min_member": 1}, Step.NOTHING),
-        ({"min_member": 1, "queue_is_open": False}, Step.NOTHING),
-        ({"min_member": 2, "owner": WANTS_TWO}, Step.NOTHING),
-        ({"min_member": 1, "owner": WANTS_TWO}, Step.RENUMBER),
-        ({"min_member": 1, "owner": WANTS_TWO, "queue_is_open": False}, Step.RENUMBER),
-        ({"min_member": 1, "owner": WANTS_TWO, **GONE}, Step.NOTHING),
-        ({"min_member": 1, "owner": IDLE}, Step.NOTHING),
-        ({"min_member": 1, "owner": IDLE, **GONE}, Step.DELETE),
-        ({"min_member": 1, "owner": IDLE, **GONE, "queue_is_open": False}, Step.DELETE),
-        ({"min_member": 1, "owner": IDLE, **GONE, "is_used": True}, Step.NOTHING),
-        ({"min_member": 1, **GONE}, Step.NOTHING),
-        ({"owner": IDLE, **GONE}, Step.NOTHING),
+        ({}, PodGroupStep.MAKE),
+        ({"owner": WANTS_TWO}, PodGroupStep.MAKE),
+        ({"queue_is_open": False}, PodGroupStep.AWAIT_QUEUE),
+        ({"lives": False}, PodGroupStep.NOTHING),
+        ({"lives": False, "queue_is_open": False}, PodGroupStep.NOTHING),
+        ({"min_member": 1}, PodGroupStep.NOTHING),
+        ({"min_member": 1, "queue_is_open": False}, PodGroupStep.NOTHING),
+        ({"min_member": 2, "owner": WANTS_TWO}, PodGroupStep.NOTHING),
+        ({"min_member": 1, "owner": WANTS_TWO}, PodGroupStep.RENUMBER),
+        ({"min_member": 1, "owner": WANTS_TWO, "queue_is_open": False}, PodGroupStep.RENUMBER),
+        ({"min_member": 1, "owner": WANTS_TWO, **GONE}, PodGroupStep.NOTHING),
+        ({"min_member": 1, "owner": IDLE}, PodGroupStep.NOTHING),
+        ({"min_member": 1, "owner": IDLE, **GONE}, PodGroupStep.DELETE),
+        ({"min_member": 1, "owner": IDLE, **GONE, "queue_is_open": False}, PodGroupStep.DELETE),
+        ({"min_member": 1, "owner": IDLE, **GONE, "is_used": True}, PodGroupStep.NOTHING),
+        ({"min_member": 1, **GONE}, PodGroupStep.NOTHING),
+        ({"owner": IDLE, **GONE}, PodGroupStep.NOTHING),
     ],
 )
-def test_each_step(facts: dict[str, Any], expected: Step) -> None:
+def test_each_step(facts: dict[str, Any], expected: PodGroupStep) -> None:
     assert next_step(auto_group(**facts)) is expected
 
 

@@ -5,40 +5,43 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.admission.rotation import Kept, Step, next_step, settle
+from extender.domain.admission.rotation import Kept, RotationStep, next_step, settle
 
 NAMES = frozenset({"muster"})
 LIFE = 900.0
 FRESH = Kept(expires=LIFE, names=NAMES)
 
 
-def step(kept: Kept | None, now: float = 0, settled: bool = True) -> Step:
+def step(kept: Kept | None, now: float = 0, settled: bool = True) -> RotationStep:
     return next_step(kept, NAMES, LIFE, now, settled)
 
 
 def test_a_fresh_certificate_is_kept() -> None:
-    assert step(FRESH) is Step.KEEP
+    assert step(FRESH) is RotationStep.KEEP
 
 
 def test_what_is_not_there_or_has_expired_is_made_at_once() -> None:
-    assert step(None, settled=False) is Step.MAKE
-    assert step(FRESH, now=LIFE, settled=False) is Step.MAKE
+    assert step(None, settled=False) is RotationStep.MAKE
+    assert step(FRESH, now=LIFE, settled=False) is RotationStep.MAKE
 
 
 def test_the_next_one_is_made_when_a_third_is_left() -> None:
-    assert step(FRESH, now=LIFE * 2 / 3) is Step.KEEP
-    assert step(FRESH, now=LIFE * 2 / 3 + 1) is Step.PREPARE
+    assert step(FRESH, now=LIFE * 2 / 3) is RotationStep.KEEP
+    assert step(FRESH, now=LIFE * 2 / 3 + 1) is RotationStep.PREPARE
 
 
 def test_other_names_need_another_certificate() -> None:
-    assert next_step(FRESH, frozenset({"other"}), LIFE, 0, settled=False) is Step.PREPARE
+    assert next_step(FRESH, frozenset({"other"}), LIFE, 0, settled=False) is RotationStep.PREPARE
 
 
 def test_nothing_is_served_or_forgotten_before_it_has_settled() -> None:
     prepared = Kept(LIFE, NAMES, prepared=True)
     switched = Kept(LIFE, NAMES, extra=True)
-    assert [step(prepared, settled=each) for each in (False, True)] == [Step.KEEP, Step.SWITCH]
-    assert [step(switched, settled=each) for each in (False, True)] == [Step.KEEP, Step.PRUNE]
+    assert [step(prepared, settled=each) for each in (False, True)] == [
+        RotationStep.KEEP,
+        RotationStep.SWITCH,
+    ]
+    assert [step(switched, settled=each) for each in (False, True)] == [RotationStep.KEEP, RotationStep.PRUNE]
 
 
 def test_settling_is_short_beside_the_life() -> None:
@@ -58,20 +61,20 @@ def test_what_is_served_was_trusted_for_long_enough(pauses: list[float]) -> None
         extra = bool(trusted - {serving, prepared})
         kept = Kept(expires[serving], NAMES, prepared is not None, extra)
         match step(kept, now, settled=now - since >= settle(LIFE)):
-            case Step.MAKE:
+            case RotationStep.MAKE:
                 assert now >= expires[serving]
                 serving, prepared, trusted = serving + 1, None, {serving + 1}
                 expires[serving] = now + LIFE
-            case Step.PREPARE:
+            case RotationStep.PREPARE:
                 prepared = serving + 1
                 expires[prepared] = now + LIFE
                 trusted = trusted | {prepared}
-            case Step.SWITCH:
+            case RotationStep.SWITCH:
                 assert prepared is not None
                 serving, prepared = prepared, None
-            case Step.PRUNE:
+            case RotationStep.PRUNE:
                 trusted = {serving}
-            case Step.KEEP:
+            case RotationStep.KEEP:
                 continue
         since = now
         history.append((now, serving, frozenset(trusted)))

@@ -85,7 +85,7 @@ def test_what_muster_notes_on_groups_is_kept_to_muster(
         {"metadata": {"annotations": {QUEUE_UID: f"{NO_QUEUE}/{uid}"}}},
         {"metadata": {"annotations": {"kube-muster.io/stood-whole": uid}}},
     ):
-        assert "are written by Muster alone" in patch("forged", body)
+        assert "are written only by Muster" in patch("forged", body)
     assert patch("forged", {"spec": {"minMember": 8}, "metadata": {"labels": {"a": "b"}}}) == ""
     assert patch("forged", {"status": {"phase": "Inqueue"}}) == ""
     assert patch("whole", {"metadata": {"annotations": {QUEUE_UID: None}}}) == ""

@@ -10,8 +10,8 @@ from pathlib import Path
 from random import randrange
 
 from extender.sim.apiserver.kinds import POD_GROUPS, PODS
-from extender.sim.child import free_ports
 from extender.sim.embedded import Embedded
+from extender.sim.serve_process import free_ports
 from extender.webhooks.certificates import make_pair
 from extender.webhooks.files import CERTIFICATE, KEY
 from tests.e2e.harness import objects

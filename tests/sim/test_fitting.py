@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.sim.scheduler.fitting import ALONE, KEEPS_APART, PORTS_TAKEN, REPELLED, UNSUITABLE, feasible
+from extender.sim.scheduler.filters import ALONE, KEEPS_APART, PORTS_TAKEN, REPELLED, UNSUITABLE, feasible
 from extender.sim.scheduler.nodes import Nodes
 from tests.e2e.harness import objects
 from tests.sim.requests import Json
@@ -33,7 +33,7 @@ def fit(nodes: Nodes, wanted: Json) -> list[str]:
     return feasible(nodes, nodes.standing(wanted), nodes.names())[0]
 
 
-def faults(nodes: Nodes, wanted: Json) -> set[str]:
+def rejections(nodes: Nodes, wanted: Json) -> set[str]:
     found = feasible(nodes, nodes.standing(wanted), nodes.names())[1].values()
     return {words for fault in found for words in fault.words}
 
@@ -46,7 +46,7 @@ def company(kind: str, key: str = "zone") -> Json:
 def test_room_is_what_bound_and_assumed_pods_leave(nodes: Nodes) -> None:
     nodes.place(pod("a", cpu="3"), "n0")
     assert fit(nodes, pod("b", cpu="2")) == ["n1", "n2"]
-    assert faults(nodes, pod("b", cpu="2")) == {"Insufficient cpu"}
+    assert rejections(nodes, pod("b", cpu="2")) == {"Insufficient cpu"}
     nodes.remove("a")
     assert fit(nodes, pod("b", cpu="2")) == ["n0", "n1", "n2"]
 
@@ -54,11 +54,11 @@ def test_room_is_what_bound_and_assumed_pods_leave(nodes: Nodes) -> None:
 def test_a_node_holds_so_many_pods(nodes: Nodes) -> None:
     nodes.set_node(objects.node("n0", pods=1))
     nodes.place(pod("a"), "n0")
-    assert faults(nodes, pod("b")) == {"Too many pods"}
+    assert rejections(nodes, pod("b")) == {"Too many pods"}
 
 
 def test_an_unknown_resource_fits_nowhere(nodes: Nodes) -> None:
-    assert faults(nodes, pod("a", limits={"example.com/gpu": "1"})) == {"Insufficient example.com/gpu"}
+    assert rejections(nodes, pod("a", limits={"example.com/gpu": "1"})) == {"Insufficient example.com/gpu"}
 
 
 def test_selectors_taints_and_cordons(nodes: Nodes) -> None:
@@ -67,7 +67,7 @@ def test_selectors_taints_and_cordons(nodes: Nodes) -> None:
     cordoned["spec"]["unschedulable"] = True
     nodes.set_node(cordoned)
     assert fit(nodes, pod("a")) == ["n0"]
-    assert faults(nodes, pod("a")) == {*UNSUITABLE.words}
+    assert rejections(nodes, pod("a")) == {*UNSUITABLE.words}
     assert fit(nodes, pod("a", tolerations=[{"key": "only", "operator": "Exists"}])) == ["n0", "n1"]
     assert fit(nodes, pod("a", nodeSelector={"zone": "b"})) == []
 
@@ -75,12 +75,12 @@ def test_selectors_taints_and_cordons(nodes: Nodes) -> None:
 def test_host_ports_are_taken_once(nodes: Nodes) -> None:
     nodes.place(pod("a", ports=[80]), "n0")
     assert fit(nodes, pod("b", ports=[80])) == ["n1", "n2"]
-    assert faults(nodes, pod("b", ports=[80])) == {*PORTS_TAKEN.words}
+    assert rejections(nodes, pod("b", ports=[80])) == {*PORTS_TAKEN.words}
 
 
 def test_affinity_needs_its_company_but_the_first_may_go_anywhere(nodes: Nodes) -> None:
     wanted = pod("a", affinity=company("podAffinity"))
-    assert faults(nodes, wanted) == {*ALONE.words}
+    assert rejections(nodes, wanted) == {*ALONE.words}
     first = pod("a", affinity=company("podAffinity"), labels={"app": "x"})
     assert fit(nodes, first) == ["n0", "n1", "n2"]
     nodes.place(first, "n2")
@@ -91,11 +91,11 @@ def test_anti_affinity_counts_both_ways(nodes: Nodes) -> None:
     shy = pod("shy", affinity=company("podAntiAffinity"))
     nodes.place(pod("x", labels={"app": "x"}), "n0")
     assert fit(nodes, shy) == ["n2"]
-    assert faults(nodes, shy) == {*KEEPS_APART.words}
+    assert rejections(nodes, shy) == {*KEEPS_APART.words}
     nodes.remove("x")
     nodes.place(shy, "n2")
     assert fit(nodes, pod("x", labels={"app": "x"})) == ["n0", "n1"]
-    assert faults(nodes, pod("x", labels={"app": "x"})) == {*REPELLED.words}
+    assert rejections(nodes, pod("x", labels={"app": "x"})) == {*REPELLED.words}
 
 
 def test_a_nominated_pod_has_its_room_before_its_equals(nodes: Nodes) -> None:

@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "some.yaml"
 
 
-def faults(file: Path, text: str) -> list[str]:
+def rejections(file: Path, text: str) -> list[str]:
     """What is said of a file with that text, without its path."""
     file.write_text(text)
     with pytest.raises(InvalidManifests) as refusal:
@@ -93,12 +93,12 @@ def test_times_stay_texts_and_anchors_work(file: Path) -> None:
     ],
 )
 def test_a_fault_is_told_with_its_line_and_what_is_allowed(file: Path, text: str, fault: str) -> None:
-    (told,) = faults(file, text)
+    (told,) = rejections(file, text)
     assert told.startswith(fault)
 
 
 def test_all_faults_are_told_at_once(file: Path) -> None:
-    told = faults(file, QUEUE + "spec: {a: 1}\n---\n" + QUEUE + "spec: {b: 1, weight: x}\n")
+    told = rejections(file, QUEUE + "spec: {a: 1}\n---\n" + QUEUE + "spec: {b: 1, weight: x}\n")
     assert [line.partition(":")[0] for line in told] == ["4", "9", "9"]
 
 

@@ -8,7 +8,7 @@ from extender.sim.apiserver.kinds import EVENTS, PODS, PRIORITY_CLASSES
 from extender.sim.apiserver.service import Service
 from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.extender import Extender
-from extender.sim.scheduler.fitting import Fault, feasible
+from extender.sim.scheduler.filters import Rejection, feasible
 from extender.sim.scheduler.loop import Scheduler
 from extender.sim.scheduler.nodes import Nodes
 from extender.sim.scheduler.preemption import Preemption, best, no_candidate
@@ -41,10 +41,10 @@ def chosen(known: Nodes, wanted: Json) -> tuple[str | None, list[str], str]:
     """The node to clear, of whom, and why not."""
     preemption = Preemption(known, Extender("127.0.0.1:9"))
     standing = known.standing(wanted)
-    faults = feasible(known, standing, known.names())[1]
-    if why := preemption.ineligible(wanted, standing, faults):
+    rejections = feasible(known, standing, known.names())[1]
+    if why := preemption.ineligible(wanted, standing, rejections):
         return None, [], why
-    candidates, against = preemption.candidates(standing, faults)
+    candidates, against = preemption.candidates(standing, rejections)
     outcome = best(candidates) if candidates else no_candidate(known.count, against)
     return outcome.node, [victim.uid for victim in outcome.victims], outcome.words
 
@@ -104,7 +104,7 @@ def test_who_never_preempts_and_who_waits_for_victims_already() -> None:
 def test_a_lasting_fault_is_one_that_others_cannot_cure() -> None:
     known = cluster(n0=[placed("low", "2", 1)])
     assert feasible(known, known.standing(placed("a", "5", 5)), ["n0"])[1]["n0"].lasting
-    assert feasible(known, known.standing(placed("b", "3", 5)), ["n0"])[1]["n0"] == Fault(
+    assert feasible(known, known.standing(placed("b", "3", 5)), ["n0"])[1]["n0"] == Rejection(
         ("Insufficient cpu",)
     )
 

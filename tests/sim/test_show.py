@@ -9,11 +9,11 @@ import pytest
 
 from extender.sim.apiserver.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES
 from extender.sim.apiserver.service import Service
-from extender.sim.show.drawing import Paper, frame
-from extender.sim.show.ending import last_words
-from extender.sim.show.history import History
-from extender.sim.show.picture import Picture, take
-from extender.sim.show.views import Lines, Screen
+from extender.sim.show.cluster_state import ClusterState, observe
+from extender.sim.show.frames import Canvas, frame
+from extender.sim.show.summary import closing_summary
+from extender.sim.show.transitions import TransitionLog
+from extender.sim.show.views import LiveView, LogView
 from tests.e2e.harness import objects
 from tests.sim.requests import Json
 
@@ -21,7 +21,7 @@ WAITS = ("NoRoom", "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 mem
 
 
 @pytest.fixture
-def picture(service: Service) -> Picture:
+def state(service: Service) -> ClusterState:
     """train runs on two nodes, sweep waits."""
     service.create(QUEUES, "", objects.queue("research", weight=2))
     for number in range(3):
@@ -35,7 +35,7 @@ def picture(service: Service) -> Picture:
         "deserved": {"cpu": 8000.0},
         "share": 0.5,
     }
-    return take(service.store, [told])
+    return observe(service.store, [told])
 
 
 def gang(
@@ -62,12 +62,12 @@ def test_a_namespace_names_the_queue_of_groups_that_name_none(
 ) -> None:
     service.create(NAMESPACES, "", objects.namespace("lab", {objects.QUEUE_NAME: "research"}))
     service.create(POD_GROUPS, "", objects.pod_group("g", namespace="lab", min_member=1, queue=named))
-    (group,) = take(service.store, None).report.pod_groups
+    (group,) = observe(service.store, None).report.pod_groups
     assert group.queue == shown
 
 
-def test_the_report_has_exactly_these_fields(picture: Picture) -> None:
-    report = json.loads(msgspec.json.encode(picture.report))
+def test_the_report_has_exactly_these_fields(state: ClusterState) -> None:
+    report = json.loads(msgspec.json.encode(state.report))
     sweep, train = report["podGroups"]
     assert sweep == {
         "namespace": "default",
@@ -99,26 +99,26 @@ def test_shares_come_from_the_queues_status_once_it_carries_them(service: Servic
     service.create(QUEUES, "", objects.queue("q"))
     status = {"state": "Open", "deserved": {"cpu": "6"}, "allocated": {"cpu": "3"}, "share": 0.5}
     service.amend(QUEUES, "", "q", lambda queue: {**queue, "status": status}, "status")
-    (queue,) = take(service.store, None).report.queues
+    (queue,) = observe(service.store, None).report.queues
     assert (queue.deserved, queue.allocated, queue.share) == ({"cpu": "6"}, {"cpu": "3"}, 0.5)
 
 
 def test_queues_that_every_cluster_has_are_shown_where_somebody_uses_them(service: Service) -> None:
     for name in ("root", "default", "q"):
         service.create(QUEUES, "", objects.queue(name))
-    assert [each.name for each in take(service.store, None).report.queues] == ["q"]
+    assert [each.name for each in observe(service.store, None).report.queues] == ["q"]
     service.create(POD_GROUPS, "", objects.pod_group("g", namespace="default", min_member=1))
-    assert [each.name for each in take(service.store, None).report.queues] == ["default", "q"]
+    assert [each.name for each in observe(service.store, None).report.queues] == ["default", "q"]
 
 
-def drawn(picture: Picture, paper: Paper) -> list[str]:
-    history = History()
-    history.look(picture, 1.0)
-    return [line.text for line in frame(picture, history.turns, ["head"], paper)]
+def drawn(state: ClusterState, canvas: Canvas) -> list[str]:
+    transitions = TransitionLog()
+    transitions.observe(state, 1.0)
+    return [line.plain for line in frame(state, transitions.transitions, ["head"], canvas)]
 
 
-def test_a_frame_says_who_waits_why_and_behind_whom(picture: Picture) -> None:
-    text = " ".join(" ".join(drawn(picture, Paper(80, 24))).split())
+def test_a_frame_says_who_waits_why_and_behind_whom(state: ClusterState) -> None:
+    text = " ".join(" ".join(drawn(state, Canvas(80, 24))).split())
     assert "research ████████████░░░░░░░░░░░░ 50% 4 of 8 cpu, weight 2" in text
     assert "train research runs ██ 2 of 2 placed" in text
     assert "sweep research waits ░░░░ 0 of 4 placed, needs 4 NoRoom: the suitable nodes do not have" in text
@@ -129,8 +129,8 @@ def test_a_frame_says_who_waits_why_and_behind_whom(picture: Picture) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 @pytest.mark.parametrize("height", [10, 24, 60])
-def test_it_stays_on_its_paper(picture: Picture, width: int, height: int) -> None:
-    lines = drawn(picture, Paper(width, height))
+def test_it_stays_on_its_canvas(state: ClusterState, width: int, height: int) -> None:
+    lines = drawn(state, Canvas(width, height))
     assert max(map(len, lines)) <= width
     assert len(lines) < height
 
@@ -138,19 +138,23 @@ def test_it_stays_on_its_paper(picture: Picture, width: int, height: int) -> Non
 def test_many_gangs_are_counted(service: Service) -> None:
     for number in range(30):
         gang(service, f"g{number:02}", 1, "Pending", ("NotEnoughMembers", ""))
-    lines = drawn(take(service.store, None), Paper(80, 24))
+    lines = drawn(observe(service.store, None), Canvas(80, 24))
     assert any(line.startswith("and 2") and line.endswith("wait") for line in lines)
 
 
-def test_without_unicode_it_is_ascii(picture: Picture) -> None:
-    assert all(line.isascii() for line in drawn(picture, Paper(60, 24, blocks=False)))
+def test_without_unicode_it_is_ascii(state: ClusterState) -> None:
+    assert all(line.isascii() for line in drawn(state, Canvas(60, 24, unicode=False)))
 
 
 def test_a_gang_with_a_fault_of_its_own_has_nobody_ahead(service: Service) -> None:
     gang(service, "a", 1, "Running", ("Running", ""), on="n0")
     gang(service, "b", 2, "Pending", ("NotEnoughMembers", "1 of 2 pods exist"))
-    (turn,) = (turn for turn in History().look(take(service.store, None), 0.0) if turn.gang == "default/b")
-    assert turn.text.endswith("than the group needs to start (1 of 2 pods exist).")
+    (transition,) = (
+        transition
+        for transition in TransitionLog().observe(observe(service.store, None), 0.0)
+        if transition.gang == "default/b"
+    )
+    assert transition.text.endswith("than the group needs to start (1 of 2 pods exist).")
 
 
 def test_only_those_are_ahead_whose_status_says_so(service: Service) -> None:
@@ -158,7 +162,10 @@ def test_only_those_are_ahead_whose_status_says_so(service: Service) -> None:
     gang(service, "earlier", 1, "Pending", ("NoRoom", ""))
     gang(service, "later", 1, "Pending", ("NoRoom", ""))
     gang(service, "starts", 1, "Inqueue", ("Starting", ""))
-    texts = {turn.gang: turn.text for turn in History().look(take(service.store, None), 0.0)}
+    texts = {
+        transition.gang: transition.text
+        for transition in TransitionLog().observe(observe(service.store, None), 0.0)
+    }
     assert texts["default/later"].endswith(" Ahead of it: starts.")
     assert texts["default/earlier"].endswith(" Ahead of it: starts.")
 
@@ -166,23 +173,29 @@ def test_only_those_are_ahead_whose_status_says_so(service: Service) -> None:
 def test_a_gang_behind_others_is_told_in_the_words_of_its_condition(service: Service) -> None:
     gang(service, "a", 1, "Pending", ("NoRoom", ""))
     gang(service, "b", 1, "Pending", ("BehindOthers", "default/a goes first in queue research"))
-    texts = {turn.gang: turn.text for turn in History().look(take(service.store, None), 0.0)}
+    texts = {
+        transition.gang: transition.text
+        for transition in TransitionLog().observe(observe(service.store, None), 0.0)
+    }
     assert texts["default/b"].endswith("(default/a goes first in queue research).")
 
 
-def test_only_turns_are_told_and_the_end_sums_up(service: Service, picture: Picture) -> None:
-    history = History()
-    assert [turn.gang for turn in history.look(picture, 1.0)] == ["default/sweep", "default/train"]
-    assert history.look(picture, 2.0) == []
+def test_only_turns_are_told_and_the_end_sums_up(service: Service, state: ClusterState) -> None:
+    transitions = TransitionLog()
+    assert [transition.gang for transition in transitions.observe(state, 1.0)] == [
+        "default/sweep",
+        "default/train",
+    ]
+    assert transitions.observe(state, 2.0) == []
     service.delete(POD_GROUPS, "default", "sweep", {})
     for number in range(2):
         service.amend(PODS, "default", f"train-{number}", lambda pod: _in_phase(pod, "Succeeded"), "status")
-    later = take(service.store, None)
-    assert [turn.text for turn in history.look(later, 3.0)] == [
+    later = observe(service.store, None)
+    assert [transition.text for transition in transitions.observe(later, 3.0)] == [
         "was deleted",
         "has ended: all 2 pods succeeded",
     ]
-    text = "\n".join(last_words(later, history, ["some.yaml"], Paper()))
+    text = "\n".join(closing_summary(later, transitions, ["some.yaml"], Canvas()))
     assert "train: started whole; all 2 pods succeeded." in text
     assert "muster run -f some.yaml" in text
 
@@ -194,26 +207,26 @@ class Terminal(io.StringIO):
     encoding = "utf-8"
 
 
-def test_a_pipe_gets_plain_lines(picture: Picture) -> None:
+def test_a_pipe_gets_plain_lines(state: ClusterState) -> None:
     stream = Terminal()
-    view, history = Lines(stream), History()
+    view, transitions = LogView(stream), TransitionLog()
     view.begin(["head"])
-    view.show(picture, history.turns, history.look(picture, 1.0))
-    view.show(picture, history.turns, history.look(picture, 2.0))
+    view.show(state, transitions.transitions, transitions.observe(state, 1.0))
+    view.show(state, transitions.transitions, transitions.observe(state, 2.0))
     view.end(["over"])
     text = stream.getvalue()
     assert "\x1b" not in text
     assert text.count("train runs") == 1
 
 
-def test_a_screen_rewrites_what_changed_and_gives_the_cursor_back(picture: Picture) -> None:
+def test_a_screen_rewrites_what_changed_and_gives_the_cursor_back(state: ClusterState) -> None:
     stream = Terminal()
-    screen = Screen(stream)
+    screen = LiveView(stream)
     screen.begin(["head"])
-    screen.show(picture, [], [])
+    screen.show(state, [], [])
     begun = stream.tell()
-    screen.show(picture, [], [])
+    screen.show(state, [], [])
     assert stream.tell() == begun
     screen.end(["over"])
-    assert stream.getvalue().startswith("\x1b[?25l")
-    assert stream.getvalue().endswith("over\n\x1b[?25h")
+    hidden, shown = stream.getvalue().index("\x1b[?25l"), stream.getvalue().rindex("\x1b[?25h")
+    assert hidden < stream.getvalue().index("head") < shown < stream.getvalue().rindex("over")

@@ -7,15 +7,15 @@ from pathlib import Path
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import PodRecord
 from extender.domain.snapshot.limits import Limits
-from extender.sim.virtual.objects import made_nodes
-from extender.sim.virtual.report import Report, report
-from extender.sim.virtual.rows import from_rows
-from extender.sim.virtual.running import Result
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.measurements import Measurements
+from extender.sim.virtual.report import SimulationReport, report
+from extender.sim.virtual.runner import Result
 from extender.sim.virtual.simulation import Observer, Simulation
-from extender.sim.virtual.stage import Stage
-from extender.sim.virtual.tally import Tally
 from extender.sim.virtual.trace import Row, read
-from extender.sim.virtual.workload import Workload
+from extender.sim.virtual.trace_workload import from_rows
+from extender.sim.virtual.virtual_cluster import VirtualCluster
+from extender.sim.virtual.workload import VirtualWorkload
 
 SCHEDULERS = frozenset({"muster"})
 
@@ -24,7 +24,7 @@ class Watchman(Observer):
     """Looks at every moment whether a node is over its room, or a gang stands in pieces."""
 
     def __init__(self, needed: dict[str, int]) -> None:
-        self.stage: Stage | None = None
+        self.cluster: VirtualCluster | None = None
         self.moments = 0
         self._needed = needed
         self._ran: Counter[str] = Counter()
@@ -34,15 +34,15 @@ class Watchman(Observer):
             self._ran[pod.group] += 1
 
     def settled(self, decisions: Decisions, now: float) -> None:
-        assert self.stage is not None
+        assert self.cluster is not None
         self.moments += 1
-        for name, _, idle, _ in self.stage.ledger.nodes():
+        for name, _, idle, _ in self.cluster.ledger.nodes():
             assert min(idle.values()) >= 0, f"{name} is over its room at {now}: {idle}"
         for group, ran in self._ran.items():
             assert ran >= self._needed.get(group, 1), f"{group} runs with {ran} members at {now}"
 
 
-def cluster(nodes: int = 2, cpu: str = "4", memory: str = "16Gi") -> Workload:
+def cluster(nodes: int = 2, cpu: str = "4", memory: str = "16Gi") -> VirtualWorkload:
     return made_nodes(nodes, cpu, memory)
 
 
@@ -58,22 +58,22 @@ def row(
     return Row(arrival, group, members, needed or members, seconds, {"cpu": cpu}, **more)  # type: ignore[arg-type]
 
 
-def run(given: Workload, limits: Limits | None = None) -> Result:
+def run(given: VirtualWorkload, limits: Limits | None = None) -> Result:
     """Watched, and measured."""
     needed = {f"{g.metadata.namespace}/{g.metadata.name}": max(g.spec.min_member, 1) for _, g in given.groups}
-    watchman, tally = Watchman(needed), Tally(given)
-    simulation = Simulation(given, limits or Limits(), SCHEDULERS, [watchman, tally])
-    watchman.stage = simulation.stage
+    watchman, measured = Watchman(needed), Measurements(given)
+    simulation = Simulation(given, limits or Limits(), SCHEDULERS, [watchman, measured])
+    watchman.cluster = simulation.cluster
     end = simulation.run()
-    tally.pass_time(end)
-    return Result(report(tally, len(given.nodes), simulation.stage.rounds, end), tally, end)
+    measured.pass_time(end)
+    return Result(report(measured, len(given.nodes), simulation.cluster.rounds, end), measured, end)
 
 
 def run_rows(*rows: Row, nodes: int = 2, cpu: str = "4") -> Result:
     return run(cluster(nodes, cpu) + from_rows(rows, (), {}))
 
 
-def run_trace(folder: Path, text: str) -> Report:
+def run_trace(folder: Path, text: str) -> SimulationReport:
     path = folder / "trace.csv"
     path.write_text(text)
     return run(cluster() + from_rows(read(path), (), {})).report
@@ -81,7 +81,7 @@ def run_trace(folder: Path, text: str) -> Report:
 
 def starts(result: Result) -> dict[str, float | None]:
     """When each group stood whole."""
-    stories: Iterable[tuple[str, float | None]] = (
-        (key.partition("/")[2], story.started) for key, story in result.tally.stories.items()
+    timelines: Iterable[tuple[str, float | None]] = (
+        (key.partition("/")[2], timeline.started) for key, timeline in result.measured.timelines.items()
     )
-    return dict(stories)
+    return dict(timelines)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from extender.domain.model.records import GroupKey
 from extender.sim.virtual.gantt import chart as charts
+from extender.sim.virtual.gantt.averages import averages
 from extender.sim.virtual.gantt.bars import Bar
 from extender.sim.virtual.gantt.chart import chart
 from extender.sim.virtual.gantt.packing import Piece, pack
-from extender.sim.virtual.gantt.sums import averages
-from extender.sim.virtual.running import Wish, simulate
-from extender.sim.virtual.tally import Story
+from extender.sim.virtual.measurements import GroupTimeline
+from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.sim_virtual.bench import row, run_rows
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -44,7 +44,7 @@ def test_many_gangs_fill_the_room() -> None:
 
 
 def test_very_many_are_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = simulate(Wish(synthetic=1500, nodes=4, node_cpu="16"))
+    result = simulate(SimulationOptions(synthetic=1500, nodes=4, node_cpu="16"))
     bars = chart(result)
     monkeypatch.setattr(charts, "_MOST_BARS", 10)
     sums = chart(result)
@@ -58,11 +58,11 @@ def test_nothing_that_ran_can_be_drawn() -> None:
 
 @st.composite
 def spans(draw: st.DrawFn) -> list[Bar]:
-    story = Story(GroupKey("default/g"), 1)
+    timeline = GroupTimeline(GroupKey("default/g"), 1)
     made = []
     for _ in range(draw(st.integers(1, 12))):
         start = draw(st.integers(0, 10))
-        made.append(Bar(story, start, start + draw(st.integers(1, 6)), draw(st.integers(1, 4)), 1))
+        made.append(Bar(timeline, start, start + draw(st.integers(1, 6)), draw(st.integers(1, 4)), 1))
     return made
 
 

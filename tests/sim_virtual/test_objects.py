@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from extender.sim.files.manifests import load
-from extender.sim.virtual.objects import from_manifests
+from extender.sim.virtual.manifest_workload import from_manifests
 from extender.sim.virtual.report import Waits
-from extender.sim.virtual.workload import InvalidWorkload, Workload
+from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
 from tests.sim_virtual.bench import cluster, run, starts
 
 RUN, ARRIVAL, FAIL = (f"sim.kube-muster.io/{name}" for name in ("run-seconds", "arrival-seconds", "fail"))
@@ -35,7 +35,7 @@ def group(name: str, members: int, **annotations: str) -> str:
     )
 
 
-def loaded(folder: Path, *documents: str) -> Workload:
+def loaded(folder: Path, *documents: str) -> VirtualWorkload:
     path = folder / "objects.yaml"
     path.write_text("---\n".join(documents))
     return cluster() + from_manifests(load([path]), seed=0)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from extender.domain.snapshot.limits import Limits
 from extender.sim.virtual.report import Waits
-from extender.sim.virtual.rows import from_rows
-from extender.sim.virtual.running import Wish, simulate
+from extender.sim.virtual.runner import SimulationOptions, simulate
 from extender.sim.virtual.trace import Row
+from extender.sim.virtual.trace_workload import from_rows
 from tests.sim_virtual.bench import cluster, row, run, run_rows, run_trace, starts
 
 TRACE = """\
@@ -36,17 +36,20 @@ def test_a_trace_to_the_number(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_report() -> None:
-    wish = Wish(synthetic=300, nodes=4, node_cpu="16", seed=7)
-    assert simulate(wish).report == simulate(wish).report
-    assert simulate(wish).report != simulate(Wish(synthetic=300, nodes=4, node_cpu="16", seed=8)).report
+    options = SimulationOptions(synthetic=300, nodes=4, node_cpu="16", seed=7)
+    assert simulate(options).report == simulate(options).report
+    assert (
+        simulate(options).report
+        != simulate(SimulationOptions(synthetic=300, nodes=4, node_cpu="16", seed=8)).report
+    )
 
 
 def test_five_queues_contend_to_the_end() -> None:
-    result = simulate(Wish(synthetic=2000, nodes=5, node_cpu="32", node_memory="128Gi"))
+    result = simulate(SimulationOptions(synthetic=2000, nodes=5, node_cpu="32", node_memory="128Gi"))
     report = result.report
     assert (report.pods, report.done, len(report.queues)) == (2000, report.groups, 5)
     assert report.utilisation["cpu"] > 0.7
-    assert sum(story.wait != 0 for story in result.tally.stories.values()) > report.groups / 3
+    assert sum(timeline.wait != 0 for timeline in result.measured.timelines.values()) > report.groups / 3
 
 
 @st.composite
@@ -89,8 +92,8 @@ def test_what_can_run_does_not_wait_for_ever() -> None:
 
 def test_surplus_members_follow_as_room_comes() -> None:
     result = run_rows(row("big", 3, seconds=20.0, cpu="2"), row("elastic", 4, cpu="2", needed=1))
-    (story,) = (each for key, each in result.tally.stories.items() if key.endswith("elastic"))
-    assert sorted((stint.start, count) for stint, count in story.stints.items() if count) == [
+    (timeline,) = (each for key, each in result.measured.timelines.items() if key.endswith("elastic"))
+    assert sorted((run.start, count) for run, count in timeline.runs_of_members.items() if count) == [
         (0.0, 1),
         (10.0, 1),
         (20.0, 2),

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.exceptions import HTTPException
 
-from extender.web.connection import LARGEST_HEAD, Connection, HungUp, Patience
+from extender.web.connection import LARGEST_HEAD, CallerConnection, HungUp, Patience
 
-PATIENCE = Patience(idle=100, head=5, body=10, discard=2)
+PATIENCE = Patience(idle=100, head=5, body=10, answer=30, discard=2)
 LARGEST = 1000
-Pair = tuple[Connection, socket.socket]
+Pair = tuple[CallerConnection, socket.socket]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield Connection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0), theirs
+        yield CallerConnection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0), theirs
 
 
 def request(body: bytes, *fields: bytes) -> bytes:
@@ -33,13 +33,14 @@ def test_requests_are_told_apart_however_they_are_cut(bodies: list[bytes], cuts:
     sent, got = b"".join(map(request, bodies)), []
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        caller = Connection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
+        caller = CallerConnection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
         for size in [*cuts, len(sent)]:
             piece, sent = sent[:size], sent[size:]
             theirs.sendall(piece)
             while (whole := caller.receive(0)) is not None:
                 got.append(whole)
-                caller.rest(0)
+                caller.answer(b"", 0)
+                assert caller.flush(0)
     assert got == [request(each) for each in bodies]
 
 
@@ -47,7 +48,7 @@ def test_requests_are_told_apart_however_they_are_cut(bodies: list[bytes], cuts:
 def test_bytes_of_any_kind_are_a_request_or_a_fault_or_not_whole(data: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        caller = Connection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
+        caller = CallerConnection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
         theirs.sendall(data)
         try:
             whole = caller.receive(0)
@@ -99,8 +100,9 @@ def test_each_part_has_a_time_to_arrive_however_it_trickles(pair: Pair) -> None:
     assert deadlines == [100, 6, 6, 13, 13, 13]
     theirs.sendall(b"c")
     assert caller.receive(6) is not None
-    caller.rest(7)
-    assert caller.deadline == 107
+    caller.answer(b"fine", 7)
+    assert caller.flush(8)
+    assert caller.deadline == 108
 
 
 def test_who_hangs_up_half_way_is_gone(pair: Pair) -> None:
@@ -109,3 +111,26 @@ def test_who_hangs_up_half_way_is_gone(pair: Pair) -> None:
     theirs.close()
     with pytest.raises(HungUp):
         caller.receive(0)
+
+
+def test_an_answer_that_is_not_taken_waits_and_costs_no_thread(pair: Pair) -> None:
+    caller, theirs = pair
+    whole = b"x" * 10_000_000
+    caller.answer(whole, 1)
+    assert not caller.flush(2)
+    assert (caller.sending, caller.deadline) == (True, 31)
+    got = bytearray()
+    while not caller.flush(3):
+        got += theirs.recv(1_000_000)
+    while len(got) < len(whole):
+        got += theirs.recv(1_000_000)
+    assert got == whole
+    assert (caller.sending, caller.size, caller.deadline) == (False, 0, 103)
+
+
+def test_the_last_answer_ends_the_connection_when_it_is_sent(pair: Pair) -> None:
+    caller, theirs = pair
+    caller.answer(b"bye", 0, last=True)
+    with pytest.raises(HungUp):
+        caller.flush(0)
+    assert theirs.recv(10) == b"bye"

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from extender.api.configuration import ObjectName
 from extender.api.objects import Meta
-from extender.domain.admission.rotation import Step, settle
+from extender.domain.admission.rotation import RotationStep, settle
 from extender.kube.admission import AdmissionApi, ClientConfig, Secret, Webhook, WebhookConfiguration
 from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
@@ -117,10 +117,10 @@ def test_a_server_takes_it_and_keeps_the_old_one_when_the_next_makes_no_sense(pa
 
 
 def test_what_is_stored_is_read_again() -> None:
-    stored = advanced(Step.MAKE, None, WHOM, LIFE, NOW)
-    prepared = advanced(Step.PREPARE, stored, WHOM, LIFE, NOW)
-    switched = advanced(Step.SWITCH, prepared, WHOM, LIFE, NOW)
-    pruned = advanced(Step.PRUNE, switched, WHOM, LIFE, NOW)
+    stored = advanced(RotationStep.MAKE, None, WHOM, LIFE, NOW)
+    prepared = advanced(RotationStep.PREPARE, stored, WHOM, LIFE, NOW)
+    switched = advanced(RotationStep.SWITCH, prepared, WHOM, LIFE, NOW)
+    pruned = advanced(RotationStep.PRUNE, switched, WHOM, LIFE, NOW)
     for each in (stored, prepared, switched, pruned):
         assert read_stored(each.data) == each
     assert [len(each.trusted) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
@@ -131,7 +131,9 @@ def test_what_is_stored_is_read_again() -> None:
 
 @pytest.mark.parametrize("broken", ["tls.crt", "tls.key", "ca.crt", "next.key"])
 def test_what_is_broken_is_nothing(broken: str) -> None:
-    stored = advanced(Step.PREPARE, advanced(Step.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW)
+    stored = advanced(
+        RotationStep.PREPARE, advanced(RotationStep.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW
+    )
     assert read_stored({**stored.data, broken: b"nonsense"}) is None
     assert read_stored({key: value for key, value in stored.data.items() if key != broken}) is None
     assert read_stored({}) is None

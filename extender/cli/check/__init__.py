@@ -26,10 +26,12 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
     -n is the namespace that Muster runs in, kube-muster without it. Ends with 1 when something is wrong.
     """
     with opened(Flags(namespace=namespace or _NAMESPACE, **flags)) as place:
+        from extender.cli.check.all_checks import all_findings
         from extender.cli.check.findings import WRONG
-        from extender.cli.check.tour import tour
+        from extender.terminal.progress import working
 
-        found = list(tour(place))
+        with working("looking at the installation") as looking_at:
+            found = list(all_findings(place, looking_at))
     if output == "text":
         for each in found:
             echo(_line(*each))

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from extender.cli.check.certificates import Shown, bundle_fault, distrust, shown
-from extender.cli.check.findings import APPLY, Finding, Site, at, fine, name_of, wrong
+from extender.cli.check.certificates import ShownCertificate, bundle_fault, distrust, shown
+from extender.cli.check.findings import APPLY, Finding, Installation, at, fine, name_of, wrong
 from extender.cli.output import Json
 from extender.kube.calls import MARKS_POLICY
 from extender.kube.resources import (
@@ -24,7 +24,7 @@ _POD_WEBHOOK = "kube-muster-pods"
 # ---- policies
 
 
-def policies(site: Site) -> Iterator[Finding]:
+def policies(site: Installation) -> Iterator[Finding]:
     if site.minor >= _GATES_FROM and not site.ours(MUTATING_POLICIES):
         told = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
         yield wrong("policies", told, APPLY)
@@ -54,7 +54,7 @@ def _policy(policy: Json, bound: bool) -> Finding:
 # ---- webhooks
 
 
-def webhooks(site: Site) -> Iterator[Finding]:
+def webhooks(site: Installation) -> Iterator[Finding]:
     found = [*site.ours(MUTATING_WEBHOOKS), *site.ours(VALIDATING_WEBHOOKS)]
     if not found:
         told = "none is registered: what the CRDs and policies cannot say is judged by nobody"
@@ -68,7 +68,7 @@ def webhooks(site: Site) -> Iterator[Finding]:
             yield _webhook(site, webhook, certificates)
 
 
-def _webhook(site: Site, webhook: Json, certificates: list[Shown]) -> Finding:
+def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertificate]) -> Finding:
     name, service = webhook["name"], at(webhook, "clientConfig", "service")
     bundle = at(webhook, "clientConfig", "caBundle") or ""
     if not service:
@@ -87,7 +87,7 @@ def _webhook(site: Site, webhook: Json, certificates: list[Shown]) -> Finding:
     return fine("webhooks", f"{name} is served, with a certificate that the API server trusts")
 
 
-def _unserved(site: Site, service: Json) -> str:
+def _unserved(site: Installation, service: Json) -> str:
     namespace, name = service["namespace"], service["name"]
     if site.get(SERVICES, namespace, name) is None:
         return f"the service {namespace}/{name} does not exist"

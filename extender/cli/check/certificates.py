@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from extender.api.durations import as_seconds, rounded
-from extender.cli.check.findings import Finding, Site, at, container_of, fine, setting, wrong
+from extender.cli.check.findings import Finding, Installation, at, container_of, fine, setting, wrong
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
@@ -22,7 +22,7 @@ _NAME = "Name it by --webhook-name."
 _NAME_OTHERS = "Let whoever makes it name that host; of cert-manager it is among dnsNames of the Certificate."
 
 
-class Shown(NamedTuple):
+class ShownCertificate(NamedTuple):
     """The Secret NAMESPACE/NAME with the certificate that the webhooks show; `own`: Muster makes it. `soon`:
     somebody should look after it when it has as many seconds left."""
 
@@ -32,7 +32,7 @@ class Shown(NamedTuple):
     soon: float = _SOON
 
 
-def shown(site: Site) -> Iterator[Shown]:
+def shown(site: Installation) -> Iterator[ShownCertificate]:
     """Where it is in files that are no Secret, nothing is known of it."""
     for each in site.workloads:
         spec = each["spec"]["template"]["spec"]
@@ -41,13 +41,13 @@ def shown(site: Site) -> Iterator[Shown]:
         if source == "self-signed":
             name, life = setting(container, "webhook_secret"), setting(container, "webhook_lifetime")
             soon = min(_SOON, as_seconds(life) * _OVERDUE)
-            yield Shown(name, True, site.get(SECRETS, *name.split("/")), soon)
+            yield ShownCertificate(name, True, site.get(SECRETS, *name.split("/")), soon)
         elif source == "files" and (mounted := _mounted(spec, container)):
             secret = site.get(SECRETS, site.namespace, mounted)
-            yield Shown(f"{site.namespace}/{mounted}", False, secret)
+            yield ShownCertificate(f"{site.namespace}/{mounted}", False, secret)
 
 
-def certificate_in_files(site: Site) -> bool:
+def certificate_in_files(site: Installation) -> bool:
     """Somebody else makes and renews it."""
     containers = [container_of(each["spec"]["template"]["spec"]) for each in site.workloads]
     return any(setting(each, "webhook_certificates") == "files" for each in containers if each)
@@ -64,7 +64,7 @@ def _mounted(spec: Json, container: Json) -> str:
 # ---- what the API server trusts
 
 
-def bundle_fault(bundle: str, certificates: Sequence[Shown], now: float) -> str:
+def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: float) -> str:
     """What is wrong with a caBundle; empty when nothing is."""
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
@@ -79,7 +79,7 @@ def bundle_fault(bundle: str, certificates: Sequence[Shown], now: float) -> str:
     )
 
 
-def distrust(bundle: str, host: str, certificate: Shown) -> tuple[str, str] | None:
+def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str, str] | None:
     """Why the API server, which calls `host`, does not accept the certificate, and what to do. Nothing where
     it cannot be read: another line says so."""
     from extender.webhooks.certificates import leads_to, names
@@ -103,12 +103,12 @@ def distrust(bundle: str, host: str, certificate: Shown) -> tuple[str, str] | No
 # ---- what Muster shows
 
 
-def certificates(site: Site) -> Iterator[Finding]:
+def certificates(site: Installation) -> Iterator[Finding]:
     for each in shown(site):
         yield _secret(each, site.now)
 
 
-def _secret(found: Shown, now: float) -> Finding:
+def _secret(found: ShownCertificate, now: float) -> Finding:
     todo = _LOG if found.own else _OTHERS
     if found.secret is None:
         return wrong("certificates", f"the Secret {found.name} does not exist", todo)

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from extender.api.configuration import SETTINGS
-from extender.cli.access import Place
+from extender.cli.access import ClusterAccess
 from extender.cli.output import Json
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, Resource
@@ -34,10 +34,10 @@ def wrong(subject: str, said: str, todo: str) -> Finding:
 APPLY = "kubectl apply -k overlay, with the overlay of your install"
 
 
-class Site:
+class Installation:
     """One installation: objects of the API server, each kind read once. `now` is the API server's clock."""
 
-    def __init__(self, place: Place, now: float) -> None:
+    def __init__(self, place: ClusterAccess, now: float) -> None:
         self._place = place
         self.now = now
         self.namespace = place.namespace
@@ -109,12 +109,12 @@ def settings(container: Json, field: str) -> list[str]:
     return given or (default if isinstance(default, list) else [default])
 
 
-Check = Callable[[Site], Iterator[Finding]]
+Check = Callable[[Installation], Iterator[Finding]]
 
 
-def looked(subject: str, check: Check, site: Site) -> Iterator[Finding]:
+def looked(subject: str, check: Check, site: Installation) -> Iterator[Finding]:
     """What a check finds; where it cannot look, that."""
-    from extender.cli.faults import in_words
+    from extender.cli.api_errors import in_words
 
     try:
         yield from check(site)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from extender.cli.check.findings import (
     UNKNOWN,
     Finding,
-    Site,
+    Installation,
     at,
     container_of,
     fine,
@@ -30,13 +30,13 @@ _REMEDIES = {
 }
 
 
-def replicas(site: Site) -> Iterator[Finding]:
+def replicas(site: Installation) -> Iterator[Finding]:
     for pod in site.pods:
         if at(pod, "status", "phase") == "Running":
             yield from _replica(site, pod)
 
 
-def _replica(site: Site, pod: Json) -> Iterator[Finding]:
+def _replica(site: Installation, pod: Json) -> Iterator[Finding]:
     name, address = name_of(pod), setting(container_of(pod["spec"]), "health_listen")
     host, _, port = address.rpartition(":")
     if host in _LOOPBACK:
@@ -53,7 +53,7 @@ def _replica(site: Site, pod: Json) -> Iterator[Finding]:
     yield _called(name, metrics)
 
 
-def _asked(site: Site, pod: str, port: str, page: str) -> str:
+def _asked(site: Installation, pod: str, port: str, page: str) -> str:
     """What the pod answers, also where that is a failure of its own."""
     try:
         return site.raw(f"/api/v1/namespaces/{site.namespace}/pods/{pod}:{port}/proxy/{page}")
@@ -71,7 +71,7 @@ def _out_of_reach(pod: str, why: str, port: str) -> Finding:
     return Finding("health", UNKNOWN, f"{pod} cannot be asked from here: {why}", there)
 
 
-def _ready(site: Site, pod: str, told: str) -> Iterator[Finding]:
+def _ready(site: Installation, pod: str, told: str) -> Iterator[Finding]:
     failed = _FAILED.findall(told)
     log = f"kubectl -n {site.namespace} logs {pod} -c muster"
     for part, why in failed:

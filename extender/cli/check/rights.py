@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from extender.cli.check.certificates import certificate_in_files
-from extender.cli.check.findings import Finding, Site, container_of, fine, wrong
+from extender.cli.check.findings import Finding, Installation, container_of, fine, wrong
 from extender.cli.output import Json
 from extender.kube.resources import ACCESS_REVIEWS
 from extender.shipped import RIGHTS
@@ -27,7 +27,7 @@ class Right(NamedTuple):
         return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{where}"
 
 
-def rights(site: Site) -> Iterator[Finding]:
+def rights(site: Installation) -> Iterator[Finding]:
     account = _account(site)
     needed = [each for each in granted(_documents()) if _is_needed(site, each)]
     missing = [each for each in needed if not _allowed(site, account, each)]
@@ -40,12 +40,12 @@ def rights(site: Site) -> Iterator[Finding]:
     yield wrong("rights", told, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
 
 
-def _is_needed(site: Site, right: Right) -> bool:
+def _is_needed(site: Installation, right: Right) -> bool:
     """Whose certificate somebody else makes needs no Secret."""
     return right.resource != "secrets" or not certificate_in_files(site)
 
 
-def _account(site: Site) -> str:
+def _account(site: Installation) -> str:
     specs = [each["spec"]["template"]["spec"] for each in site.workloads]
     return next((spec["serviceAccountName"] for spec in specs if container_of(spec)), _ACCOUNT)
 
@@ -75,7 +75,7 @@ def _of_rule(rule: Json, namespace: str) -> Iterator[Right]:
                 yield from (Right(verb, group, plural, sub, namespace, name) for verb in rule["verbs"])
 
 
-def _allowed(site: Site, account: str, right: Right) -> bool:
+def _allowed(site: Installation, account: str, right: Right) -> bool:
     user = f"system:serviceaccount:{site.namespace}:{account}"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{site.namespace}", "system:authenticated"]
     spec = {"user": user, "groups": groups, "resourceAttributes": right._asdict()}

@@ -4,7 +4,7 @@ import copy
 
 import click
 
-from extender.cli.podgroups.describing import describe_group
+from extender.cli.podgroups.describe import describe_group
 from extender.cli.podgroups.listing import get_groups, list_groups
 
 

@@ -4,22 +4,24 @@ from collections.abc import Iterator
 
 from extender.api.keys import GATE
 from extender.api.objects import Pod
-from extender.cli.access import Place
-from extender.cli.answer import has_gate
-from extender.cli.evidence import Evidence
-from extender.cli.fetching import fetch
-from extender.cli.group_answer import answer_for_group
-from extender.cli.happened import conditions, events
-from extender.cli.output import fields, section, table
-from extender.cli.seen import NOTHING, GroupSeen, age, amounts
-from extender.cli.telling import joined, paragraphs
+from extender.cli.access import ClusterAccess
+from extender.cli.events import conditions, events
+from extender.cli.explain.evidence import Evidence
+from extender.cli.explain.explanation import has_gate
+from extender.cli.explain.groups import explain_group
+from extender.cli.explain.rendering import joined, paragraphs
+from extender.cli.formatting import NOTHING, age, amounts
+from extender.cli.lookup import fetch
+from extender.cli.observed import ObservedGroup
+from extender.cli.output import fields, section
 from extender.kube.resources import POD_GROUPS
+from extender.terminal.columns import columns
 
 
-def description(place: Place, name: str) -> str:
-    group = fetch(place.reader, POD_GROUPS, place.namespace, name, GroupSeen)
+def description(place: ClusterAccess, name: str) -> str:
+    group = fetch(place.reader, POD_GROUPS, place.namespace, name, ObservedGroup)
     evidence = Evidence(place.reader, place.namespace)
-    who, *rest = paragraphs(answer_for_group(evidence, group))
+    who, *rest = paragraphs(explain_group(evidence, group))
     return joined(
         who,
         fields(_spec(group, evidence)),
@@ -30,7 +32,7 @@ def description(place: Place, name: str) -> str:
     )
 
 
-def _spec(group: GroupSeen, evidence: Evidence) -> Iterator[tuple[str, object]]:
+def _spec(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str, object]]:
     spec = group.spec
     roles = ", ".join(f"{role} {count}" for role, count in sorted((spec.min_task_member or {}).items()))
     yield "Queue", evidence.queue_of(group)
@@ -44,7 +46,7 @@ def _spec(group: GroupSeen, evidence: Evidence) -> Iterator[tuple[str, object]]:
 
 def _members(pods: list[Pod]) -> list[str]:
     rows = [(pod.metadata.name, _stands(pod), pod.spec.node_name or NOTHING) for pod in pods]
-    return table(("NAME", "STATUS", "NODE"), sorted(rows)) if rows else []
+    return columns(("NAME", "STATUS", "NODE"), sorted(rows)) if rows else []
 
 
 def _stands(pod: Pod) -> str:

@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.access import Flags, Place, access_flags, all_namespaces_flag, opened
-from extender.cli.completing import complete_group
-from extender.cli.output import LISTS, Json, echo, output_flag, show_objects, table
+from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
+from extender.cli.completion_names import complete_group
+from extender.cli.output import LISTS, Json, echo, output_flag, show_objects
+from extender.terminal.columns import columns
 
 if TYPE_CHECKING:
-    from extender.cli.evidence import Evidence
-    from extender.cli.seen import GroupSeen
+    from extender.cli.explain.evidence import Evidence
+    from extender.cli.observed import ObservedGroup
 
 _HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "REASON", "AGE")
 _WIDE = ("RUNNING", "SUCCEEDED", "FAILED", "MESSAGE")
@@ -36,7 +37,7 @@ def get_groups(names: tuple[str, ...], output: str, **flags: Any) -> None:
 
 
 def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
-    from extender.cli.fetching import fetched
+    from extender.cli.lookup import fetched
     from extender.kube.resources import POD_GROUPS
 
     if names and flags.all_namespaces:
@@ -49,11 +50,11 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
             show_objects(found, output, single=len(names) == 1)
 
 
-def _show_table(place: Place, found: list[Json], wide: bool) -> None:
+def _show_table(place: ClusterAccess, found: list[Json], wide: bool) -> None:
     import msgspec
 
-    from extender.cli.evidence import Evidence
-    from extender.cli.seen import GroupSeen
+    from extender.cli.explain.evidence import Evidence
+    from extender.cli.observed import ObservedGroup
 
     if not found:
         where = f" in namespace {place.namespace}" if place.namespace else ""
@@ -61,13 +62,13 @@ def _show_table(place: Place, found: list[Json], wide: bool) -> None:
         return
     evidence = Evidence(place.reader, place.namespace)
     head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
-    seen = (msgspec.convert(each, GroupSeen) for each in found)
+    seen = (msgspec.convert(each, ObservedGroup) for each in found)
     rows = [_row(each, evidence, wide)[bool(place.namespace) :] for each in seen]
-    echo("\n".join(table(head, rows)))
+    echo("\n".join(columns(head, rows)))
 
 
-def _row(group: "GroupSeen", evidence: "Evidence", wide: bool) -> tuple[object, ...]:
-    from extender.cli.seen import NOTHING, age
+def _row(group: "ObservedGroup", evidence: "Evidence", wide: bool) -> tuple[object, ...]:
+    from extender.cli.formatting import NOTHING, age
     from extender.domain.model.reasons import NOT_WAITING
 
     said, told = group.scheduled, group.status

@@ -8,12 +8,12 @@ import copy
 
 import click
 
-from extender.cli.queues.deleting import delete_queue
-from extender.cli.queues.describing import describe_queue
-from extender.cli.queues.editing import create_queue, update_queue
+from extender.cli.queues.delete import delete_queue
+from extender.cli.queues.describe import describe_queue
+from extender.cli.queues.edit import create_queue, update_queue
 from extender.cli.queues.listing import get_queues, list_queues
-from extender.cli.queues.opening import close_queues, open_queues
-from extender.cli.queues.operating import operate_queue
+from extender.cli.queues.open_close import close_queues, open_queues
+from extender.cli.queues.operate import operate_queue
 
 _COMMANDS = (
     list_queues,

@@ -4,17 +4,18 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from extender.cli.access import Place
-from extender.cli.answer import Other, QueuePart, queue_part
-from extender.cli.bars import bars
-from extender.cli.evidence import Evidence
-from extender.cli.fetching import fetch
-from extender.cli.happened import conditions, events
-from extender.cli.holders import holders, waits
+from extender.cli.access import ClusterAccess
+from extender.cli.events import conditions, events
+from extender.cli.explain.blockers import holders, waits
+from extender.cli.explain.evidence import Evidence
+from extender.cli.explain.explanation import Blocker, QueueFigures, queue_figures_of
+from extender.cli.explain.queues import explain_queue
+from extender.cli.explain.rendering import joined, paragraphs, resource_rows
+from extender.cli.explain.share_bars import bars
+from extender.cli.formatting import NOTHING, age, amounts
+from extender.cli.lookup import fetch
+from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import Json, fields, folded, section
-from extender.cli.queue_answer import answer_for_queue
-from extender.cli.seen import NOTHING, GroupSeen, QueueSeen, age, amounts
-from extender.cli.telling import joined, paragraphs, resource_rows
 from extender.kube.resources import QUEUES
 
 _MOST = 10  # groups of one verdict that are named
@@ -28,18 +29,18 @@ _HEADINGS: Mapping[str, str] = {
 }
 
 
-def description(place: Place, name: str) -> str:
+def description(place: ClusterAccess, name: str) -> str:
     found = fetch(place.reader, QUEUES, "", name, Json)
-    queue = msgspec.convert(found, QueueSeen)
+    queue = msgspec.convert(found, ObservedQueue)
     evidence = Evidence(place.reader, "")
-    answer = answer_for_queue(evidence, queue)
+    answer = explain_queue(evidence, queue)
     bare = msgspec.structs.replace(answer, queue=None, waiting=[])
     who, verdict, *rest = paragraphs(bare)
     return joined(
         who,
         fields(_spec(found, queue)),
         verdict,
-        section("Shares:", _shares(queue_part(queue))),
+        section("Shares:", _shares(queue_figures_of(queue))),
         *_groups(evidence, name),
         *rest,
         section("Conditions:", conditions(queue.status.conditions)),
@@ -47,7 +48,7 @@ def description(place: Place, name: str) -> str:
     )
 
 
-def _spec(found: Json, queue: QueueSeen) -> Iterator[tuple[str, object]]:
+def _spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
     spec = found.get("spec") or {}
     yield "Weight", queue.spec.weight
     yield "Priority", queue.spec.priority
@@ -67,7 +68,7 @@ def _yes(truth: bool) -> str:
     return "yes" if truth else "no"
 
 
-def _shares(queue: QueuePart) -> list[str]:
+def _shares(queue: QueueFigures) -> list[str]:
     return bars(queue) or resource_rows(queue)
 
 
@@ -85,7 +86,7 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
         yield section(f"{heading} ({len(of_phase)}):", lines, indent="")
 
 
-def _group(evidence: Evidence, group: GroupSeen, phase: str) -> Iterator[str]:
+def _group(evidence: Evidence, group: ObservedGroup, phase: str) -> Iterator[str]:
     said = waits(group).removeprefix("waits: ") if phase == "Pending" else _stands(group)
     yield folded(f"podgroup/{group.key}: {said}", _INDENT, hanging=_INDENT)
     if phase == "Pending" and (condition := group.scheduled):
@@ -94,11 +95,11 @@ def _group(evidence: Evidence, group: GroupSeen, phase: str) -> Iterator[str]:
             yield folded(f"behind {', '.join(others)}", _INDENT * 2, hanging=_INDENT)
 
 
-def _stands(group: GroupSeen) -> str:
+def _stands(group: ObservedGroup) -> str:
     since = group.scheduled
     needs = f"needs {group.spec.min_member}"
     return f"{needs}, for {age(since.last_transition_time)}" if since else needs
 
 
-def _name(other: Other) -> str:
+def _name(other: Blocker) -> str:
     return "/".join(filter(None, (other.kind.lower(), other.namespace, other.name)))

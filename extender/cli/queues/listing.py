@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from extender.cli.access import Flags, access_flags, opened
-from extender.cli.output import LISTS, Json, echo, output_flag, show_objects, table
-from extender.cli.queues.naming import several_names, the_names
+from extender.cli.output import LISTS, Json, echo, output_flag, show_objects
+from extender.cli.queues.name_arguments import several_names, the_names
+from extender.terminal.columns import columns
 
 if TYPE_CHECKING:
-    from extender.cli.seen import QueueSeen
+    from extender.cli.observed import ObservedQueue
 
 _HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "PENDING", "INQUEUE", "RUNNING", "AGE")
 _WIDE = ("PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY")
@@ -33,7 +34,7 @@ def get_queues(names: tuple[str, ...], named: str | None, output: str, **flags: 
 
 
 def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
-    from extender.cli.fetching import fetched
+    from extender.cli.lookup import fetched
     from extender.kube.resources import QUEUES
 
     with opened(flags._replace(namespace="default")) as place:
@@ -47,18 +48,18 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
 def _show_table(found: list[Json], wide: bool) -> None:
     import msgspec
 
-    from extender.cli.seen import QueueSeen
+    from extender.cli.observed import ObservedQueue
 
     if not found:
         click.echo("No queues found", err=True)
         return
-    seen = [msgspec.convert(each, QueueSeen) for each in found]
+    seen = [msgspec.convert(each, ObservedQueue) for each in found]
     head = _HEAD + (_WIDE if wide else ())
-    echo("\n".join(table(head, (_row(each) + (_more(each) if wide else ()) for each in seen))))
+    echo("\n".join(columns(head, (_row(each) + (_more(each) if wide else ()) for each in seen))))
 
 
-def _row(queue: "QueueSeen") -> tuple[object, ...]:
-    from extender.cli.seen import age, percent
+def _row(queue: "ObservedQueue") -> tuple[object, ...]:
+    from extender.cli.formatting import age, percent
 
     counts = queue.counts
     return (
@@ -71,8 +72,8 @@ def _row(queue: "QueueSeen") -> tuple[object, ...]:
     )
 
 
-def _more(queue: "QueueSeen") -> tuple[object, ...]:
-    from extender.cli.seen import NOTHING, amounts
+def _more(queue: "ObservedQueue") -> tuple[object, ...]:
+    from extender.cli.formatting import NOTHING, amounts
 
     spec, told, counts = queue.spec, queue.status, queue.counts
     held = (amounts(told.allocated), amounts(told.deserved), amounts(spec.capability))

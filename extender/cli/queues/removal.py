@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import click
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
-from extender.cli.access import Place
-from extender.cli.fetching import fetch
+from extender.cli.access import ClusterAccess
+from extender.cli.lookup import fetch
+from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import echo
-from extender.cli.queues.dryness import CLIENT, SERVER, say
-from extender.cli.queues.editing import updated
-from extender.cli.queues.patience import Patience
-from extender.cli.queues.waiting import Watched, groups_of, in_it, pods_outside, some, until
-from extender.cli.seen import GroupSeen, QueueSeen
+from extender.cli.queues.dry_run import CLIENT, SERVER, say
+from extender.cli.queues.edit import updated
+from extender.cli.queues.timeout import Timeout
+from extender.cli.queues.waiting import WatchedQueue, groups_of, in_it, pods_outside, some, until
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.resources import POD_GROUPS, QUEUES
 
@@ -24,15 +24,15 @@ _PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
 
 
 class Removal:
-    def __init__(self, place: Place, name: str, patience: Patience, dry_run: str) -> None:
+    def __init__(self, place: ClusterAccess, name: str, timeout: Timeout, dry_run: str) -> None:
         self._place = place
         self._name = name
-        self._patience = patience
+        self._timeout = timeout
         self._dry_run = dry_run
         self._asked: set[str] = set()  # UIDs of groups that were deleted already
 
     def run(self, cascade: bool, wait: bool) -> None:
-        queue = fetch(self._place.reader, QUEUES, "", self._name, QueueSeen)
+        queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
         self._refuse_protected()
         self._refuse_children()
         if not cascade:
@@ -43,7 +43,7 @@ class Removal:
             self._show_groups()
         self._delete(queue, cascade)
         if wait and self._dry_run == "none":
-            until(self._gone, self._patience, lambda: f"queue {self._name} is still there")
+            until(self._gone, self._timeout, lambda: f"queue {self._name} is still there")
         if cascade and self._dry_run == "none":
             self._say_who_is_left()
 
@@ -56,13 +56,13 @@ class Removal:
             )
 
     def _refuse_children(self) -> None:
-        queues = self._place.reader.list(QUEUES, "", QueueSeen)
+        queues = self._place.reader.list(QUEUES, "", ObservedQueue)
         children = [each.name for each in queues if each.spec.parent == self._name]
         if children:
             told = f"queue {self._name} has queues below it: {', '.join(children)}"
             raise click.ClickException(f"{told}\nDelete them first, or give them another --parent.")
 
-    def _refuse_unless_closed(self, queue: QueueSeen) -> None:
+    def _refuse_unless_closed(self, queue: ObservedQueue) -> None:
         if queue.status.state == "Closed":
             return
         told = f"queue {self._name} is {in_it(queue)}; only a Closed queue can be deleted"
@@ -73,21 +73,21 @@ class Removal:
 
     def _empty(self) -> None:
         updated(self._place, self._name, {"state": "Closed"}, self._dry_run)
-        watched = Watched(self._place, self._name)
-        watched.wait(self._patience, "Closing", "Closed")
-        until(lambda: self._emptied(watched), self._patience, watched.left)
+        watched = WatchedQueue(self._place, self._name)
+        watched.wait(self._timeout, "Closing", "Closed")
+        until(lambda: self._emptied(watched), self._timeout, watched.left)
 
-    def _emptied(self, watched: Watched) -> QueueSeen | None:
+    def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
         """Its Closed self; else what came to it meanwhile is deleted, too."""
         for group in self._new():
             self._delete_group(group)
         return watched.state("Closed")
 
-    def _new(self) -> Iterator[GroupSeen]:
+    def _new(self) -> Iterator[ObservedGroup]:
         groups = groups_of(self._place, self._name)
         return (each for each in groups if each.metadata.uid not in self._asked)
 
-    def _delete_group(self, group: GroupSeen) -> None:
+    def _delete_group(self, group: ObservedGroup) -> None:
         self._asked.add(group.metadata.uid)
         try:
             self._place.editor.delete(POD_GROUPS, group.namespace, group.name, group.metadata.uid)
@@ -99,12 +99,12 @@ class Removal:
         for group in groups_of(self._place, self._name):
             self._say_group(group, "would be deleted")
 
-    def _say_group(self, group: GroupSeen, done: str) -> None:
+    def _say_group(self, group: ObservedGroup, done: str) -> None:
         echo(f"podgroup.scheduling.volcano.sh/{group.name} {done} (namespace {group.namespace})")
 
     # ---- the queue itself
 
-    def _delete(self, queue: QueueSeen, cascade: bool) -> None:
+    def _delete(self, queue: ObservedQueue, cascade: bool) -> None:
         """The server is not asked whether it would delete what --cascade would have closed before."""
         dry = self._dry_run == SERVER
         if self._dry_run != CLIENT and not (dry and cascade):
@@ -119,7 +119,7 @@ class Removal:
 
     def _gone(self) -> bool | None:
         try:
-            self._place.reader.get(QUEUES, "", self._name, QueueSeen)
+            self._place.reader.get(QUEUES, "", self._name, ObservedQueue)
         except NotFound:
             return True
         return None

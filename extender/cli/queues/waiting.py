@@ -9,76 +9,78 @@ from typing import Any, TypeVar
 
 import click
 
-from extender.cli.access import Place
-from extender.cli.evidence import Evidence
-from extender.cli.fetching import fetch
-from extender.cli.pod_signs import ours
-from extender.cli.queues.patience import Patience
-from extender.cli.seen import GroupSeen, QueueSeen
+from extender.cli.access import ClusterAccess
+from extender.cli.explain.evidence import Evidence
+from extender.cli.explain.pod_state import ours
+from extender.cli.lookup import fetch
+from extender.cli.observed import ObservedGroup, ObservedQueue
+from extender.cli.queues.timeout import Timeout
 from extender.domain.model.ownership import group_name
 from extender.kube.resources import QUEUES
+from extender.terminal.progress import working
 
 T = TypeVar("T")
 
 PACE = 0.5  # seconds between two looks
 _SILENCE = 15.0  # seconds without any state after which it is likely that nobody is there to write one
 _NAMED = 6
-_ALONE = "pods that have no PodGroup are left to whoever owns them"
+_ALONE = "pods that have no PodGroup are left to their owners"
 
 clock: Callable[[], float] = time.monotonic
 pause: Callable[[float], Any] = time.sleep
 
 
-def until(look: Callable[[], T | None], patience: Patience, left: Callable[[], str]) -> T:
-    """What `look` finds. When patience ends, so does the command, with what is `left`."""
-    deadline = clock() + patience.seconds
-    while (found := look()) is None:
-        if patience.seconds and clock() >= deadline:
-            raise click.ClickException(f"--timeout: {patience.said} are over: {left()}")
-        pause(PACE)
+def until(look: Callable[[], T | None], timeout: Timeout, left: Callable[[], str]) -> T:
+    """What `look` finds. When the timeout ends, so does the command, with what is `left`."""
+    deadline = clock() + timeout.seconds
+    with working("waiting"):
+        while (found := look()) is None:
+            if timeout.seconds and clock() >= deadline:
+                raise click.ClickException(f"--timeout: {timeout.written} are over: {left()}")
+            pause(PACE)
     return found
 
 
-class Watched:
+class WatchedQueue:
     """One queue, looked at again and again; each change of what is left in it is a line."""
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, place: ClusterAccess, name: str) -> None:
         self._place = place
         self._name = name
-        self._said = ""
+        self._reported = ""
         self._began = clock()
 
-    def state(self, *wanted: str) -> QueueSeen | None:
+    def state(self, *wanted: str) -> ObservedQueue | None:
         """The queue once its status says one of `wanted`."""
-        queue = fetch(self._place.reader, QUEUES, "", self._name, QueueSeen)
+        queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
         if queue.status.state in wanted:
             return queue
-        self._tell(f"{self._name}: {self._progress(queue)}")
+        self._report(f"{self._name}: {self._progress(queue)}")
         return None
 
-    def wait(self, patience: Patience, *wanted: str) -> QueueSeen:
-        return until(lambda: self.state(*wanted), patience, self.left)
+    def wait(self, timeout: Timeout, *wanted: str) -> ObservedQueue:
+        return until(lambda: self.state(*wanted), timeout, self.left)
 
     def left(self) -> str:
         """What is in it, by name where that may be known."""
-        queue = fetch(self._place.reader, QUEUES, "", self._name, QueueSeen)
+        queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
         groups = [f"podgroup/{each.key}" for each in groups_of(self._place, self._name)]
         names = f": {some(groups)}" if groups else ""
         alone = f"; {_ALONE}" if groups_in(queue) > len(groups) else ""
         return f"queue {self._name} is {in_it(queue)}{names}{alone}"
 
-    def _progress(self, queue: QueueSeen) -> str:
+    def _progress(self, queue: ObservedQueue) -> str:
         if queue.status.state in ("Closing", "Closed") or clock() - self._began < _SILENCE:
             return in_it(queue)
         return f"{in_it(queue)}; nothing has changed yet, does Muster run? muster check tells"
 
-    def _tell(self, line: str) -> None:
-        if line != self._said:
-            self._said = line
+    def _report(self, line: str) -> None:
+        if line != self._reported:
+            self._reported = line
             click.echo(line, err=True)
 
 
-def in_it(queue: QueueSeen) -> str:
+def in_it(queue: ObservedQueue) -> str:
     """`Closing, 3 groups left: 1 waits, 2 run`."""
     fare, total = _fare(queue), groups_in(queue)
     parts = ", ".join(f"{count} {words(verb, count)}" for verb, count in fare.items() if count)
@@ -86,11 +88,11 @@ def in_it(queue: QueueSeen) -> str:
     return f"{queue.state}{groups}"
 
 
-def groups_in(queue: QueueSeen) -> int:
+def groups_in(queue: ObservedQueue) -> int:
     return sum(_fare(queue).values())
 
 
-def _fare(queue: QueueSeen) -> dict[str, int]:
+def _fare(queue: ObservedQueue) -> dict[str, int]:
     counts = queue.counts
     return {
         "waits": counts["pending"],
@@ -108,13 +110,13 @@ def words(verb: str, count: int) -> str:
     return verb if count == 1 else _OF_MANY.get(verb, verb.removesuffix("s"))
 
 
-def groups_of(place: Place, queue: str) -> list[GroupSeen]:
+def groups_of(place: ClusterAccess, queue: str) -> list[ObservedGroup]:
     """Of all namespaces where that is allowed."""
     evidence = Evidence(place.reader, "")
     return [each for each in evidence.groups if evidence.queue_of(each) == queue]
 
 
-def pods_outside(place: Place, queue: str) -> list[str]:
+def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
     """The pods that name a queue, wait, and are in no PodGroup: nothing but themselves keeps them there."""
     evidence = Evidence(place.reader, "")
     groups = {each.key for each in evidence.groups}

@@ -16,7 +16,7 @@ _SETTLE = 1 / 30
 _LONGEST_SETTLE = 120.0
 
 
-class Step(Enum):
+class RotationStep(Enum):
     MAKE = "make"
     PREPARE = "prepare"
     SWITCH = "switch"
@@ -39,12 +39,14 @@ def settle(lifetime: float) -> float:
     return min(_LONGEST_SETTLE, lifetime * _SETTLE)
 
 
-def next_step(kept: Kept | None, names: frozenset[str], lifetime: float, now: float, settled: bool) -> Step:
+def next_step(
+    kept: Kept | None, names: frozenset[str], lifetime: float, now: float, settled: bool
+) -> RotationStep:
     """`kept` None: nothing readable is stored. `settled`: what is stored was in force for long enough."""
     if kept is None or kept.expires <= now:
-        return Step.MAKE
+        return RotationStep.MAKE
     if kept.prepared:
-        return Step.SWITCH if settled else Step.KEEP
+        return RotationStep.SWITCH if settled else RotationStep.KEEP
     if kept.expires - now < lifetime * _RENEW or kept.names != names:
-        return Step.PREPARE
-    return Step.PRUNE if kept.extra and settled else Step.KEEP
+        return RotationStep.PREPARE
+    return RotationStep.PRUNE if kept.extra and settled else RotationStep.KEEP

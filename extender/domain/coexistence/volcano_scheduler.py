@@ -7,6 +7,7 @@ Lease is the only sign. A Lease lives while it changes; one that is new to us li
 
 from collections.abc import Callable
 
+from extender.api.keys import ENDED_PHASES
 from extender.api.objects import LeaseSpec, Pod
 from extender.domain.model.leases import age_of, duration_of
 from extender.domain.model.records import Uid
@@ -16,7 +17,6 @@ POD_LABEL = ("app", "volcano-scheduler")
 _FRESH = (
     60.0  # seconds by the clock on the wall that the renewal of a Lease seen for the first time may be old
 )
-_ENDED = ("Succeeded", "Failed")
 
 
 class Rival:
@@ -67,7 +67,7 @@ class Rival:
 
 def works(pod: Pod) -> bool:
     """Whether a pod is on a node and has not ended."""
-    return bool(pod.spec.node_name) and pod.status.phase not in _ENDED
+    return bool(pod.spec.node_name) and pod.status.phase not in ENDED_PHASES
 
 
 def _is_fresh(lease: LeaseSpec, wall: float) -> bool:

@@ -37,7 +37,7 @@ class AutoGroup(msgspec.Struct, frozen=True):
     is_used: bool
 
 
-class Step(Enum):
+class PodGroupStep(Enum):
     """What is to be done about the PodGroup of a group."""
 
     NOTHING = auto()
@@ -47,22 +47,22 @@ class Step(Enum):
     DELETE = auto()
 
 
-def next_step(group: AutoGroup) -> Step:
+def next_step(group: AutoGroup) -> PodGroupStep:
     """An owner that wants no pods, like an old revision, would keep its group for ever: that is deleted."""
     owner = group.owner
     if group.min_member is None:
         return _first_step(group)
     if owner is not None and group.has_pods and group.min_member != owner.min_member:
-        return Step.RENUMBER
+        return PodGroupStep.RENUMBER
     if owner is not None and owner.idle and not group.is_used:
-        return Step.DELETE
-    return Step.NOTHING
+        return PodGroupStep.DELETE
+    return PodGroupStep.NOTHING
 
 
-def _first_step(group: AutoGroup) -> Step:
+def _first_step(group: AutoGroup) -> PodGroupStep:
     if not group.lives:
-        return Step.NOTHING
-    return Step.MAKE if group.queue_is_open else Step.AWAIT_QUEUE
+        return PodGroupStep.NOTHING
+    return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
 
 
 def min_resources(requests: Resources, min_member: int) -> dict[str, str]:

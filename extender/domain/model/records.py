@@ -6,6 +6,7 @@ from typing import NewType
 
 import msgspec
 
+from extender.api.keys import ENDED_PHASES
 from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels
@@ -15,8 +16,6 @@ Uid = NewType("Uid", str)
 GroupKey = NewType(
     "GroupKey", str
 )  # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod on its own
-
-_TERMINAL = ("Succeeded", "Failed")
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
@@ -48,7 +47,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def holds_room(self) -> bool:
-        return bool(self.node) and self.phase not in _TERMINAL
+        return bool(self.node) and self.phase not in ENDED_PHASES
 
     @property
     def placed(self) -> bool:
@@ -57,7 +56,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def waiting(self) -> bool:
-        return not self.node and not self.deleting and self.phase not in _TERMINAL
+        return not self.node and not self.deleting and self.phase not in ENDED_PHASES
 
     @property
     def order(self) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 from extender import __version__
 from extender.sim.apiserver import openapi
-from extender.sim.apiserver.kinds import KINDS, SUBRESOURCES, Json, Kind
+from extender.sim.apiserver.kinds import KINDS, SUBRESOURCES, Json, ResourceKind
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _MINOR = "36"  # the release whose behaviour is played
@@ -49,7 +49,7 @@ def _resources(root: str) -> Json | None:
     return {**head, "resources": resources}
 
 
-def _resource(kind: Kind) -> Json:
+def _resource(kind: ResourceKind) -> Json:
     return {
         "name": kind.plural,
         "singularName": kind.name.lower(),
@@ -61,7 +61,7 @@ def _resource(kind: Kind) -> Json:
     }
 
 
-def _subresources(kind: Kind) -> list[Json]:
+def _subresources(kind: ResourceKind) -> list[Json]:
     names = [*SUBRESOURCES.get(kind, ()), *(["status"] if kind.status else [])]
     made = {"singularName": "", "namespaced": kind.namespaced, "kind": kind.name}
     return [{**made, "name": f"{kind.plural}/{name}", "verbs": ["get", "patch", "update"]} for name in names]

@@ -7,7 +7,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """One resource. `status`: whether status is a subresource, apart from the rest of the object.
 
     `custom` kinds come from CRDs on a real cluster; those know no strategic patch.
@@ -38,17 +38,17 @@ class Kind:
 
 
 _VOLCANO = "scheduling.volcano.sh"
-NODES = Kind("", "v1", "Node", "nodes", namespaced=False, short=("no",), status=True)
-PODS = Kind("", "v1", "Pod", "pods", short=("po",), status=True)
-NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False, short=("ns",), status=True)
-EVENTS = Kind("", "v1", "Event", "events", short=("ev",))
-LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases")
-PRIORITY_CLASSES = Kind(
+NODES = ResourceKind("", "v1", "Node", "nodes", namespaced=False, short=("no",), status=True)
+PODS = ResourceKind("", "v1", "Pod", "pods", short=("po",), status=True)
+NAMESPACES = ResourceKind("", "v1", "Namespace", "namespaces", namespaced=False, short=("ns",), status=True)
+EVENTS = ResourceKind("", "v1", "Event", "events", short=("ev",))
+LEASES = ResourceKind("coordination.k8s.io", "v1", "Lease", "leases")
+PRIORITY_CLASSES = ResourceKind(
     "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short=("pc",)
 )
-QUEUES = Kind(_VOLCANO, "v1beta1", "Queue", "queues", False, short=("q",), status=True, custom=True)
-POD_GROUPS = Kind(_VOLCANO, "v1beta1", "PodGroup", "podgroups", short=("pg",), custom=True)
-COMMANDS = Kind("bus.volcano.sh", "v1alpha1", "Command", "commands", custom=True)
+QUEUES = ResourceKind(_VOLCANO, "v1beta1", "Queue", "queues", False, short=("q",), status=True, custom=True)
+POD_GROUPS = ResourceKind(_VOLCANO, "v1beta1", "PodGroup", "podgroups", short=("pg",), custom=True)
+COMMANDS = ResourceKind("bus.volcano.sh", "v1alpha1", "Command", "commands", custom=True)
 
 KINDS = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS, PODS)
 SUBRESOURCES = {PODS: ("binding", "eviction")}

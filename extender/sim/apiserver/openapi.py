@@ -1,6 +1,6 @@
 """As little of OpenAPI v3 as kubectl needs to leave the judging of fields to the server when it applies."""
 
-from extender.sim.apiserver.kinds import KINDS, Json, Kind
+from extender.sim.apiserver.kinds import KINDS, Json, ResourceKind
 
 _ROOT = "/openapi/v3"
 
@@ -17,12 +17,12 @@ def document(path: str) -> Json | None:
     return {"openapi": "3.0.0", "info": info, "paths": {_path(kind): _patch(kind) for kind in kinds}}
 
 
-def _path(kind: Kind) -> str:
+def _path(kind: ResourceKind) -> str:
     scope = "/namespaces/{namespace}" if kind.namespaced else ""
     return f"{kind.root}{scope}/{kind.plural}/{{name}}"
 
 
-def _patch(kind: Kind) -> Json:
+def _patch(kind: ResourceKind) -> Json:
     named = {"group": kind.group, "version": kind.version, "kind": kind.name}
     parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
     return {"patch": {"x-kubernetes-group-version-kind": named, "parameters": [parameter], "responses": {}}}

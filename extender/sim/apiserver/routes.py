@@ -4,18 +4,18 @@ import base64
 import json
 from typing import Any, NamedTuple
 
-from extender.sim.apiserver.kinds import BY_PATH, SUBRESOURCES, Json, Kind
+from extender.sim.apiserver.kinds import BY_PATH, SUBRESOURCES, Json, ResourceKind
 from extender.sim.apiserver.patches import patching
-from extender.sim.apiserver.refusals import Refusal, bad_request, no_such_path
 from extender.sim.apiserver.selectors import selecting
 from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError, bad_request, no_such_path
 from extender.sim.apiserver.store import key_of
 
 Query = dict[str, str]
 
 
-class Target(NamedTuple):
-    kind: Kind
+class RequestTarget(NamedTuple):
+    kind: ResourceKind
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -23,7 +23,7 @@ class Target(NamedTuple):
 
 class Request(NamedTuple):
     method: str
-    target: Target
+    target: RequestTarget
     query: Query
     content_type: str
     body: Any
@@ -33,8 +33,8 @@ class Request(NamedTuple):
         return self.query.get("dryRun") == "All"
 
 
-def target_of(path: str) -> Target:
-    """/api/v1/namespaces/team-a/pods/worker-0/binding, taken apart. Raises Refusal 404."""
+def target_of(path: str) -> RequestTarget:
+    """/api/v1/namespaces/team-a/pods/worker-0/binding, taken apart. Raises StatusError 404."""
     parts = path.strip("/").split("/")
     length = 2 if parts[0] == "api" else 3
     root, rest = "/" + "/".join(parts[:length]), parts[length:]
@@ -44,18 +44,18 @@ def target_of(path: str) -> Target:
     kind = BY_PATH.get((root, rest[0])) if rest else None
     if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
         raise no_such_path(path)
-    target = Target(kind, namespace, *rest[1:])
+    target = RequestTarget(kind, namespace, *rest[1:])
     if target.subresource and target.subresource not in _subresources(kind):
         raise no_such_path(path)
     return target
 
 
-def _subresources(kind: Kind) -> tuple[str, ...]:
+def _subresources(kind: ResourceKind) -> tuple[str, ...]:
     return (*SUBRESOURCES.get(kind, ()), *(("status",) if kind.status else ()))
 
 
 def answer(service: Service, request: Request) -> tuple[int, Json]:
-    """Do what is asked: the status of the answer and its body. Raises Refusal."""
+    """Do what is asked: the status of the answer and its body. Raises StatusError."""
     target = request.target
     match request.method:
         case "GET":
@@ -66,7 +66,7 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
             return 200, _change(service, request)
         case "DELETE":
             return 200, _delete(service, request)
-    raise Refusal(405, "MethodNotAllowed", f"{request.method} is not allowed here")
+    raise StatusError(405, "MethodNotAllowed", f"{request.method} is not allowed here")
 
 
 # ---- reading

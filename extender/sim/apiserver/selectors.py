@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.refusals import bad_request
+from extender.sim.apiserver.status_errors import bad_request
 
 Test = Callable[[Json], bool]
 
@@ -19,7 +19,7 @@ _FIELDS = (
 
 
 def selecting(labels: str, fields: str) -> Test:
-    """Whether an object is meant. Raises Refusal 400."""
+    """Whether an object is meant. Raises StatusError 400."""
     tests = [*map(_label_test, _requirements(labels)), *map(_field_test, filter(None, fields.split(",")))]
     return lambda obj: all(test(obj) for test in tests)
 

@@ -16,10 +16,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from extender.sim.apiserver.discovery import document
-from extender.sim.apiserver.kinds import Json, Kind
-from extender.sim.apiserver.refusals import Refusal, bad_request, unsupported
-from extender.sim.apiserver.routes import Request, Target, answer, target_of
+from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.sim.apiserver.routes import Request, RequestTarget, answer, target_of
 from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError, bad_request, unsupported
 from extender.sim.apiserver.tables import table, wanted
 from extender.sim.apiserver.watch import Watch, encode
 
@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         try:
             self._serve()
-        except Refusal as refusal:
+        except StatusError as refusal:
             self._send(refusal.code, refusal.status())
         except (ValueError, TypeError, KeyError, AttributeError) as fault:  # a form that nobody foresaw
             self._send(400, bad_request(f"{type(fault).__name__}: {fault}").status())
@@ -144,12 +144,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(chunk)
             self.wfile.flush()
 
-    def _shape(self, kind: Kind) -> Callable[[Json], Json]:
+    def _shape(self, kind: ResourceKind) -> Callable[[Json], Json]:
         """What this client wants to see of objects and lists: themselves, or a Table for people."""
         as_table = wanted(self.headers.get("Accept", ""))
         return (lambda found: table(kind, found)) if as_table else (lambda found: found)
 
-    def _narrowed(self, request: Request) -> Target:
+    def _narrowed(self, request: Request) -> RequestTarget:
         """A watch of one object is one of its collection with a selector."""
         if request.target.name:
             request.query["fieldSelector"] = f"metadata.name={request.target.name}"

@@ -1,6 +1,6 @@
 """The verbs of the API: create, read, change, delete, bind, evict. Kubelets and the scheduler call them, too.
 
-Each is one step on the store, whoever else is at work. All raise Refusal.
+Each is one step on the store, whoever else is at work. All raise StatusError.
 """
 
 import random
@@ -9,17 +9,10 @@ import uuid
 from collections.abc import Callable
 from copy import deepcopy
 
-from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, Kind
-from extender.sim.apiserver.refusals import bad_request, conflict, exists, invalid, not_found
-from extender.sim.apiserver.rules import (
-    FIRST_OBJECTS,
-    born,
-    condition,
-    grace,
-    now,
-    set_condition,
-    updated,
-)
+from extender.sim.apiserver.admission import FIRST_OBJECTS, born, grace, updated
+from extender.sim.apiserver.conditions import condition, now, set_condition
+from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, ResourceKind
+from extender.sim.apiserver.status_errors import bad_request, conflict, exists, invalid, not_found
 from extender.sim.apiserver.store import Store, key_of
 
 Amend = Callable[[Json], Json]
@@ -36,7 +29,7 @@ class Service:
         for kind, obj in FIRST_OBJECTS:
             self.create(kind, "", obj)
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Json:
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Json:
         found = self.store.get(kind, namespace, name)
         if found is None:
             raise not_found(kind, name)
@@ -44,14 +37,14 @@ class Service:
 
     # ---- create
 
-    def create(self, kind: Kind, namespace: str, given: Json, dry: bool = False) -> Json:
+    def create(self, kind: ResourceKind, namespace: str, given: Json, dry: bool = False) -> Json:
         obj = deepcopy(given)
         with self.store:
             self._name(kind, namespace, obj)
             born(kind, obj, self.store, self._gating)
             return obj if dry else self.store.put(kind, obj)
 
-    def _name(self, kind: Kind, namespace: str, obj: Json) -> None:
+    def _name(self, kind: ResourceKind, namespace: str, obj: Json) -> None:
         """Give a new object its identity."""
         meta = obj["metadata"] = {**(obj.get("metadata") or {})}
         if not meta.get("name") and meta.get("generateName"):
@@ -65,7 +58,7 @@ class Service:
         meta["uid"] = str(uuid.UUID(int=self._dice.getrandbits(128), version=4))
         meta["creationTimestamp"] = now()
 
-    def _place(self, kind: Kind, namespace: str, meta: Json) -> None:
+    def _place(self, kind: ResourceKind, namespace: str, meta: Json) -> None:
         if not kind.namespaced:
             meta.pop("namespace", None)
             return
@@ -76,7 +69,13 @@ class Service:
     # ---- change
 
     def amend(
-        self, kind: Kind, namespace: str, name: str, change: Amend, subresource: str = "", dry: bool = False
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        change: Amend,
+        subresource: str = "",
+        dry: bool = False,
     ) -> Json:
         """Replace an object by what `change` makes of it; one that changes nothing leaves no trace."""
         with self.store:
@@ -93,7 +92,7 @@ class Service:
                 return self.store.remove(kind, key_of(before))
             return self.store.put(kind, after)
 
-    def _merge_parts(self, kind: Kind, before: Json, wanted: Json, subresource: str) -> Json:
+    def _merge_parts(self, kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
         """Status is written through its subresource and nowhere else, where a kind has one."""
         if subresource == "status":
             meta = {**before["metadata"], **_identity(wanted)}
@@ -105,7 +104,7 @@ class Service:
             after |= {"status": before["status"]} if "status" in before else {}
         return after
 
-    def _same_object(self, kind: Kind, before: Json, after: Json) -> None:
+    def _same_object(self, kind: ResourceKind, before: Json, after: Json) -> None:
         """What names another object, or an older version of this one, is refused."""
         old, new = before["metadata"], after["metadata"]
         for field in ("uid", "name", "namespace"):
@@ -121,7 +120,7 @@ class Service:
 
     # ---- delete
 
-    def delete(self, kind: Kind, namespace: str, name: str, options: Json) -> Json:
+    def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
         with self.store:
             obj = self.get(kind, namespace, name)
             self._preconditions(kind, obj, options.get("preconditions") or {})
@@ -131,14 +130,14 @@ class Service:
                 self._empty(name)
             return self._end(kind, obj, grace(kind, obj, options.get("gracePeriodSeconds")))
 
-    def _end(self, kind: Kind, obj: Json, seconds: int) -> Json:
+    def _end(self, kind: ResourceKind, obj: Json, seconds: int) -> Json:
         """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet."""
         at_once = seconds == 0 and not obj["metadata"].get("finalizers")
         if not at_once or kind is PODS:  # a pod is marked even if it goes the next moment
             obj = self._marked(kind, obj, seconds)
         return self.store.remove(kind, key_of(obj)) if at_once else obj
 
-    def _marked(self, kind: Kind, obj: Json, seconds: int) -> Json:
+    def _marked(self, kind: ResourceKind, obj: Json, seconds: int) -> Json:
         """A deletion may shorten the grace of an earlier one, never lengthen it."""
         meta = obj["metadata"]
         if meta.get("deletionGracePeriodSeconds", seconds + 1) <= seconds:
@@ -146,7 +145,7 @@ class Service:
         marks = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
         return self.store.put(kind, {**obj, "metadata": {**meta, **marks}})
 
-    def _preconditions(self, kind: Kind, obj: Json, wanted: Json) -> None:
+    def _preconditions(self, kind: ResourceKind, obj: Json, wanted: Json) -> None:
         for field in ("uid", "resourceVersion"):
             found = obj["metadata"][field]
             if wanted.get(field) not in (None, found):

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
 
-from extender.sim.apiserver.kinds import Json, Kind
-from extender.sim.apiserver.refusals import expired
+from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.sim.apiserver.status_errors import expired
 
 Key = tuple[str, str]  # namespace, name
 
@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
     version: int
     type: str  # ADDED, MODIFIED, DELETED
-    kind: Kind
+    kind: ResourceKind
     object: Json
     before: Json | None
 
@@ -35,7 +35,7 @@ class Store:
         self._clock = clock
         self._log_length = log_length
         self._changed = threading.Condition()
-        self._objects: dict[Kind, dict[Key, Json]] = {}
+        self._objects: dict[ResourceKind, dict[Key, Json]] = {}
         self._log: list[Change] = []
         self._closed = False
         self.version = 1
@@ -52,21 +52,21 @@ class Store:
 
     # ---- reading
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Json | None:
         return self._objects.get(kind, {}).get((namespace, name))
 
-    def all(self, kind: Kind, namespace: str = "") -> list[Json]:
+    def all(self, kind: ResourceKind, namespace: str = "") -> list[Json]:
         """In the order of namespace and name, as of now."""
         return self.listing(kind, namespace)[0]
 
-    def listing(self, kind: Kind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
+    def listing(self, kind: ResourceKind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
         """The objects as of `version`, 0 for now, and the version that this is."""
         with self:
             objects = self._as_of(kind, version) if version else self._objects.get(kind, {})
             keys = sorted(key for key in objects if namespace in ("", key[0]))
             return [objects[key] for key in keys], version or self.version
 
-    def _as_of(self, kind: Kind, version: int) -> dict[Key, Json]:
+    def _as_of(self, kind: ResourceKind, version: int) -> dict[Key, Json]:
         """The past, by undoing what the log says came after it."""
         objects = dict(self._objects.get(kind, {}))
         for change in reversed(self._since(version)):
@@ -80,7 +80,7 @@ class Store:
 
     # ---- writing
 
-    def put(self, kind: Kind, obj: Json) -> Json:
+    def put(self, kind: ResourceKind, obj: Json) -> Json:
         """Store `obj`, which the store owns from now on, under a new version."""
         with self:
             objects = self._objects.setdefault(kind, {})
@@ -89,14 +89,14 @@ class Store:
             objects[key_of(obj)] = obj
             return obj
 
-    def remove(self, kind: Kind, key: Key) -> Json:
+    def remove(self, kind: ResourceKind, key: Key) -> Json:
         with self:
             before = self._objects[kind].pop(key)
             gone = {**before, "metadata": dict(before["metadata"])}
             self._note("DELETED", kind, gone, before)
             return gone
 
-    def _note(self, type_: str, kind: Kind, obj: Json, before: Json | None) -> None:
+    def _note(self, type_: str, kind: ResourceKind, obj: Json, before: Json | None) -> None:
         self.version += 1
         self.changed_at = self._clock()
         obj["metadata"]["resourceVersion"] = str(self.version)
@@ -108,7 +108,7 @@ class Store:
     # ---- following
 
     def wait(self, version: int, seconds: float) -> list[Change]:
-        """What came after `version`, waited for when there is nothing yet. Raises Refusal 410."""
+        """What came after `version`, waited for when there is nothing yet. Raises StatusError 410."""
         with self:
             if self.version <= version and not self._closed:
                 self._changed.wait(seconds)

@@ -1,17 +1,17 @@
 """Lists as kubectl prints them: a Table with the columns that the real API server gives these kinds."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from extender.api.durations import rounded
+from extender.api.durations import age
 from extender.api.keys import SCHEDULED
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Json, Kind
+from extender.sim.apiserver.conditions import find_stored_condition
+from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Json, ResourceKind
 
 _ASKED = "as=Table"
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """`wide`: shown with -o wide only."""
 
     name: str
@@ -24,7 +24,7 @@ def wanted(accept: str) -> bool:
     return _ASKED in accept.partition(",")[0]
 
 
-def table(kind: Kind, answer: Json) -> Json:
+def table(kind: ResourceKind, answer: Json) -> Json:
     """An object or a list of `kind` as a Table."""
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]
@@ -39,19 +39,19 @@ def table(kind: Kind, answer: Json) -> Json:
     }
 
 
-def _columns(kind: Kind) -> list[Column]:
+def _columns(kind: ResourceKind) -> list[TableColumn]:
     known = _COLUMNS.get(kind, ())
     narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))
-    return [Column("Name", _meta("name")), *narrow, Column("Age", _age), *wide]
+    return [TableColumn("Name", _meta("name")), *narrow, TableColumn("Age", _age), *wide]
 
 
-def _definition(column: Column) -> Json:
+def _definition(column: TableColumn) -> Json:
     form = "name" if column.name == "Name" else ""
     described = {"name": column.name, "type": "string", "format": form, "description": ""}
     return {**described, "priority": int(column.wide)}
 
 
-def _row(item: Json, columns: list[Column]) -> Json:
+def _row(item: Json, columns: list[TableColumn]) -> Json:
     head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
     return {"cells": [column.value(item) for column in columns], "object": head}
 
@@ -74,9 +74,7 @@ def _meta(name: str) -> Callable[[Json], Any]:
 
 
 def _age(obj: Json) -> str:
-    since = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
-    seconds = int((datetime.now(UTC) - since).total_seconds())
-    return rounded(seconds)
+    return age(obj["metadata"]["creationTimestamp"])
 
 
 def _ready(pod: Json) -> str:
@@ -94,48 +92,46 @@ def _pod_status(pod: Json) -> str:
 
 
 def _node_status(node: Json) -> str:
-    conditions = (node.get("status") or {}).get("conditions") or []
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    ready = find_stored_condition(node, "Ready").get("status") == "True"
     cordoned = ",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else ""
     return ("Ready" if ready else "NotReady") + cordoned
 
 
 def _reason(group: Json) -> str:
-    conditions = (group.get("status") or {}).get("conditions") or []
-    return next((each.get("reason", "") for each in conditions if each["type"] == SCHEDULED), "")
+    return str(find_stored_condition(group, SCHEDULED).get("reason", ""))
 
 
-_COLUMNS: dict[Kind, tuple[Column, ...]] = {
+_COLUMNS: dict[ResourceKind, tuple[TableColumn, ...]] = {
     PODS: (
-        Column("Ready", _ready),
-        Column("Status", _pod_status),
-        Column("Restarts", lambda _: "0"),
-        Column("Node", _at("spec", "nodeName", default="<none>"), wide=True),
-        Column("Nominated Node", _at("status", "nominatedNodeName", default="<none>"), wide=True),
+        TableColumn("Ready", _ready),
+        TableColumn("Status", _pod_status),
+        TableColumn("Restarts", lambda _: "0"),
+        TableColumn("Node", _at("spec", "nodeName", default="<none>"), wide=True),
+        TableColumn("Nominated Node", _at("status", "nominatedNodeName", default="<none>"), wide=True),
     ),
     NODES: (
-        Column("Status", _node_status),
-        Column("Cpu", _at("status", "allocatable", "cpu"), wide=True),
-        Column("Memory", _at("status", "allocatable", "memory"), wide=True),
+        TableColumn("Status", _node_status),
+        TableColumn("Cpu", _at("status", "allocatable", "cpu"), wide=True),
+        TableColumn("Memory", _at("status", "allocatable", "memory"), wide=True),
     ),
     PRIORITY_CLASSES: (
-        Column("Value", _at("value")),
-        Column("Global-Default", _at("globalDefault", default=False)),
+        TableColumn("Value", _at("value")),
+        TableColumn("Global-Default", _at("globalDefault", default=False)),
     ),
     QUEUES: (
-        Column("State", _at("status", "state")),
-        Column("Weight", _at("spec", "weight", default=1)),
-        Column("Pending", _at("status", "pending")),
-        Column("Inqueue", _at("status", "inqueue")),
-        Column("Running", _at("status", "running")),
-        Column("Share", _at("status", "share"), wide=True),
-        Column("Used-CPU", _at("status", "allocated", "cpu"), wide=True),
-        Column("Deserved-CPU", _at("status", "deserved", "cpu"), wide=True),
+        TableColumn("State", _at("status", "state")),
+        TableColumn("Weight", _at("spec", "weight", default=1)),
+        TableColumn("Pending", _at("status", "pending")),
+        TableColumn("Inqueue", _at("status", "inqueue")),
+        TableColumn("Running", _at("status", "running")),
+        TableColumn("Share", _at("status", "share"), wide=True),
+        TableColumn("Used-CPU", _at("status", "allocated", "cpu"), wide=True),
+        TableColumn("Deserved-CPU", _at("status", "deserved", "cpu"), wide=True),
     ),
     POD_GROUPS: (
-        Column("Status", _at("status", "phase")),
-        Column("minMember", _at("spec", "minMember")),
-        Column("Queue", _at("spec", "queue", default="default"), wide=True),
-        Column("Reason", _reason, wide=True),
+        TableColumn("Status", _at("status", "phase")),
+        TableColumn("minMember", _at("spec", "minMember")),
+        TableColumn("Queue", _at("spec", "queue", default="default"), wide=True),
+        TableColumn("Reason", _reason, wide=True),
     ),
 }

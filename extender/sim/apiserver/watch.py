@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.refusals import Refusal
-from extender.sim.apiserver.routes import Query, Target
+from extender.sim.apiserver.routes import Query, RequestTarget
 from extender.sim.apiserver.selectors import Test, selecting
+from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.apiserver.store import Change, Store
 
 _LOOK = 1.0  # seconds between two looks at whether somebody still listens
@@ -31,7 +31,7 @@ class Watch:
     def __init__(
         self,
         store: Store,
-        target: Target,
+        target: RequestTarget,
         query: Query,
         listening: Callable[[], bool],
         shape: Callable[[Json], Json] = lambda obj: obj,
@@ -56,7 +56,7 @@ class Watch:
             if not self._version:
                 yield self._first()
             yield from self._follow()
-        except Refusal as refusal:  # 410: the head of the answer is long sent
+        except StatusError as refusal:  # 410: the head of the answer is long sent
             yield _line("ERROR", refusal.status())
 
     def _first(self) -> bytes:

@@ -19,7 +19,7 @@ from extender.sim.apiserver.kinds import (
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
-    Kind,
+    ResourceKind,
 )
 
 
@@ -165,7 +165,7 @@ def _object(**parts: Form) -> dict[str, Any]:
     return {"apiVersion": TEXT, "kind": TEXT, "metadata": METADATA, **parts}
 
 
-FIELDS: dict[Kind, dict[str, Any]] = {
+FIELDS: dict[ResourceKind, dict[str, Any]] = {
     PODS: _object(spec=POD_SPEC, status=ANY),
     NODES: _object(spec=NODE_SPEC, status=NODE_STATUS),
     NAMESPACES: _object(spec=ANY, status=ANY),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.sim.apiserver.kinds import BY_NAME, KINDS, Json, Kind
+from extender.sim.apiserver.kinds import BY_NAME, KINDS, Json, ResourceKind
 from extender.sim.files.fields import FIELDS, Form, Leaf
 
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -22,7 +22,7 @@ class InvalidManifests(ValueError):
 class Manifest(NamedTuple):
     """One object, and where it stands."""
 
-    kind: Kind
+    kind: ResourceKind
     object: Json
     where: str
 
@@ -91,7 +91,7 @@ def _objects(path: Path, loader: _Loader, node: yaml.Node, faults: list[str]) ->
         yield Manifest(kind, document, _where(path, node))
 
 
-def _kind(path: Path, node: yaml.MappingNode, document: Json, faults: list[str]) -> Kind | None:
+def _kind(path: Path, node: yaml.MappingNode, document: Json, faults: list[str]) -> ResourceKind | None:
     named = (document.get("apiVersion"), document.get("kind"))
     kind = BY_NAME.get(named) if all(isinstance(each, str) for each in named) else None  # type: ignore[arg-type]
     if kind is None:

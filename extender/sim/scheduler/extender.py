@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from extender.sim.apiserver.kinds import Json
-from extender.sim.scheduler.fitting import Fault
+from extender.sim.scheduler.filters import Rejection
 
 CHOOSING_TIMEOUT = 3.0  # httpTimeout of the two entries in scheduler-config/sidecar.yaml
 BINDING_TIMEOUT = 600.0
@@ -31,9 +31,9 @@ class Filtered:
     def __init__(self, answer: Json) -> None:
         self.nodes: list[str] = answer.get("NodeNames") or []
         failed, unresolvable = (answer.get(f"Failed{kind}Nodes") or {} for kind in ("", "AndUnresolvable"))
-        self.faults = {
-            **{node: Fault((words,)) for node, words in failed.items()},
-            **{node: Fault((words,), lasting=True) for node, words in unresolvable.items()},
+        self.rejections = {
+            **{node: Rejection((words,)) for node, words in failed.items()},
+            **{node: Rejection((words,), lasting=True) for node, words in unresolvable.items()},
         }
 
 

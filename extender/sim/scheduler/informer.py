@@ -8,12 +8,12 @@ something else.
 import threading
 from collections.abc import Collection
 
+from extender.api.keys import ENDED_PHASES
 from extender.sim.apiserver.kinds import NODES, PODS, Json
 from extender.sim.apiserver.store import Change, Store
 from extender.sim.scheduler.nodes import Nodes
 from extender.sim.scheduler.queue import SchedulingQueue
 
-_ENDED = ("Succeeded", "Failed")
 _LONGEST_WAIT = 1.0
 _WISHES = ("spec", "labels")
 
@@ -82,7 +82,7 @@ class Informer:
 
     def _hear_of_pod(self, change: Change) -> None:
         pod = change.object
-        gone = change.type == "DELETED" or pod["status"].get("phase") in _ENDED
+        gone = change.type == "DELETED" or pod["status"].get("phase") in ENDED_PHASES
         if pod["spec"].get("nodeName"):
             self._hear_of_assigned(change, gone)
         elif gone:

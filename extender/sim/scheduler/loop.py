@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from extender.sim.apiserver.kinds import PODS, Json
-from extender.sim.apiserver.refusals import Refusal
 from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.scheduler.extender import Extender, ExtenderError
-from extender.sim.scheduler.fitting import Fault, feasible
+from extender.sim.scheduler.filters import Rejection, feasible
 from extender.sim.scheduler.informer import Informer
-from extender.sim.scheduler.nodes import Nodes, Standing
-from extender.sim.scheduler.preemption import Outcome, Preemption, best, no_candidate
+from extender.sim.scheduler.nodes import Nodes, PodInfo
+from extender.sim.scheduler.preemption import PostFilterResult, Preemption, best, no_candidate
 from extender.sim.scheduler.queue import QueuedPod, SchedulingQueue
-from extender.sim.scheduler.telling import Telling
+from extender.sim.scheduler.recorder import StatusRecorder
 
 EXTENDED = frozenset({"muster", "volcano"})
 PLAIN = frozenset({"default-scheduler"})
@@ -31,13 +31,13 @@ _SCORE_WEIGHT = 15  # of the extender's scores; that much outweighs the loop's o
 class Unschedulable(Exception):
     """No node does. `by_extender`: it had a say, so that more kinds of event may help."""
 
-    def __init__(self, faults: Mapping[str, Fault], by_extender: bool) -> None:
+    def __init__(self, rejections: Mapping[str, Rejection], by_extender: bool) -> None:
         super().__init__()
-        self.faults = faults  # by node; the extender may have left some out
+        self.rejections = rejections  # by node; the extender may have left some out
         self.by_extender = by_extender
 
     def words(self, nodes: int) -> str:
-        counted = Counter(words for fault in self.faults.values() for words in fault.words)
+        counted = Counter(words for fault in self.rejections.values() for words in fault.words)
         told = ", ".join(sorted(f"{count} {words}" for words, count in counted.items()))
         return f"0/{nodes} nodes are available:" + (f" {told}." if told else "")
 
@@ -60,7 +60,7 @@ class Scheduler:
         self._lock = threading.RLock()
         self._nodes = Nodes()
         self._preemption = Preemption(self._nodes, extender)
-        self._telling = Telling(service)
+        self._telling = StatusRecorder(service)
         self.queue = SchedulingQueue()
         self._informer = Informer(service.store, self._nodes, self._lock, self.queue, extended | plain)
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
@@ -103,7 +103,7 @@ class Scheduler:
         if not count:
             self.queue.park(item, by_extender=False)
             return self._telling.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
-        outcome = self._preempt(item.pod, fault.faults, count)
+        outcome = self._preempt(item.pod, fault.rejections, count)
         self.queue.park(item, by_extender=fault.by_extender)
         words = f"{fault.words(count)} {outcome.words}".rstrip()
         self._telling.failed(item.pod, "Unschedulable", words, outcome.node)
@@ -115,33 +115,33 @@ class Scheduler:
     def _choose(self, pod: Json) -> str:
         with self._lock:
             standing, names = self._nodes.standing(pod), self._nodes.names()
-        earlier: Mapping[str, Fault] = {}
+        earlier: Mapping[str, Rejection] = {}
         if (nominated := pod["status"].get("nominatedNodeName")) in names:
             try:
                 return self._best(pod, standing, [nominated], {})
             except Unschedulable as fault:
-                earlier = fault.faults
+                earlier = fault.rejections
             except ExtenderError:
                 pass  # all nodes are tried, as if there had been no nomination
         return self._best(pod, standing, names, earlier)
 
-    def _best(self, pod: Json, standing: Standing, names: list[str], earlier: Mapping[str, Fault]) -> str:
+    def _best(self, pod: Json, standing: PodInfo, names: list[str], earlier: Mapping[str, Rejection]) -> str:
         """The best node among these; `earlier` is what was found wrong in this try so far.
 
         Raises Unschedulable, ExtenderError.
         """
         with self._lock:
-            fit, faults = feasible(self._nodes, standing, names)
+            fit, rejections = feasible(self._nodes, standing, names)
         if not fit:
-            raise Unschedulable({**earlier, **faults}, by_extender=False)
+            raise Unschedulable({**earlier, **rejections}, by_extender=False)
         if self._is_extended(pod):
             filtered = self._extender.filter(pod, fit)
             if not filtered.nodes:
-                raise Unschedulable({**earlier, **faults, **filtered.faults}, by_extender=True)
+                raise Unschedulable({**earlier, **rejections, **filtered.rejections}, by_extender=True)
             fit = filtered.nodes
         return fit[0] if len(fit) == 1 else self._scored(pod, standing, fit)
 
-    def _scored(self, pod: Json, standing: Standing, fit: list[str]) -> str:
+    def _scored(self, pod: Json, standing: PodInfo, fit: list[str]) -> str:
         """The emptiest node, unless the extender scores; ties are left to chance."""
         scores: dict[str, int] = {}
         if self._extender.scores and self._is_extended(pod):
@@ -161,21 +161,21 @@ class Scheduler:
 
     # ---- making room
 
-    def _preempt(self, pod: Json, faults: Mapping[str, Fault], count: int) -> Outcome:
+    def _preempt(self, pod: Json, rejections: Mapping[str, Rejection], count: int) -> PostFilterResult:
         """Whom to evict for a pod that no node takes, and where it is to go then."""
         with self._lock:
             standing = self._nodes.standing(pod)
-            if why := self._preemption.ineligible(pod, standing, faults):
-                return Outcome.refused(why)
-            candidates, against = self._preemption.candidates(standing, faults)
+            if why := self._preemption.ineligible(pod, standing, rejections):
+                return PostFilterResult.refused(why)
+            candidates, against = self._preemption.candidates(standing, rejections)
         if not candidates:
             return no_candidate(count, against)
         try:
             return best(self._preemption.agreed(pod, candidates, self._is_extended(pod)))
         except ExtenderError as fault:
-            return Outcome(None, words=f"preemption: {fault}")
+            return PostFilterResult(None, words=f"preemption: {fault}")
 
-    def _clear(self, pod: Json, node: str, victims: Iterable[Standing]) -> None:
+    def _clear(self, pod: Json, node: str, victims: Iterable[PodInfo]) -> None:
         """Whoever was to go to that node and is less important looks for another."""
         with self._lock:
             self._nodes.nominate(pod, node)
@@ -199,7 +199,7 @@ class Scheduler:
         """The queue forgets a bound pod when the watch shows it: what came before must not bring it back."""
         try:
             self._post(item.pod, node)
-        except (ExtenderError, Refusal) as fault:
+        except (ExtenderError, StatusError) as fault:
             self._unassume(item, str(fault))
         else:
             self._telling.scheduled(item.pod, node)

@@ -6,14 +6,14 @@ from typing import NamedTuple
 from extender.api.objects import Node, Pod, Taint
 from extender.domain.model.resources import CPU, MEMORY, add, offered
 from extender.domain.model.shapes import Shape, Shapes, Term, node_taints
+from extender.sim.apiserver.decoding import typed
 from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.typed import typed
 
 PREEMPTED = "PreemptionByScheduler"
 _NOT_STARTED = "~"  # after every time
 
 
-class Standing(NamedTuple):
+class PodInfo(NamedTuple):
     """A pod as far as others care. `started` is a time; `leaving`: it makes room for somebody already."""
 
     uid: str
@@ -24,7 +24,7 @@ class Standing(NamedTuple):
     started: str
     leaving: bool
 
-    def repels(self, other: "Standing") -> Iterator[Term]:
+    def repels(self, other: "PodInfo") -> Iterator[Term]:
         terms = self.shape.constraints.anti_affinity
         return (term for term in terms if term.matches(other.namespace, other.labels))
 
@@ -36,9 +36,9 @@ class Nodes:
         self._nodes: dict[str, Node] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
         self._room: dict[str, dict[str, int]] = {}
-        self._on: dict[str, dict[str, Standing]] = {}  # bound and assumed, by node and UID
+        self._on: dict[str, dict[str, PodInfo]] = {}  # bound and assumed, by node and UID
         self._node_of: dict[str, str] = {}
-        self._nominated: dict[str, tuple[str, Standing]] = {}
+        self._nominated: dict[str, tuple[str, PodInfo]] = {}
         self._shapes = Shapes()
 
     # ---- news
@@ -60,7 +60,7 @@ class Nodes:
         self.remove(standing.uid)
         self.put(standing, node)
 
-    def put(self, standing: Standing, node: str) -> None:
+    def put(self, standing: PodInfo, node: str) -> None:
         self._on.setdefault(node, {})[standing.uid] = standing
         self._node_of[standing.uid] = node
 
@@ -78,10 +78,10 @@ class Nodes:
         if node and standing.uid not in self._node_of:
             self._nominated[standing.uid] = (node, standing)
 
-    def standing(self, given: Json) -> Standing:
+    def standing(self, given: Json) -> PodInfo:
         pod = typed(given, Pod)
         meta = pod.metadata
-        return Standing(
+        return PodInfo(
             uid=meta.uid,
             namespace=meta.namespace,
             labels=meta.labels or {},
@@ -108,32 +108,32 @@ class Nodes:
         """All that a node offers."""
         return self._room[name]
 
-    def on(self, name: str) -> list[Standing]:
+    def on(self, name: str) -> list[PodInfo]:
         """Who is bound to a node, or assumed there."""
         return list(self._on.get(name, {}).values())
 
-    def everybody(self) -> Iterator[tuple[str, Standing]]:
+    def everybody(self) -> Iterator[tuple[str, PodInfo]]:
         for name, there in self._on.items():
             for standing in there.values():
                 yield name, standing
 
-    def guests(self, pod: Standing, name: str) -> Iterator[Standing]:
+    def guests(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
         """Those nominated to a node whose room is theirs already, as this pod sees it."""
         for node, guest in self._nominated.values():
             if node == name and guest.uid != pod.uid and guest.priority >= pod.priority:
                 yield guest
 
-    def lesser_guests(self, pod: Standing, name: str) -> list[str]:
+    def lesser_guests(self, pod: PodInfo, name: str) -> list[str]:
         """The UIDs of those nominated to a node who are less important than this pod."""
         of_node = [guest for node, guest in self._nominated.values() if node == name]
         return [guest.uid for guest in of_node if guest.priority < pod.priority]
 
-    def load(self, pod: Standing, name: str) -> float:
+    def load(self, pod: PodInfo, name: str) -> float:
         """How full a node would be with the pod: the mean over cpu and memory."""
         used = used_by([*self.on(name), pod])
         return sum(used.get(each, 0) / (self._room[name].get(each) or 1) for each in (CPU, MEMORY)) / 2
 
-    def selected(self, term: Term, among: Iterable[str] | None = None) -> Iterator[Standing]:
+    def selected(self, term: Term, among: Iterable[str] | None = None) -> Iterator[PodInfo]:
         """Whom a term means, on some nodes or on all."""
         for name in self._nodes if among is None else among:
             yield from (o for o in self.on(name) if term.matches(o.namespace, o.labels))
@@ -149,7 +149,7 @@ class Nodes:
         return self._nodes[name].metadata.labels or {}
 
 
-def used_by(pods: Iterable[Standing]) -> dict[str, int]:
+def used_by(pods: Iterable[PodInfo]) -> dict[str, int]:
     used: dict[str, int] = {}
     for pod in pods:
         add(used, pod.shape.requests)

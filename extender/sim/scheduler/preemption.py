@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.extender import Extender, ExtenderError
-from extender.sim.scheduler.fitting import Fault, fault_of
-from extender.sim.scheduler.nodes import Nodes, Standing
+from extender.sim.scheduler.filters import Rejection, rejection_of
+from extender.sim.scheduler.nodes import Nodes, PodInfo
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
-NOBODY = Fault(("No preemption victims found for incoming pod",))
+NOBODY = Rejection(("No preemption victims found for incoming pod",))
 _NO_DEVICES = "no new claims to deallocate"  # what is asked before, and has nothing to offer here
 _LEAST = -(2**31)  # no priority is lower
 
-Victims = list[Standing]
+Victims = list[PodInfo]
 
 
-class Outcome(NamedTuple):
+class PostFilterResult(NamedTuple):
     """`node`: to be cleared of `victims` (empty: the pod loses its nomination; None: it keeps it).
     `words`: why nobody is evicted."""
 
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     words: str = ""
 
     @classmethod
-    def refused(cls, why: str, node: str | None = None) -> "Outcome":
+    def refused(cls, why: str, node: str | None = None) -> "PostFilterResult":
         return cls(node, words=f"{_NO_DEVICES}, preemption: {why}")
 
 
@@ -43,51 +43,51 @@ class Preemption:
         self._nodes = nodes
         self._extender = extender
 
-    def ineligible(self, pod: Json, standing: Standing, faults: Mapping[str, Fault]) -> str:
+    def ineligible(self, pod: Json, standing: PodInfo, rejections: Mapping[str, Rejection]) -> str:
         """Why a pod may evict nobody at all; empty when it may."""
         if pod["spec"].get("preemptionPolicy") == "Never":
             return "not eligible due to preemptionPolicy=Never."
         node = pod["status"].get("nominatedNodeName", "")
-        if not node or (node in faults and faults[node].lasting):
+        if not node or (node in rejections and rejections[node].lasting):
             return ""
         going = any(each.leaving and each.priority < standing.priority for each in self._nodes.on(node))
         return "not eligible due to a terminating pod on the nominated node." if going else ""
 
     def candidates(
-        self, pod: Standing, faults: Mapping[str, Fault]
-    ) -> tuple[dict[str, Victims], dict[str, Fault]]:
+        self, pod: PodInfo, rejections: Mapping[str, Rejection]
+    ) -> tuple[dict[str, Victims], dict[str, Rejection]]:
         """Whom to evict on each node where that would help, and what speaks against others."""
         found: dict[str, Victims] = {}
-        against: dict[str, Fault] = {}
-        for name in [each for each, fault in faults.items() if not fault.lasting]:
+        against: dict[str, Rejection] = {}
+        for name in [each for each, fault in rejections.items() if not fault.lasting]:
             result = self._victims(pod, name)
-            if isinstance(result, Fault):
+            if isinstance(result, Rejection):
                 against[name] = result
             else:
                 found[name] = result
         return found, against
 
-    def _victims(self, pod: Standing, name: str) -> Victims | Fault:
+    def _victims(self, pod: PodInfo, name: str) -> Victims | Rejection:
         lesser = [other for other in self._nodes.on(name) if other.priority < pod.priority]
         if not lesser:
             return NOBODY
         try:
             for other in lesser:
                 self._nodes.remove(other.uid)
-            return fault_of(self._nodes, pod, name) or self._spare(pod, name, lesser)
+            return rejection_of(self._nodes, pod, name) or self._spare(pod, name, lesser)
         finally:
             for other in lesser:
                 self._nodes.put(other, name)
 
-    def _spare(self, pod: Standing, name: str, lesser: Victims) -> Victims | Fault:
+    def _spare(self, pod: PodInfo, name: str, lesser: Victims) -> Victims | Rejection:
         """Let the most important stay; who cannot is a victim."""
         victims: Victims = []
         for other in sorted(lesser, key=_importance):
             self._nodes.put(other, name)
-            if fault_of(self._nodes, pod, name):
+            if rejection_of(self._nodes, pod, name):
                 self._nodes.remove(other.uid)
                 victims.append(other)
-        return victims or Fault((f'expected at least one victim pod on node "{name}"',))
+        return victims or Rejection((f'expected at least one victim pod on node "{name}"',))
 
     def agreed(self, pod: Json, candidates: Mapping[str, Victims], asks: bool) -> Mapping[str, Victims]:
         """What the extender leaves of them. Raises ExtenderError."""
@@ -103,18 +103,18 @@ class Preemption:
         return victims
 
 
-def no_candidate(nodes: int, against: Mapping[str, Fault]) -> Outcome:
+def no_candidate(nodes: int, against: Mapping[str, Rejection]) -> PostFilterResult:
     counted = Counter(words for fault in against.values() for words in fault.words)
     counted[NOT_HELPFUL] += nodes - len(against)
     told = ", ".join(sorted(f"{count} {words}" for words, count in counted.items() if count))
-    return Outcome.refused(f"0/{nodes} nodes are available: {told}.", node="")
+    return PostFilterResult.refused(f"0/{nodes} nodes are available: {told}.", node="")
 
 
-def best(candidates: Mapping[str, Victims]) -> Outcome:
+def best(candidates: Mapping[str, Victims]) -> PostFilterResult:
     if not candidates:
-        return Outcome.refused("no candidate node for preemption")
+        return PostFilterResult.refused("no candidate node for preemption")
     node = min(candidates, key=lambda name: _cost(candidates[name]))
-    return Outcome(node, candidates[node])
+    return PostFilterResult(node, candidates[node])
 
 
 def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
@@ -125,7 +125,7 @@ def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
     return highest, sum(each.priority - _LEAST for each in victims), len(victims), latest_first
 
 
-def _importance(pod: Standing) -> tuple[int, str]:
+def _importance(pod: PodInfo) -> tuple[int, str]:
     return -pod.priority, pod.started
 
 

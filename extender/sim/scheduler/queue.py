@@ -21,7 +21,7 @@ from extender.sim.apiserver.kinds import Json
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 
 
-class Place(Enum):
+class SubQueue(Enum):
     GATED = auto()
     ACTIVE = auto()
     TRIED = auto()
@@ -33,7 +33,7 @@ class Place(Enum):
 @dataclass(eq=False)
 class QueuedPod:
     pod: Json
-    place: Place = Place.GATED
+    place: SubQueue = SubQueue.GATED
     refusals: int = 0
     errors: int = 0  # in a row
     by_extender: bool = False  # who refused it last
@@ -59,7 +59,7 @@ class SchedulingQueue:
         self._clock = clock
         self._changed = threading.Condition()
         self._pods: dict[str, QueuedPod] = {}
-        self._heaps: dict[Place, Heap] = {Place.ACTIVE: [], Place.BACKOFF: [], Place.ERROR: []}
+        self._heaps: dict[SubQueue, Heap] = {SubQueue.ACTIVE: [], SubQueue.BACKOFF: [], SubQueue.ERROR: []}
         self._tickets = count()
         self._closed = False
 
@@ -73,8 +73,8 @@ class SchedulingQueue:
             item.pod = pod
             if pod["spec"].get("schedulingGates"):
                 return
-            if item.place is Place.GATED:
-                self._move(item, Place.ACTIVE)
+            if item.place is SubQueue.GATED:
+                self._move(item, SubQueue.ACTIVE)
             else:
                 self._wake(item, concerns_all)
 
@@ -91,11 +91,11 @@ class SchedulingQueue:
                     self._wake(item, concerns_all)
 
     def _wake(self, item: QueuedPod, concerns_all: bool) -> None:
-        if item.place is Place.TRIED:
+        if item.place is SubQueue.TRIED:
             item.missed = item.missed or concerns_all
             item.missed_if_refused = True
-        elif item.place is Place.PARKED and (concerns_all or item.by_extender):
-            self._move(item, Place.BACKOFF if self._clock() < item.ready_at else Place.ACTIVE)
+        elif item.place is SubQueue.PARKED and (concerns_all or item.by_extender):
+            self._move(item, SubQueue.BACKOFF if self._clock() < item.ready_at else SubQueue.ACTIVE)
 
     # ---- what the loop does
 
@@ -104,8 +104,8 @@ class SchedulingQueue:
         with self._changed:
             while not self._closed:
                 self._release_ready()
-                if item := self._first(Place.ACTIVE) or self._first(Place.BACKOFF):
-                    item.place, item.missed, item.missed_if_refused = Place.TRIED, False, False
+                if item := self._first(SubQueue.ACTIVE) or self._first(SubQueue.BACKOFF):
+                    item.place, item.missed, item.missed_if_refused = SubQueue.TRIED, False, False
                     return item
                 self._changed.wait(self._until_error_ends())
         return None
@@ -116,14 +116,14 @@ class SchedulingQueue:
             item.refusals, item.errors, item.by_extender = item.refusals + 1, 0, by_extender
             item.ready_at = self._after(item.refusals)
             missed = item.missed or (by_extender and item.missed_if_refused)
-            self._move(item, Place.BACKOFF if missed else Place.PARKED)
+            self._move(item, SubQueue.BACKOFF if missed else SubQueue.PARKED)
 
     def punish(self, item: QueuedPod) -> None:
         """Trying it failed."""
         with self._changed:
             item.errors += 1
             item.ready_at = self._after(item.errors)
-            self._move(item, Place.ERROR)
+            self._move(item, SubQueue.ERROR)
 
     def close(self) -> None:
         with self._changed:
@@ -134,20 +134,20 @@ class SchedulingQueue:
     def busy(self) -> bool:
         """Whether a pod is tried, or will be without another event."""
         with self._changed:
-            return any(item.place not in (Place.GATED, Place.PARKED) for item in self._pods.values())
+            return any(item.place not in (SubQueue.GATED, SubQueue.PARKED) for item in self._pods.values())
 
     # ---- inside
 
-    def _move(self, item: QueuedPod, place: Place) -> None:
+    def _move(self, item: QueuedPod, place: SubQueue) -> None:
         if self._pods.get(item.uid) is not item:
             return  # it is gone, or has a node
         item.place, item.ticket = place, next(self._tickets)
         if place in self._heaps:
-            first = -item.priority if place is Place.ACTIVE else item.ready_at
+            first = -item.priority if place is SubQueue.ACTIVE else item.ready_at
             heapq.heappush(self._heaps[place], (first, self._clock(), item.ticket, item))
             self._changed.notify_all()
 
-    def _first(self, place: Place) -> QueuedPod | None:
+    def _first(self, place: SubQueue) -> QueuedPod | None:
         heap = self._heaps[place]
         while heap:
             *_, ticket, item = heapq.heappop(heap)
@@ -156,15 +156,15 @@ class SchedulingQueue:
         return None
 
     def _release_ready(self) -> None:
-        for place in (Place.BACKOFF, Place.ERROR):
+        for place in (SubQueue.BACKOFF, SubQueue.ERROR):
             heap = self._heaps[place]
             while heap and (heap[0][3].ticket != heap[0][2] or heap[0][0] <= self._clock()):
                 *_, ticket, item = heapq.heappop(heap)
                 if item.ticket == ticket:
-                    self._move(item, Place.ACTIVE)
+                    self._move(item, SubQueue.ACTIVE)
 
     def _until_error_ends(self) -> float | None:
-        heap = self._heaps[Place.ERROR]
+        heap = self._heaps[SubQueue.ERROR]
         return max(0.0, heap[0][0] - self._clock()) if heap else None
 
     def _after(self, failures: int) -> float:

@@ -1,1 +1,1 @@
-"""What people see of the embedded cluster: a picture of it, what happened, and how both are drawn."""
+"""What people see of the embedded cluster: a state of it, what happened, and how both are drawn."""

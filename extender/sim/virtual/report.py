@@ -8,7 +8,7 @@ import msgspec
 
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS
-from extender.sim.virtual.tally import Story, Tally
+from extender.sim.virtual.measurements import GroupTimeline, Measurements
 
 _DIGITS = 4
 
@@ -47,7 +47,7 @@ class Unstarted(Part, frozen=True):
     detail: str
 
 
-class Report(Part, frozen=True):
+class SimulationReport(Part, frozen=True):
     makespan: float
     nodes: int
     pods: int
@@ -61,77 +61,78 @@ class Report(Part, frozen=True):
     never_started: list[Unstarted]
 
 
-def report(tally: Tally, nodes: int, decisions: int, end: float) -> Report:
-    stories = list(tally.stories.values())
-    return Report(
-        makespan=_rounded(end - (tally.first or 0.0)),
+def report(measured: Measurements, nodes: int, decisions: int, end: float) -> SimulationReport:
+    timelines = list(measured.timelines.values())
+    return SimulationReport(
+        makespan=_rounded(end - (measured.first or 0.0)),
         nodes=nodes,
-        pods=sum(story.present for story in stories),
-        groups=len(stories),
-        done=_done(stories),
+        pods=sum(timeline.present for timeline in timelines),
+        groups=len(timelines),
+        done=_done(timelines),
         decisions=decisions,
-        outsiders=tally.outsiders,
-        waits=_waits(stories),
-        utilisation=_utilisation(tally),
-        queues=[_queue(tally, name) for name in _names(tally)],
-        never_started=[_unstarted(tally, story) for story in stories if story.started is None],
+        outsiders=measured.outsiders,
+        waits=_waits(timelines),
+        utilisation=_utilisation(measured),
+        queues=[_queue(measured, name) for name in _names(measured)],
+        never_started=[_unstarted(measured, timeline) for timeline in timelines if timeline.started is None],
     )
 
 
-def _names(tally: Tally) -> list[str]:
+def _names(measured: Measurements) -> list[str]:
     """The queues that were asked for anything."""
-    used = {story.queue for story in tally.stories.values()}
-    return sorted(name for name in tally.decisions.queues if name in used)
+    used = {timeline.queue for timeline in measured.timelines.values()}
+    return sorted(name for name in measured.decisions.queues if name in used)
 
 
-def _queue(tally: Tally, name: str) -> QueueReport:
-    stories = [story for story in tally.stories.values() if story.queue == name]
-    sums = tally.sums[name]
+def _queue(measured: Measurements, name: str) -> QueueReport:
+    timelines = [timeline for timeline in measured.timelines.values() if timeline.queue == name]
+    sums = measured.sums[name]
     return QueueReport(
         name=name,
-        weight=tally.decisions.queues[name].weight,
-        groups=len(stories),
-        done=_done(stories),
-        waits=_waits(stories),
-        allocated={each: _part(tally, each, sums.allocated[each]) for each in _resources(tally)},
-        deserved={each: _part(tally, each, sums.deserved[each]) for each in _resources(tally)},
+        weight=measured.decisions.queues[name].weight,
+        groups=len(timelines),
+        done=_done(timelines),
+        waits=_waits(timelines),
+        allocated={each: _part(measured, each, sums.allocated[each]) for each in _resources(measured)},
+        deserved={each: _part(measured, each, sums.deserved[each]) for each in _resources(measured)},
     )
 
 
-def _utilisation(tally: Tally) -> dict[str, float]:
-    sums = tally.sums.values()
+def _utilisation(measured: Measurements) -> dict[str, float]:
+    sums = measured.sums.values()
     return {
-        name: _part(tally, name, sum(each.allocated[name] for each in sums)) for name in _resources(tally)
+        name: _part(measured, name, sum(each.allocated[name] for each in sums))
+        for name in _resources(measured)
     }
 
 
-def _resources(tally: Tally) -> list[str]:
+def _resources(measured: Measurements) -> list[str]:
     """What was asked for, and is there."""
-    asked = {name for sums in tally.sums.values() for name in sums.allocated}
-    return [name for name, most in tally.capacity.items() if most and name in asked and name != PODS]
+    asked = {name for sums in measured.sums.values() for name in sums.allocated}
+    return [name for name, most in measured.capacity.items() if most and name in asked and name != PODS]
 
 
-def _part(tally: Tally, name: str, held: float) -> float:
-    return _rounded(held / tally.capacity[name] / tally.busy) if tally.busy else 0.0
+def _part(measured: Measurements, name: str, held: float) -> float:
+    return _rounded(held / measured.capacity[name] / measured.busy) if measured.busy else 0.0
 
 
-def _done(stories: Sequence[Story]) -> int:
-    return sum(story.over is not None for story in stories)
+def _done(timelines: Sequence[GroupTimeline]) -> int:
+    return sum(timeline.over is not None for timeline in timelines)
 
 
-def _waits(stories: Sequence[Story]) -> Waits | None:
-    waits = sorted(story.wait for story in stories if story.wait is not None)
+def _waits(timelines: Sequence[GroupTimeline]) -> Waits | None:
+    waits = sorted(timeline.wait for timeline in timelines if timeline.wait is not None)
     if not waits:
         return None
     p95 = waits[math.ceil(0.95 * len(waits)) - 1]
     return Waits(*map(_rounded, (mean(waits), median(waits), p95, waits[-1])))
 
 
-def _unstarted(tally: Tally, story: Story) -> Unstarted:
-    decision = tally.decisions.groups.get(story.key)
+def _unstarted(measured: Measurements, timeline: GroupTimeline) -> Unstarted:
+    decision = measured.decisions.groups.get(timeline.key)
     if decision is None or decision.verdict is not Verdict.WAITING:
-        return Unstarted(story.key, story.queue, "", "")
-    return Unstarted(story.key, story.queue, str(decision.reason or ""), decision.detail)
+        return Unstarted(timeline.key, timeline.queue, "", "")
+    return Unstarted(timeline.key, timeline.queue, str(decision.reason or ""), decision.detail)
 
 
 def _rounded(value: float) -> float:

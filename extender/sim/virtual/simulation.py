@@ -9,16 +9,16 @@ from extender.api.objects import PodStatus
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.limits import Limits
-from extender.sim.virtual.stage import FAILED, SUCCEEDED, Stage
-from extender.sim.virtual.workload import Member, Workload
+from extender.sim.virtual.virtual_cluster import FAILED, SUCCEEDED, VirtualCluster
+from extender.sim.virtual.workload import PodArrival, VirtualWorkload
 
 Act = Callable[[], None]
 _TICK = 0.001  # what is due by time alone comes at least so much later, so that time goes on
-_PATIENCE = 3600.0  # seconds without any event after which nothing is expected to change any more
+_QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
 
 
 class Observer:
-    """Hears what happens; whoever measures or draws overrides what it needs."""
+    """Is called as things happen; what measures or draws overrides what it needs."""
 
     def came(self, pod: PodRecord, now: float) -> None:
         """A pod has come; the empty group is that of pods that are not ours."""
@@ -35,16 +35,20 @@ class Observer:
 
 class Simulation:
     def __init__(
-        self, workload: Workload, limits: Limits, schedulers: frozenset[str], observers: Sequence[Observer]
+        self,
+        workload: VirtualWorkload,
+        limits: Limits,
+        schedulers: frozenset[str],
+        observers: Sequence[Observer],
     ) -> None:
         self.now = 0.0
-        self.stage = Stage(workload, limits, schedulers, clock=lambda: self.now)
+        self.cluster = VirtualCluster(workload, limits, schedulers, clock=lambda: self.now)
         self._observers = observers
-        self._members: dict[Uid, Member] = {}
+        self._members: dict[Uid, PodArrival] = {}
         self._order = count()
-        self._happenings: list[tuple[float, int, Act]] = []
+        self._due: list[tuple[float, int, Act]] = []
         for at, group in workload.groups:
-            self._plan(at, partial(self.stage.ledger.set_group, group))
+            self._plan(at, partial(self.cluster.ledger.set_group, group))
         for member in workload.members:
             self._plan(member.at, partial(self._come, member))
 
@@ -53,36 +57,36 @@ class Simulation:
         last = 0.0
         while (moment := self._next(last)) is not None:
             self.now = moment
-            while self._happenings and self._happenings[0][0] <= moment:
+            while self._due and self._due[0][0] <= moment:
                 last = moment
-                heapq.heappop(self._happenings)[-1]()
+                heapq.heappop(self._due)[-1]()
             self._settle()
         return last
 
     def _plan(self, moment: float, act: Act) -> None:
-        heapq.heappush(self._happenings, (moment, next(self._order), act))
+        heapq.heappush(self._due, (moment, next(self._order), act))
 
     def _next(self, last: float) -> float | None:
         """The moment at which something happens next, or time alone changes a decision."""
-        wake_at = self.stage.ledger.decisions.wake_at
+        wake_at = self.cluster.ledger.decisions.wake_at
         woken = None if wake_at is None else max(wake_at, self.now + _TICK)
-        if self._happenings:
-            due = self._happenings[0][0]
-            return due if woken is None else min(due, woken)
-        return woken if woken is not None and woken <= last + _PATIENCE else None
+        if self._due:
+            first = self._due[0][0]
+            return first if woken is None else min(first, woken)
+        return woken if woken is not None and woken <= last + _QUIET else None
 
     def _settle(self) -> None:
-        bound, evicted = self.stage.settle()
+        bound, evicted = self.cluster.settle()
         self._run(claim.pod for claim in bound)
         for pod in evicted:
-            self._tell_end(pod)
+            self._note_end(pod)
         for each in self._observers:
-            each.settled(self.stage.ledger.decisions, self.now)
+            each.settled(self.cluster.ledger.decisions, self.now)
 
     # ---- pods
 
-    def _come(self, member: Member) -> None:
-        pod = self.stage.add(member.pod)
+    def _come(self, member: PodArrival) -> None:
+        pod = self.cluster.add(member.pod)
         self._members[pod.uid] = member
         for each in self._observers:
             each.came(pod, self.now)
@@ -98,16 +102,16 @@ class Simulation:
             for each in self._observers:
                 each.bound(pod, self.now)
         for (runs, fails), uids in together.items():
-            if runs is not None or fails:  # else they run for ever
+            if runs is not None or fails:  # else they run until the end
                 end = partial(self._end, uids, FAILED if fails else SUCCEEDED)
                 self._plan(self.now + (runs or 0.0), end)
 
     def _end(self, uids: Sequence[Uid], status: PodStatus) -> None:
         for uid in uids:
-            pod = self.stage.end(uid, status)
+            pod = self.cluster.end(uid, status)
             if pod is not None:
-                self._tell_end(pod)
+                self._note_end(pod)
 
-    def _tell_end(self, pod: PodRecord) -> None:
+    def _note_end(self, pod: PodRecord) -> None:
         for each in self._observers:
             each.ended(pod, self.now)

@@ -18,7 +18,7 @@ _SHORTEST, _LONGEST = 60, 1800
 _LARGEST_PART = 8  # no gang takes more than this part of the cluster
 
 
-class Room(NamedTuple):
+class ClusterSize(NamedTuple):
     """A cluster of nodes that are alike, in whole cpus."""
 
     nodes: int
@@ -29,7 +29,7 @@ class Room(NamedTuple):
         return self.nodes * self.cpus
 
 
-def rows(pods: int, room: Room, seed: int) -> list[Row]:
+def rows(pods: int, room: ClusterSize, seed: int) -> list[Row]:
     """As many pods, in order of arrival."""
     dice = random.Random(seed)
     gangs = list(_gangs(pods, room, dice))
@@ -39,7 +39,7 @@ def rows(pods: int, room: Room, seed: int) -> list[Row]:
     return [row._replace(arrival=at) for row, at in zip(gangs, arrivals, strict=True)]
 
 
-def _gangs(pods: int, room: Room, dice: random.Random) -> Iterator[Row]:
+def _gangs(pods: int, room: ClusterSize, dice: random.Random) -> Iterator[Row]:
     left, number = pods, 0
     while left:
         cpus = dice.choice([each for each in _CPUS if each <= room.cpus] or [1])

@@ -2,19 +2,20 @@
 
 from collections.abc import Iterator
 
-from extender.sim.virtual.report import QueueReport, Report, Waits
+from extender.api.durations import two_units
+from extender.sim.virtual.report import QueueReport, SimulationReport
+from extender.terminal.columns import columns
 
 _MOST_UNSTARTED = 10
-_ROW = "{:<16.16} {:>6} {:>7} {:>7} {:>8} {:>8} {:>8} {:>8}"
-_SHARES = "{:<16.16} {:>6} {:>7} {:>9} {:>9}"
+_LONGEST_NAME = 16  # letters of a queue's name that are shown
 
 
-def lines(report: Report) -> Iterator[str]:
+def lines(report: SimulationReport) -> Iterator[str]:
     yield _head(report)
     if report.outsiders:
         yield f"{_many(report.outsiders, 'pod')} of other schedulers were left alone."
     yield ""
-    yield f"makespan     {duration(report.makespan)}"
+    yield f"makespan     {two_units(report.makespan)}"
     yield f"done         {report.done:,} of {_many(report.groups, 'gang')}"
     yield f"utilisation  {_percentages(report.utilisation) or 'nothing was asked for'}"
     yield ""
@@ -26,7 +27,7 @@ def lines(report: Report) -> Iterator[str]:
         yield from _never_started(report)
 
 
-def _head(report: Report) -> str:
+def _head(report: SimulationReport) -> str:
     parts = (
         _many(report.pods, "pod"),
         _many(report.groups, "gang"),
@@ -37,40 +38,37 @@ def _head(report: Report) -> str:
     return ", ".join(parts)
 
 
-def _waits(report: Report) -> Iterator[str]:
-    yield _ROW.format("waited", "weight", "gangs", "done", "mean", "median", "p95", "max")
-    for queue in report.queues:
-        yield _wait(queue.name, queue.weight, queue, queue.waits)
-    if len(report.queues) > 1:
-        yield _wait("all", "", report, report.waits)
+def _waits(report: SimulationReport) -> list[str]:
+    head = ("waited", "weight", "gangs", "done", "mean", "median", "p95", "max")
+    rows = [_wait(queue.name, queue.weight, queue) for queue in report.queues]
+    if len(rows) > 1:
+        rows.append(_wait("all", "", report))
+    return columns(head, rows, right=len(head) - 1)
 
 
-def _wait(name: str, weight: int | str, part: QueueReport | Report, waits: Waits | None) -> str:
-    return _ROW.format(name, weight, f"{part.groups:,}", f"{part.done:,}", *_durations(waits))
+def _wait(name: str, weight: int | str, of: QueueReport | SimulationReport) -> tuple[object, ...]:
+    waits = of.waits
+    times = (waits.mean, waits.median, waits.p95, waits.max) if waits else ()
+    durations = tuple(map(two_units, times)) or ("-",) * 4
+    return (name[:_LONGEST_NAME], weight, f"{of.groups:,}", f"{of.done:,}", *durations)
 
 
-def _durations(waits: Waits | None) -> tuple[str, ...]:
-    if waits is None:
-        return ("-",) * 4
-    return tuple(duration(each) for each in (waits.mean, waits.median, waits.p95, waits.max))
-
-
-def _shares(report: Report) -> Iterator[str]:
+def _shares(report: SimulationReport) -> list[str]:
     """Of the resource that was used most."""
     name = max(report.utilisation, key=lambda each: report.utilisation[each], default="")
-    if name:
-        yield _SHARES.format(f"{name} over time", "weight", "held", "deserved", "held/due")
-        for queue in report.queues:
-            yield _share(queue, name)
+    if not name:
+        return []
+    head = (f"{name} over time", "weight", "held", "deserved", "held/due")
+    return columns(head, [_share(queue, name) for queue in report.queues], right=len(head) - 1)
 
 
-def _share(queue: QueueReport, name: str) -> str:
+def _share(queue: QueueReport, name: str) -> tuple[object, ...]:
     held, due = queue.allocated[name], queue.deserved[name]
     ratio = f"{held / due:.2f}" if due else "-"
-    return _SHARES.format(queue.name, queue.weight, f"{held:.1%}", f"{due:.1%}", ratio)
+    return (queue.name[:_LONGEST_NAME], queue.weight, f"{held:.1%}", f"{due:.1%}", ratio)
 
 
-def _never_started(report: Report) -> Iterator[str]:
+def _never_started(report: SimulationReport) -> Iterator[str]:
     yield f"{_many(len(report.never_started), 'gang')} never started:"
     for each in report.never_started[:_MOST_UNSTARTED]:
         yield f"  {each.group}: {each.reason}: {each.detail}"
@@ -85,15 +83,3 @@ def _percentages(parts: dict[str, float]) -> str:
 
 def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def duration(seconds: float) -> str:
-    """The two largest units."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.3g}s" if seconds < 10 else f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"

@@ -31,12 +31,12 @@ class Row(NamedTuple):
     priority: int = 0
 
 
-class Line(NamedTuple):
+class TraceLine(NamedTuple):
     number: int
     cells: list[str]
 
 
-class Column(NamedTuple):
+class TraceColumn(NamedTuple):
     allowed: str
     read: Callable[[str], Any]
     required: bool = False
@@ -68,16 +68,16 @@ def _quantity(text: str) -> str:
 
 
 _SECONDS, _NAME = "seconds, 0 or more", "a name of letters, digits, '-', '_' and '.'"
-_QUANTITY = Column("a quantity such as 500m, 2 or 16Gi", _quantity)
+_QUANTITY = TraceColumn("a quantity such as 500m, 2 or 16Gi", _quantity)
 COLUMNS = {
-    "arrival": Column(_SECONDS, _seconds, required=True),
-    "group": Column(_NAME, _name, required=True),
-    "queue": Column(_NAME, _name),
-    "namespace": Column(_NAME, _name),
-    "members": Column("a whole number of at least 1", _count),
-    "minMember": Column("a whole number of at least 1", _count),
-    "seconds": Column(_SECONDS, _seconds),
-    "priority": Column("a whole number", int),
+    "arrival": TraceColumn(_SECONDS, _seconds, required=True),
+    "group": TraceColumn(_NAME, _name, required=True),
+    "queue": TraceColumn(_NAME, _name),
+    "namespace": TraceColumn(_NAME, _name),
+    "members": TraceColumn("a whole number of at least 1", _count),
+    "minMember": TraceColumn("a whole number of at least 1", _count),
+    "seconds": TraceColumn(_SECONDS, _seconds),
+    "priority": TraceColumn("a whole number", int),
     "cpu": _QUANTITY,
     "memory": _QUANTITY,
     "gpu": _QUANTITY,
@@ -102,17 +102,17 @@ def read(path: Path) -> list[Row]:
     return rows
 
 
-def _content(lines: Iterable[str]) -> Iterator[Line]:
+def _content(lines: Iterable[str]) -> Iterator[TraceLine]:
     """What is neither empty nor a comment."""
     reader = csv.reader(lines, skipinitialspace=True)
     for given in reader:
         cells = [cell.strip() for cell in given]
         if any(cells) and not cells[0].startswith("#"):
-            yield Line(reader.line_num, cells)
+            yield TraceLine(reader.line_num, cells)
 
 
-def _rows(path: Path, content: Iterator[Line], faults: list[str]) -> Iterator[Row]:
-    head = next(content, Line(1, []))
+def _rows(path: Path, content: Iterator[TraceLine], faults: list[str]) -> Iterator[Row]:
+    head = next(content, TraceLine(1, []))
     faults += [f"{path}:{head.number}: {each}" for each in _header_faults(head.cells)]
     queues: dict[tuple[str, str], str] = {}
     for line in content if not faults else ():

@@ -14,7 +14,7 @@ class InvalidWorkload(ValueError):
     """What has to be corrected, a line for each fault."""
 
 
-class Member(NamedTuple):
+class PodArrival(NamedTuple):
     """A pod that comes at a second; it runs for `runs` seconds (None: for ever), then succeeds or fails."""
 
     at: float
@@ -23,24 +23,24 @@ class Member(NamedTuple):
     fails: bool = False
 
 
-class Coming(NamedTuple):
+class GroupArrival(NamedTuple):
     """A PodGroup that comes at a second."""
 
     at: float
     group: PodGroup
 
 
-class Workload(msgspec.Struct, frozen=True):
+class VirtualWorkload(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
-    groups: tuple[Coming, ...] = ()
-    members: tuple[Member, ...] = ()
+    groups: tuple[GroupArrival, ...] = ()
+    members: tuple[PodArrival, ...] = ()
 
-    def __add__(self, other: "Workload") -> "Workload":
+    def __add__(self, other: "VirtualWorkload") -> "VirtualWorkload":
         fields = self.__struct_fields__
-        return Workload(*(getattr(self, each) + getattr(other, each) for each in fields))
+        return VirtualWorkload(*(getattr(self, each) + getattr(other, each) for each in fields))
 
 
 def stamp(second: float) -> str:

@@ -7,6 +7,7 @@ own to the API server.
 import http.client
 import json
 import re
+import select
 import ssl
 import threading
 from collections import defaultdict, deque
@@ -179,12 +180,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _do(self, fault: Fault, body: bytes) -> int:
         """Refused, or forwarded with something before or after it; without an answer the connection ends."""
         fault.before()
+        if fault.while_awaited and self._hung_up():
+            return 0
         if fault.status is not None:
             return self._answer(fault.status, [("Content-Type", "application/json")], fault.body())
         answer = self._forward(body)
         content = answer.read()
         fault.after()
         return self._answer(answer.status, answer.getheaders(), content) if fault.answered else 0
+
+    def _hung_up(self) -> bool:
+        """Whoever waits for an answer sends nothing: what can be read is the end."""
+        return bool(select.select([self.connection], [], [], 0)[0])
 
     def _pass_on(self, body: bytes) -> int:
         answer = self._forward(body)

@@ -21,6 +21,7 @@ class Fault:
     before: Callable[[], object] = lambda: None
     after: Callable[[], object] = lambda: None
     answered: bool = True
+    while_awaited: bool = False  # dropped when its caller hangs up meanwhile, as an API server drops it
     times: int = 1
     hit: threading.Event = field(default_factory=threading.Event)
 

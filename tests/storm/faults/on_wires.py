@@ -25,7 +25,7 @@ class Standstill:
         self._lasting = lasting
         self._until: float | None = None
         method, path = ("PATCH", rf"/pods/{pod}$") if at == "gate" else ("POST", rf"/pods/{pod}/binding$")
-        self.fault = Fault(method, path, before=self._wait, times=MANY)
+        self.fault = Fault(method, path, before=self._wait, times=MANY, while_awaited=True)
 
     def _wait(self) -> None:
         """Requests that come again wait for the rest of it."""
@@ -71,7 +71,7 @@ def _bindings_refused(field: Field) -> Broken:
 
 
 def _bindings_slow(field: Field) -> Broken:
-    slow = Fault("POST", BINDING, before=partial(time.sleep, SLOW), times=MANY)
+    slow = Fault("POST", BINDING, before=partial(time.sleep, SLOW), times=MANY, while_awaited=True)
     return _meet(field, f"bindings take {SLOW} s longer for {field.lasting:.1f} s", slow)
 
 
@@ -85,7 +85,7 @@ def _bindings_hang(field: Field) -> Broken:
     """Before or after they took effect: the caller cannot know."""
     released, times = threading.Event(), field.luck.randint(1, FEW)
     wait = partial(released.wait, 60)
-    fault = Fault("POST", BINDING, times=times)
+    fault = Fault("POST", BINDING, times=times, while_awaited=True)
     when = field.luck.choice(("before", "after"))
     setattr(fault, when, wait)
     field.arena.proxy.inject(fault)
@@ -106,7 +106,10 @@ def _writes_refused(field: Field) -> Broken:
 
 
 def _writes_slow(field: Field) -> Broken:
-    faults = [Fault(method, r"", before=partial(time.sleep, SLOW), times=4 * FEW) for method in WRITES]
+    faults = [
+        Fault(method, r"", before=partial(time.sleep, SLOW), times=4 * FEW, while_awaited=True)
+        for method in WRITES
+    ]
     return _meet(field, f"{4 * FEW} writes of each method take {SLOW} s longer", *faults)
 
 

@@ -1,16 +1,16 @@
-"""What is drawn, out of the stories of the groups: who held how much of one resource, from when to when."""
+"""What is drawn, out of the timelines of the groups: who held how much of one resource, from when to when."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from extender.sim.virtual.tally import Story
+from extender.sim.virtual.measurements import GroupTimeline
 
 
 class Bar(NamedTuple):
     """Members of a group that ran together."""
 
-    story: Story
+    timeline: GroupTimeline
     start: float
     end: float
     amount: int
@@ -20,7 +20,7 @@ class Bar(NamedTuple):
 class Scene(NamedTuple):
     """`resource`: what heights mean, of which the cluster has `most`. `colours`: by queue."""
 
-    stories: Sequence[Story]
+    timelines: Sequence[GroupTimeline]
     bars: Sequence[Bar]
     resource: str
     most: int
@@ -28,20 +28,20 @@ class Scene(NamedTuple):
     end: float
     colours: Mapping[str, str]
 
-    def colour(self, story: Story) -> str:
-        return self.colours[story.queue]
+    def colour(self, timeline: GroupTimeline) -> str:
+        return self.colours[timeline.queue]
 
 
-def bars(stories: Iterable[Story], resource: str, end: float) -> list[Bar]:
+def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[Bar]:
     """What runs still does so until the `end`."""
-    return [bar for story in stories for bar in _of(story, resource, end)]
+    return [bar for timeline in timelines for bar in _of(timeline, resource, end)]
 
 
-def _of(story: Story, resource: str, end: float) -> Iterable[Bar]:
+def _of(timeline: GroupTimeline, resource: str, end: float) -> Iterable[Bar]:
     amounts: Counter[tuple[float, float]] = Counter()
     members: Counter[tuple[float, float]] = Counter()
-    for stint, count in story.stints.items():
-        span = (stint.start, end if stint.end is None else stint.end)
-        amounts[span] += count * stint.shape.requests.get(resource, 0)
+    for run, count in timeline.runs_of_members.items():
+        span = (run.start, end if run.end is None else run.end)
+        amounts[span] += count * run.shape.requests.get(resource, 0)
         members[span] += count
-    return [Bar(story, *span, amounts[span], count) for span, count in members.items() if count]
+    return [Bar(timeline, *span, amounts[span], count) for span, count in members.items() if count]

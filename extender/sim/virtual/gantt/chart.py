@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from extender.domain.model.resources import PODS, show
-from extender.sim.virtual.gantt import drawing, paper
+from extender.sim.virtual.gantt import drawing, svg
+from extender.sim.virtual.gantt.averages import Change, averages
 from extender.sim.virtual.gantt.bars import Bar, Scene, bars
 from extender.sim.virtual.gantt.packing import pack
 from extender.sim.virtual.gantt.panel import WIDTH, Panel
-from extender.sim.virtual.gantt.sums import Change, averages
-from extender.sim.virtual.report import Report
-from extender.sim.virtual.running import Result
-from extender.sim.virtual.tally import Story, Tally
+from extender.sim.virtual.measurements import GroupTimeline, Measurements
+from extender.sim.virtual.report import SimulationReport
+from extender.sim.virtual.runner import Result
 
 _TOP, _LEFT, _LEFT_OF_ROWS = 76.0, 64.0, 176.0
 _ROOM, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0
@@ -23,44 +23,44 @@ _LETTER = 7.0
 
 def chart(result: Result) -> str:
     """The whole file."""
-    report, tally, end = result
-    scene = _scene(tally, report, end)
-    few = len(scene.stories) <= _MOST_ROWS
+    report, measured, end = result
+    scene = _scene(measured, report, end)
+    few = len(scene.timelines) <= _MOST_ROWS
     parts = [*_rows(scene)] if few else [*_room(scene)]
-    height = _TOP + _AXIS + (len(scene.stories) * drawing.ROW if few else _ROOM + _GAP + _WAITING)
+    height = _TOP + _AXIS + (len(scene.timelines) * drawing.ROW if few else _ROOM + _GAP + _WAITING)
     title = f"{report.groups:,} gangs of {report.pods:,} pods on {report.nodes:,} nodes"
-    ground = paper.box(0, 0, WIDTH, height, "paper")
-    return paper.document(WIDTH, height, title, [ground, *_head(scene, title), *parts])
+    ground = svg.box(0, 0, WIDTH, height, "paper")
+    return svg.document(WIDTH, height, title, [ground, *_head(scene, title), *parts])
 
 
-def _scene(tally: Tally, report: Report, end: float) -> Scene:
+def _scene(measured: Measurements, report: SimulationReport, end: float) -> Scene:
     used = report.utilisation
     resource = max(used, key=lambda name: used[name], default=PODS)
-    stories = sorted(tally.stories.values(), key=lambda story: (story.came or 0.0, story.key))
-    begin = tally.first or 0.0
+    timelines = sorted(measured.timelines.values(), key=lambda timeline: (timeline.came or 0.0, timeline.key))
+    begin = measured.first or 0.0
     last = max(end, begin + 1.0)
     return Scene(
-        stories=stories,
-        bars=bars(stories, resource, last),
+        timelines=timelines,
+        bars=bars(timelines, resource, last),
         resource=resource,
-        most=tally.capacity[resource],
+        most=measured.capacity[resource],
         begin=begin,
         end=last,
-        colours={queue.name: f"q{index % paper.COLOURS}" for index, queue in enumerate(report.queues)},
+        colours={queue.name: f"q{index % svg.COLOURS}" for index, queue in enumerate(report.queues)},
     )
 
 
 def _head(scene: Scene, title: str) -> Iterator[str]:
-    yield paper.text(16, 24, title, "head")
+    yield svg.text(16, 24, title, "head")
     x = 16.0
     for queue, colour in scene.colours.items():
-        yield paper.box(x, 36, 12, 12, colour)
-        yield paper.text(x + 17, 46, queue)
+        yield svg.box(x, 36, 12, 12, colour)
+        yield svg.text(x + 17, 46, queue)
         x += 17 + len(queue) * _LETTER + 18
 
 
 def _rows(scene: Scene) -> Iterator[str]:
-    height = len(scene.stories) * drawing.ROW
+    height = len(scene.timelines) * drawing.ROW
     panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, _TOP, height, 1.0)
     yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
     yield from panel.moments(panel.top)
@@ -76,8 +76,8 @@ def _room(scene: Scene) -> Iterator[str]:
     else:
         held: dict[str, list[Bar]] = {}
         for bar in scene.bars:
-            held.setdefault(bar.story.key, []).append(bar)
-        yield from drawing.areas(panel, scene, lambda story: _holding(held.get(story.key, ())))
+            held.setdefault(bar.timeline.key, []).append(bar)
+        yield from drawing.areas(panel, scene, lambda timeline: _holding(held.get(timeline.key, ())))
     yield from panel.scale(lambda amount: show(scene.resource, amount))
     yield from below.frame("gangs that wait")
     yield from drawing.areas(below, scene, _waiting)
@@ -92,15 +92,15 @@ def _meaning(scene: Scene) -> str:
 
 
 def _most_waiting(scene: Scene) -> float:
-    changes = (change for story in scene.stories for change in _waiting(story))
+    changes = (change for timeline in scene.timelines for change in _waiting(timeline))
     return max(float(np.max(averages(changes, scene.begin, scene.end, 440))), 1.0)
 
 
-def _waiting(story: Story) -> Iterable[Change]:
-    if story.came is not None:
-        yield story.came, 1.0
-    if story.came is not None and story.started is not None:
-        yield story.started, -1.0
+def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
+    if timeline.came is not None:
+        yield timeline.came, 1.0
+    if timeline.came is not None and timeline.started is not None:
+        yield timeline.started, -1.0
 
 
 def _holding(held: Iterable[Bar]) -> Iterable[Change]:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from extender.sim.virtual.gantt import paper
+from extender.api.durations import two_units
+from extender.sim.virtual.gantt import svg
+from extender.sim.virtual.gantt.averages import Change, averages
 from extender.sim.virtual.gantt.bars import Bar, Scene
 from extender.sim.virtual.gantt.packing import Piece
 from extender.sim.virtual.gantt.panel import Panel
-from extender.sim.virtual.gantt.sums import Change, averages
-from extender.sim.virtual.table import duration
-from extender.sim.virtual.tally import Story
+from extender.sim.virtual.measurements import GroupTimeline
 
 ROW = 22.0
 _COLUMNS = 440
@@ -18,48 +18,48 @@ _MOST_TITLES = 3_000
 _LETTER = 6.2  # the width of one, about
 _LONGEST_NAME = 24
 
-Changes = Callable[[Story], Iterable[Change]]
+Changes = Callable[[GroupTimeline], Iterable[Change]]
 
 
 def rows(panel: Panel, scene: Scene) -> Iterator[str]:
     """A row for each group: its name, the time that it waited, its members' time."""
-    place = {story.key: panel.top + index * ROW for index, story in enumerate(scene.stories)}
-    for story in scene.stories:
-        yield from _wait(panel, scene, story, place[story.key])
+    place = {timeline.key: panel.top + index * ROW for index, timeline in enumerate(scene.timelines)}
+    for timeline in scene.timelines:
+        yield from _wait(panel, scene, timeline, place[timeline.key])
     for bar in scene.bars:
-        yield from _run(panel, scene, bar, place[bar.story.key])
+        yield from _run(panel, scene, bar, place[bar.timeline.key])
 
 
-def _wait(panel: Panel, scene: Scene, story: Story, top: float) -> Iterator[str]:
-    name = story.key.removeprefix("default/")
+def _wait(panel: Panel, scene: Scene, timeline: GroupTimeline, top: float) -> Iterator[str]:
+    name = timeline.key.removeprefix("default/")
     short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-    yield paper.text(panel.left - 6, top + 15, short, "", "end")
-    if story.came is not None:
-        until = scene.end if story.started is None else story.started
-        x = panel.x(story.came)
-        yield paper.box(x, top + 9, panel.x(until) - x, 4, "wait", told(story))
+    yield svg.text(panel.left - 6, top + 15, short, "", "end")
+    if timeline.came is not None:
+        until = scene.end if timeline.started is None else timeline.started
+        x = panel.x(timeline.came)
+        yield svg.box(x, top + 9, panel.x(until) - x, 4, "wait", told(timeline))
 
 
 def _run(panel: Panel, scene: Scene, bar: Bar, top: float) -> Iterator[str]:
     x = panel.x(bar.start)
     width = panel.x(bar.end) - x
     words = f"{bar.members} pod{'s' if bar.members > 1 else ''}"
-    yield paper.box(x, top + 3, width, ROW - 6, scene.colour(bar.story), told(bar.story))
+    yield svg.box(x, top + 3, width, ROW - 6, scene.colour(bar.timeline), told(bar.timeline))
     if width > len(words) * _LETTER + 8:
-        yield paper.text(x + 5, top + 15, words, "inside")
+        yield svg.text(x + 5, top + 15, words, "inside")
 
 
 def room(panel: Panel, scene: Scene, pieces: Sequence[Piece]) -> Iterator[str]:
     """Bars packed into the room; when there are many they are one shape for each queue, and say nothing."""
     if len(pieces) <= _MOST_TITLES:
         for each in pieces:
-            yield paper.box(*_place(panel, each), scene.colour(each.bar.story), told(each.bar.story))
+            yield svg.box(*_place(panel, each), scene.colour(each.bar.timeline), told(each.bar.timeline))
         return
     by_colour: dict[str, list[Piece]] = {}
     for each in pieces:
-        by_colour.setdefault(scene.colour(each.bar.story), []).append(each)
+        by_colour.setdefault(scene.colour(each.bar.timeline), []).append(each)
     for colour, of_colour in by_colour.items():
-        yield paper.boxes(colour, (_place(panel, each) for each in of_colour))
+        yield svg.boxes(colour, (_place(panel, each) for each in of_colour))
 
 
 def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
@@ -76,20 +76,22 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
     """A sum of each queue's groups over time, one on top of the other."""
     bottom = np.zeros(_COLUMNS)
     for queue, colour in scene.colours.items():
-        of_queue = (each for story in scene.stories if story.queue == queue for each in changes(story))
+        of_queue = (
+            each for timeline in scene.timelines if timeline.queue == queue for each in changes(timeline)
+        )
         top = bottom + averages(of_queue, panel.begin, panel.end, _COLUMNS)
         lines = [[panel.y(min(amount, panel.most)) for amount in sums] for sums in (top, bottom)]
-        yield paper.steps(colour, panel.left, panel.width / _COLUMNS, lines[0], lines[1])
+        yield svg.steps(colour, panel.left, panel.width / _COLUMNS, lines[0], lines[1])
         bottom = top
 
 
-def told(story: Story) -> str:
+def told(timeline: GroupTimeline) -> str:
     """A group in one line."""
-    parts = [f"{story.key} ({story.queue}, {story.present} pods)"]
-    if story.wait is None:
+    parts = [f"{timeline.key} ({timeline.queue}, {timeline.present} pods)"]
+    if timeline.wait is None:
         parts.append("never started")
     else:
-        parts.append(f"waited {duration(story.wait)}")
-    if story.started is not None and story.over is not None:
-        parts.append(f"ran {duration(story.over - story.started)}")
+        parts.append(f"waited {two_units(timeline.wait)}")
+    if timeline.started is not None and timeline.over is not None:
+        parts.append(f"ran {two_units(timeline.over - timeline.started)}")
     return ", ".join(parts)

@@ -1,0 +1,66 @@
+"""All checks, in the order in which one would mend what they find."""
+
+import time
+from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from extender.cli.access import ClusterAccess
+from extender.cli.check.admission import policies, webhooks
+from extender.cli.check.certificates import certificates
+from extender.cli.check.crds import kinds
+from extender.cli.check.findings import Check, Finding, Installation, fine, looked, wrong
+from extender.cli.check.leadership import leader, workload
+from extender.cli.check.replicas import replicas
+from extender.cli.check.rights import rights
+from extender.cli.check.volcano import volcano
+
+_SKEW = 5.0  # seconds that clocks may differ
+_OLDEST = 34
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("kinds", kinds),
+    ("rights", rights),
+    ("policies", policies),
+    ("webhooks", webhooks),
+    ("certificates", certificates),
+    ("workload", workload),
+    ("leader", leader),
+    ("health", replicas),
+    ("Volcano", volcano),
+)
+
+
+def all_findings(
+    place: ClusterAccess, looking_at: Callable[[str], None] = lambda _: None
+) -> Iterator[Finding]:
+    """`looking_at` takes what is looked at next, for people who wait."""
+    with place.connection.stream("/version") as answer:
+        here, date = time.time(), answer.answer.headers.get("date", "")
+        told = msgspec.json.decode(answer.read(), type=dict[str, str])
+    there = parsedate_to_datetime(date).timestamp() if date else here
+    site = Installation(place, there)
+    site.minor = int(told["minor"].rstrip("+"))
+    yield version(site, told["gitVersion"])
+    yield clocks(here - there)
+    for subject, check in CHECKS:
+        looking_at(f"looking at {subject}")
+        yield from looked(subject, check, site)
+
+
+def version(site: Installation, git: str) -> Finding:
+    if site.minor < _OLDEST:
+        return wrong(
+            "Kubernetes", f"{git} is too old", f"Allowed is 1.{_OLDEST} and newer: update the cluster."
+        )
+    return fine("Kubernetes", git)
+
+
+def clocks(ahead: float) -> Finding:
+    """`ahead`: seconds that this machine's clock is ahead of the API server's."""
+    if abs(ahead) <= _SKEW:
+        return fine("clocks", "this machine and the API server agree")
+    side = "ahead of" if ahead > 0 else "behind"
+    told = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
+    return wrong("clocks", told, "Let both follow the same time server; ages are shown wrong until then.")

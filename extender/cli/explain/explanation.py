@@ -1,0 +1,112 @@
+"""The form of an answer: what `muster why` prints with -o json or yaml, and what it makes its text from."""
+
+from collections.abc import Iterable
+
+from extender.api.keys import ENDED_PHASES
+from extender.api.objects import Pod, Quantities, Wire
+from extender.api.quantities import BadQuantity
+from extender.cli.observed import ObservedQueue
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import PODS, quantities, total
+
+WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
+PLACED, ENDING, OVER = "Placed", "Ending", "Ended"
+FOREIGN, UNSEEN = "NotOurs", "Unknown"
+
+
+class MemberCounts(Wire, frozen=True, omit_defaults=False):
+    """How many pods of a group exist that have not ended, and how many of them are on nodes."""
+
+    needed: int
+    there: int
+    placed: int
+    gated: int
+    succeeded: int
+    failed: int
+
+
+class QueueFigures(Wire, frozen=True, omit_defaults=False):
+    """`share`: the used part of what it deserves, 1 is all of it; null while its status says nothing."""
+
+    name: str
+    state: str
+    weight: int
+    share: float | None
+    allocated: Quantities
+    deserved: Quantities
+    capability: Quantities
+    pending: int
+    inqueue: int
+    running: int
+
+
+class Blocker(Wire, frozen=True):
+    """A group or a queue that stands in the way: `does` says how. Without `holds` it is not known what."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    does: str = ""
+    holds: Quantities = {}
+
+
+class Explanation(Wire, frozen=True):
+    kind: str
+    name: str
+    verdict: str
+    sentence: str
+    namespace: str = ""
+    group: str = ""
+    reason: str = ""
+    detail: str = ""
+    since: str | None = None
+    members: MemberCounts | None = None
+    queue: QueueFigures | None = None
+    waiting: list[Blocker] = []
+    holders: list[Blocker] = []
+    remedies: list[str] = []
+    notes: list[str] = []
+
+
+def member_counts(needed: int, pods: Iterable[Pod], gate: str) -> MemberCounts:
+    pods = list(pods)
+    phases = [pod.status.phase for pod in pods]
+    left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
+    return MemberCounts(
+        needed=needed,
+        there=len(left),
+        placed=sum(bool(pod.spec.node_name) for pod in left),
+        gated=sum(has_gate(pod, gate) for pod in left),
+        succeeded=phases.count("Succeeded"),
+        failed=phases.count("Failed"),
+    )
+
+
+def has_gate(pod: Pod, name: str) -> bool:
+    return any(gate.name == name for gate in pod.spec.scheduling_gates or ())
+
+
+def queue_figures_of(queue: ObservedQueue) -> QueueFigures:
+    spec, told, counts = queue.spec, queue.status, queue.counts
+    return QueueFigures(
+        name=queue.name,
+        state=queue.state,
+        weight=spec.weight,
+        share=told.share,
+        allocated=told.allocated or {},
+        deserved=told.deserved or {},
+        capability=spec.capability or {},
+        pending=counts["pending"],
+        inqueue=counts["inqueue"],
+        running=counts["running"],
+    )
+
+
+def held_by(pods: Iterable[Pod]) -> Quantities:
+    """What those of these pods hold that are on nodes."""
+    holding = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
+    try:
+        sums = total(pod_requests(pod.spec) for pod in holding)
+    except BadQuantity:
+        return {}
+    return {name: each for name, each in quantities(sums).items() if name != PODS}

@@ -1,0 +1,46 @@
+"""What a pod's object shows of who is to place it, and of what that one said.
+
+Which pods are Muster's is for its configuration to say, which only its administrator sees. What it left on a
+pod (its gate, its mark, its words in a condition) says it, too, and else the names that it has by default.
+"""
+
+import re
+
+from extender.api.conditions import condition
+from extender.api.configuration import Configuration
+from extender.api.keys import GATE, MARKS
+from extender.api.objects import Condition, Pod
+from extender.cli.explain.explanation import has_gate
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
+
+SCHEDULERS = Configuration().scheduler_names
+_OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
+
+
+def ours(pod: Pod) -> bool:
+    if pod.spec.scheduler_name in SCHEDULERS or has_gate(pod, GATE) or _our_words(pod):
+        return True
+    return any(not MARKS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
+
+
+def foreign_gates(pod: Pod) -> list[str]:
+    return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
+
+
+def scheduled(pod: Pod) -> Condition:
+    """Its condition PodScheduled; one that says nothing while there is none."""
+    return condition(pod.status.conditions, "PodScheduled") or Condition("PodScheduled", "Unknown")
+
+
+def _our_words(pod: Pod) -> str:
+    """The reason that Muster gave the scheduler, which wrote it on the pod; empty if there is none."""
+    found = _OURS.search(scheduled(pod).message)
+    return found[1] if found else ""
+
+
+def said(pod: Pod) -> tuple[str, str]:
+    """The reason that the pod's condition gives, and the words for it; empty where it gives none."""
+    if reason := _our_words(pod):
+        return reason, ""
+    told = scheduled(pod)
+    return (Reason.REFUSED_BY_SCHEDULER, told.message) if told.reason == "Unschedulable" else ("", "")

@@ -1,0 +1,77 @@
+"""What helps a waiting group: a remedy for each reason. docs/reasons.md has the same texts.
+
+Backticks mark what a user types or writes in YAML. The page shows them, a terminal does not.
+"""
+
+from collections.abc import Mapping
+
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
+
+REMEDIES: Mapping[Reason, str] = {
+    Reason.GROUP_NOT_FOUND: (
+        "Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation "
+        "`scheduling.k8s.io/group-name`."
+    ),
+    Reason.QUEUE_NOT_FOUND: "Create the queue, or name another in `spec.queue`.",
+    Reason.INVALID_SPEC: ("Correct that field of the PodGroup or, if the message says so, of the queue."),
+    Reason.QUEUE_NOT_OPEN: ("Ask the queue's owner to open it (`spec.state: Open`), or name another queue."),
+    Reason.NOT_ENOUGH_MEMBERS: (
+        "Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the "
+        "same namespace and has the right `schedulerName`."
+    ),
+    Reason.NEVER_FITS: (
+        "Request less, loosen node selectors, add larger nodes, or raise the queue's capability. The "
+        "group is judged again whenever the cluster changes."
+    ),
+    Reason.QUEUE_CEILING: (
+        "Wait for other groups of the queue to end, or raise its `spec.capability`. Guarantees of other "
+        "queues lower the ceiling, too. A ceiling as high as the whole cluster is not counted as one; "
+        "the reason is then `NoRoom`."
+    ),
+    Reason.QUEUE_SHARE: (
+        "Wait: room that other queues do not claim is lent. A higher `spec.weight` gives the queue a "
+        "larger share."
+    ),
+    Reason.BEHIND_OTHERS: (
+        "Wait until that group starts or is deleted: the queue is `fifo`. With another "
+        "`dequeueStrategy`, groups that fit may overtake."
+    ),
+    Reason.NO_ROOM: (
+        "Wait for running pods to end, or request less. Administrators can see on the debug pages what "
+        "holds each node."
+    ),
+    Reason.FRAGMENTED: (
+        "Use smaller members, which fit into more places, or wait for a whole node to become free."
+    ),
+    Reason.RESERVED: "Wait.",
+    Reason.RECLAIMING: "Wait.",
+    Reason.BACKING_OFF: (
+        "Muster retries by itself, after 5 s, then 10 s and so on, up to five minutes ("
+        "`--start-backoff`, `--start-backoff-max`)."
+    ),
+    Reason.WINDOW_FULL: ("Wait until the other members have started. An administrator may raise `--window`."),
+    Reason.TOO_LARGE_FOR_WINDOW: (
+        "An administrator has to raise `--window` to at least the size of the group."
+    ),
+    Reason.REFUSED_BY_SCHEDULER: (
+        "Read the scheduler's message; volumes and spread constraints are the usual causes. Muster "
+        "forgets a refusal after a minute, or when the node changes."
+    ),
+    Reason.NOT_READY: (
+        "Wait for `/readyz`. If a pod stays like this, either it could not be read ("
+        "`/debug/bad-objects`) or its `schedulerName` is not among `--scheduler-name`."
+    ),
+}
+
+
+def remedy(reason: str) -> str:
+    """The remedy for a reason; empty for a reason that is not ours."""
+    return REMEDIES[Reason(reason)].replace("`", "") if reason in REMEDIES else ""
+
+
+def sentence(reason: str) -> str:
+    """What a reason means, as a sentence; a reason that is not ours unchanged."""
+    if reason not in REMEDIES:
+        return reason
+    words = refusal(Reason(reason)).removeprefix(f"{REFUSAL_PREFIX}{reason}: ")
+    return f"{words[0].upper()}{words[1:]}."

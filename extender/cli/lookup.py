@@ -1,0 +1,94 @@
+"""Fetching what `list` and `get` were asked for, as the API server has it, in the order of their names."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import TypeVar
+
+import click
+
+from extender.api.objects import Meta, Wire
+from extender.cli.output import Json
+from extender.kube.errors import ApiError, Forbidden, NotFound
+from extender.kube.reader import Reader
+from extender.kube.resources import Resource
+
+T = TypeVar("T")
+
+_FEW = 8  # names that are all told to somebody who mistyped one; of more only those that look alike
+
+
+class ListedObject(Wire, frozen=True):
+    metadata: Meta
+
+
+def fetched(reader: Reader, resource: Resource, namespace: str, names: Sequence[str]) -> list[Json]:
+    """The objects of these names, or all. One that is not there ends the command."""
+    if names:
+        return [fetch(reader, resource, namespace, name, Json) for name in names]
+    with _rights(resource, namespace):
+        return _all(reader, resource, namespace)
+
+
+def _all(reader: Reader, resource: Resource, namespace: str) -> list[Json]:
+    try:
+        return sorted(reader.list(resource, namespace, Json), key=_identity)
+    except NotFound as fault:
+        raise _unknown(resource) from fault
+
+
+def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
+    try:
+        with _rights(resource, namespace):
+            return reader.get(resource, namespace, name, kind)
+    except NotFound as fault:
+        if fault.reason != "NotFound":  # nobody serves this path
+            raise _unknown(resource) from fault
+        raise _absent(reader, resource, namespace, name) from fault
+
+
+def _absent(reader: Reader, resource: Resource, namespace: str, name: str) -> click.ClickException:
+    where = f" in namespace {namespace}" if namespace else ""
+    words = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
+    there = names(reader, resource, namespace)
+    return click.ClickException(words if there is None else words + _instead(name, there))
+
+
+def _instead(name: str, there: Sequence[str]) -> str:
+    """`; there are: batch, default`, the likeliest first."""
+    alike = get_close_matches(name, there, n=3)
+    if len(there) <= _FEW:
+        others = [*alike, *(each for each in there if each not in alike)]
+        return f"; there are: {', '.join(others)}" if others else "; there are none"
+    return f"; did you mean {' or '.join(alike)}?" if alike else ""
+
+
+def names(reader: Reader, resource: Resource, namespace: str) -> list[str] | None:
+    """All names that there are; None where they cannot be listed."""
+    try:
+        return sorted(each.metadata.name for each in reader.list(resource, namespace, ListedObject))
+    except ApiError:
+        return None
+
+
+@contextmanager
+def _rights(resource: Resource, namespace: str) -> Iterator[None]:
+    """Says which right is missing where that is not one of a namespace."""
+    try:
+        yield
+    except Forbidden as fault:
+        if namespace:
+            raise
+        needed = f"to the role kube-muster-view, or to another that may read {resource.plural}"
+        words = f"not allowed: {fault.message}\nIt takes a ClusterRoleBinding {needed}."
+        raise click.ClickException(words) from fault
+
+
+def _unknown(resource: Resource) -> click.ClickException:
+    return click.ClickException(
+        f"the cluster knows no {resource.plural}: the CRDs of Muster are not installed"
+    )
+
+
+def _identity(obj: Json) -> tuple[str, str]:
+    return (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

@@ -1,0 +1,61 @@
+"""Queues and PodGroups as the API server has them, with what commands read off them."""
+
+from extender.api.conditions import condition
+from extender.api.keys import SCHEDULED
+from extender.api.objects import Condition, PodGroup, Queue
+from extender.domain.model.reasons import Reason
+
+
+class ObservedQueue(Queue, frozen=True):
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def state(self) -> str:
+        """What the status says, else what will be."""
+        return self.status.state or self.spec.state or "Open"
+
+    @property
+    def share(self) -> float:
+        return self.status.share or 0.0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Its groups by how they fare. A count that nobody has written yet is 0 for people."""
+        status = self.status
+        return {
+            "pending": status.pending or 0,
+            "inqueue": status.inqueue or 0,
+            "running": status.running or 0,
+            "unknown": status.unknown or 0,
+            "completed": status.completed or 0,
+            "failed": status.failed or 0,
+            "aborted": status.aborted or 0,
+        }
+
+
+class ObservedGroup(PodGroup, frozen=True):
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def scheduled(self) -> Condition | None:
+        """The condition that says whether the group may start, and why not."""
+        return condition(self.status.conditions, SCHEDULED)
+
+    @property
+    def course(self) -> str:
+        """The phase, but Pending for a group that lacks members: Inqueue tells its operator to make them."""
+        phase, said = self.status.phase, self.scheduled
+        lacks = said is not None and said.reason == Reason.NOT_ENOUGH_MEMBERS
+        return "Pending" if lacks and phase == "Inqueue" else phase

@@ -1,0 +1,135 @@
+"""The flags that say what a queue is, and the spec that they make. Names and values are those of `spec`.
+
+Only what can be read from a value alone is judged here, so that a mistake is told with its flag. All the
+rest is for the API server and Muster's admission to say.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from extender.api.quantities import BadQuantity, at_least
+
+F = TypeVar("F", bound=Callable[..., Any])
+Json = dict[str, Any]
+
+_HEAVIEST = 65_535
+_INT32 = 2**31 - 1
+_AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
+
+
+def _amounts(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Json | None:
+    """`cpu=8,memory=16Gi` as a mapping; `cpu-` takes cpu away."""
+    if value is None:
+        return None
+    try:
+        return dict(map(_amount, value.split(",")))
+    except ValueError as fault:
+        raise click.BadParameter(f"got {value!r}; allowed is {_AMOUNTS}; NAME- takes one away") from fault
+
+
+def _amount(text: str) -> tuple[str, str | None]:
+    name, given, quantity = text.strip().partition("=")
+    if not given and name.endswith("-") and len(name) > 1:
+        return name[:-1], None
+    if not name or not given or at_least(quantity) < 0:
+        raise BadQuantity(text)
+    return name, quantity
+
+
+def _truth(_context: click.Context, _parameter: click.Parameter, value: str | None) -> bool | None:
+    return None if value is None else value == "true"
+
+
+class _Flag(NamedTuple):
+    """`path`: where it stands in the spec."""
+
+    names: tuple[str, ...]
+    path: tuple[str, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def parameter(self) -> str:
+        return self.names[-1].removeprefix("--").replace("-", "_")
+
+
+def _of_amounts(name: str, *path: str, help: str) -> _Flag:
+    return _Flag((name,), path, {"metavar": "NAME=QUANTITY,...", "callback": _amounts, "help": help})
+
+
+def _of_truth(name: str, help: str) -> _Flag:
+    kind = {"type": click.Choice(["true", "false"]), "callback": _truth, "help": help}
+    return _Flag((name,), (name.removeprefix("--"),), kind)
+
+
+_WEIGHT = {"type": click.IntRange(1, _HEAVIEST), "help": "Its part of what queues share."}
+_PRIORITY = {"type": click.IntRange(0, _INT32), "help": "Queues of higher priority are served first."}
+_STATES = {"type": click.Choice(["Open", "Closed"]), "help": "Whether it takes groups."}
+_ORDERS = {
+    "type": click.Choice(["traverse", "fifo", "priority", "rotation"]),
+    "help": "Which of its groups is tried next.",
+}
+
+_FLAGS = (
+    _Flag(("-w", "--weight"), ("weight",), _WEIGHT),
+    _of_amounts("--capability", "capability", help="The most that the queue may use."),
+    _of_amounts("--deserved", "deserved", help="The amount that it deserves (not used yet)."),
+    _of_amounts("--guarantee", "guarantee", "resource", help="Reserved for the queue even while it is idle."),
+    _Flag(("--parent",), ("parent",), {"metavar": "QUEUE", "help": "The queue above it."}),
+    _Flag(("--priority",), ("priority",), _PRIORITY),
+    _Flag(("-S", "--state"), ("state",), _STATES),
+    _of_truth("--reclaimable", "Whether others may take back what it uses above its share."),
+    _of_truth("--restricted", 'Whether only those may use it to whom RBAC grants the verb "use" on it.'),
+    _Flag(("--dequeue-strategy",), ("dequeueStrategy",), _ORDERS),
+)
+FLAG_NAMES = tuple(flag.names[-1] for flag in _FLAGS)
+
+
+def spec_flags(command: F) -> F:
+    for flag in reversed(_FLAGS):
+        command = click.option(*flag.names, **flag.options)(command)
+    return command
+
+
+def taken(options: Json) -> Json:
+    """The spec that the flags among `options` make, which are taken out of it. A null takes a field away."""
+    spec: Json = {}
+    for flag in _FLAGS:
+        if (value := options.pop(flag.parameter)) is not None:
+            spec |= _at(flag.path, value)
+    return spec
+
+
+def refuse_removals(spec: Json) -> None:
+    """What is not there yet cannot be taken away."""
+    for flag in _FLAGS:
+        amounts = _found(spec, flag.path)
+        if isinstance(amounts, dict) and None in amounts.values():
+            raise click.UsageError(f"{flag.names[-1]}: got NAME-; allowed in a new queue is {_AMOUNTS}")
+
+
+def merged(into: Json, patch: Json) -> Json:
+    """`into` after the merge patch."""
+    result = dict(into)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            before = into.get(key)
+            result[key] = merged(before if isinstance(before, dict) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _at(path: tuple[str, ...], value: Any) -> Json:
+    inner = _at(path[1:], value) if path[1:] else value
+    return {path[0]: inner}
+
+
+def _found(spec: Json, path: tuple[str, ...]) -> Any:
+    found: Any = spec
+    for step in path:
+        found = found.get(step) if isinstance(found, dict) else None
+    return found

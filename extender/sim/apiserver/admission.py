@@ -1,0 +1,173 @@
+"""What the API server makes of objects before it stores them: defaults, admission, what may not change.
+
+The scheduling gate of our pods is put on here, as the policy in manifests/sidecar/admission-policy.yaml does.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from extender.api.keys import ENDED_PHASES, GATE
+from extender.api.objects import Node, Pod, PodGroup, Queue
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import asked, offered
+from extender.sim.apiserver.conditions import condition, set_condition
+from extender.sim.apiserver.decoding import UNREADABLE, typed
+from extender.sim.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, QUEUES, Json, ResourceKind
+from extender.sim.apiserver.status_errors import forbidden, invalid
+from extender.sim.apiserver.store import Store
+from extender.sim.apiserver.unsupported_fields import unsupported
+
+GATED_SCHEDULERS = ("muster", "volcano")
+_UNGATED_NAMESPACES = ("kube-system", "kube-muster")
+_GRACE = 30
+_FREE = ("schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds")
+_FREE_WHILE_GATED = ("nodeSelector", "affinity")
+
+
+# ---- birth
+
+
+def born(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
+    """Make a new object what the server makes of it, in place. Raises StatusError."""
+    if kind.status and kind is not NODES:
+        obj.pop("status", None)
+    if kind.custom:
+        obj["metadata"]["generation"] = 1
+    match kind.plural:
+        case "pods":
+            _pod_born(obj, store, gating)
+        case "namespaces":
+            obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+            obj["status"] = {"phase": "Active"}
+        case "nodes":
+            obj["metadata"].setdefault("labels", {}).setdefault(
+                "kubernetes.io/hostname", obj["metadata"]["name"]
+            )
+    judge(kind, obj)
+
+
+def _pod_born(pod: Json, store: Store, gating: bool) -> None:
+    spec = pod.setdefault("spec", {})
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("terminationGracePeriodSeconds", _GRACE)
+    _prioritize(pod, store)
+    for container in [*spec.get("containers", []), *spec.get("initContainers", [])]:
+        resources = container.get("resources") or {}
+        if limits := resources.get("limits"):
+            resources["requests"] = {**limits, **(resources.get("requests") or {})}
+    if gating:
+        _gate(pod)
+    pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
+    if spec.get("schedulingGates"):
+        told = "Scheduling is blocked due to non-empty scheduling gates"
+        set_condition(pod["status"], condition("PodScheduled", "False", "SchedulingGated", told))
+
+
+def _gate(pod: Json) -> None:
+    meta, spec = pod["metadata"], pod["spec"]
+    daemon = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences", []))
+    ours = spec["schedulerName"] in GATED_SCHEDULERS and meta["namespace"] not in _UNGATED_NAMESPACES
+    gates = spec.get("schedulingGates") or []
+    if ours and not spec.get("nodeName") and not daemon and {"name": GATE} not in gates:
+        spec["schedulingGates"] = [*gates, {"name": GATE}]
+
+
+def _prioritize(pod: Json, store: Store) -> None:
+    """The number behind the pod's priority class, or behind the default one."""
+    spec, classes = pod["spec"], store.all(PRIORITY_CLASSES)
+    if not (name := spec.get("priorityClassName")):
+        name = next((each["metadata"]["name"] for each in classes if each.get("globalDefault")), "")
+    found = next((each for each in classes if each["metadata"]["name"] == name), None)
+    if name and found is None:
+        raise forbidden(PODS, pod["metadata"]["name"], f"no PriorityClass with name {name} was found")
+    if found is not None:
+        spec["priorityClassName"] = name
+    spec["priority"] = int(found.get("value", 0)) if found else 0
+    spec["preemptionPolicy"] = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
+
+
+# ---- what is not allowed
+
+
+def judge(kind: ResourceKind, obj: Json) -> None:
+    """Raises StatusError for what cannot be stored in any case."""
+    name, spec = obj["metadata"]["name"], obj.get("spec") or {}
+    try:
+        _read(kind, obj)
+    except UNREADABLE as fault:
+        raise invalid(kind, name, "spec", f"Invalid value: {fault}") from fault
+    if kind is PODS:
+        if not spec.get("containers"):
+            raise invalid(kind, name, "spec.containers", "Required value")
+        if spec.get("nodeName") and spec.get("schedulingGates"):
+            raise invalid(kind, name, "spec.nodeName", "cannot be set until all schedulingGates are cleared")
+        for field, what in unsupported(spec):
+            told = f"Forbidden: the embedded cluster does not play {field} with {what}"
+            raise invalid(kind, name, f"spec.{field}", told)
+    if kind is QUEUES and not _whole(spec.get("weight", 1), 1):
+        raise invalid(kind, name, "spec.weight", "Invalid value: should be a whole number of at least 1")
+    if kind.name == "PodGroup" and not _whole(spec.get("minMember", 1), 0):
+        raise invalid(kind, name, "spec.minMember", "Invalid value: should be a whole number of at least 0")
+
+
+def _read(kind: ResourceKind, obj: Json) -> None:
+    """Read it as the scheduler will. Raises what UNREADABLE lists."""
+    match kind.name:
+        case "Pod":
+            pod_requests(typed(obj, Pod).spec)
+        case "Node":
+            offered(typed(obj, Node).status.allocatable)
+        case "Queue":
+            asked(typed(obj, Queue).spec.capability)
+        case "PodGroup":
+            typed(obj, PodGroup)
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def updated(kind: ResourceKind, before: Json, obj: Json) -> None:
+    """Raises StatusError for a change that is not allowed; completes one that is."""
+    judge(kind, obj)
+    if kind.custom and before.get("spec") != obj.get("spec"):
+        obj["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
+    if kind is PODS:
+        _pod_updated(before, obj)
+
+
+def _pod_updated(before: Json, pod: Json) -> None:
+    old, new, name = before["spec"], pod["spec"], pod["metadata"]["name"]
+    gates, kept = old.get("schedulingGates") or [], new.get("schedulingGates") or []
+    if any(gate not in gates for gate in kept):
+        raise invalid(PODS, name, "spec.schedulingGates", "Forbidden: only deletion is allowed")
+    free = (*_FREE, *(_FREE_WHILE_GATED if gates else ()))
+    if _rest(old, free) != _rest(new, free):
+        told = f"Forbidden: pod updates may not change fields other than {', '.join(free)} and images"
+        raise invalid(PODS, name, "spec", told)
+
+
+def _rest(spec: Json, free: Iterable[str]) -> Json:
+    """Of a pod's spec what may not change. Images may, so they are left out."""
+    rest = {name: value for name, value in spec.items() if name not in free and value}
+    for name in ("containers", "initContainers"):
+        rest[name] = [{**each, "image": ""} for each in spec.get(name) or []]
+    return rest
+
+
+# ---- the end
+
+
+def grace(kind: ResourceKind, obj: Json, asked: int | None) -> int:
+    """How many seconds an object has between its deletion and its end. Only pods on a node have any."""
+    if kind is not PODS or not obj["spec"].get("nodeName") or obj["status"].get("phase") in ENDED_PHASES:
+        return 0
+    return obj["spec"].get("terminationGracePeriodSeconds", _GRACE) if asked is None else asked
+
+
+FIRST_OBJECTS: tuple[tuple[ResourceKind, Json], ...] = (
+    *((NAMESPACES, {"metadata": {"name": name}}) for name in ("default", "kube-system", "kube-public")),
+    (PRIORITY_CLASSES, {"metadata": {"name": "system-cluster-critical"}, "value": 2_000_000_000}),
+    (PRIORITY_CLASSES, {"metadata": {"name": "system-node-critical"}, "value": 2_000_001_000}),
+)

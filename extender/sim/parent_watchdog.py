@@ -1,0 +1,57 @@
+"""Runs a program that ends with the process that asked for it: `parent_watchdog.py PROGRAM ARGUMENT...`.
+
+That process holds the other end of our standard input and never writes to it. When it ends, however it ends,
+we read the end of the file: the program is asked to go and soon made to, together with all that it started.
+We go last: whoever waits for us may be sure that nothing is left. A Ctrl-C at the terminal is not heard here,
+as we are started in a session of our own; the parent says when.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+GRACE = 0.5  # seconds from the request to go to the end
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(command: list[str]) -> int:
+    _adopt_orphans()
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+    threading.Thread(target=_end_with_parent, args=[child], daemon=True).start()
+    code = child.wait()
+    _end_family(child.pid)
+    return abs(code)
+
+
+def _adopt_orphans() -> None:
+    """What the program's children leave behind becomes ours to wait for, where the system knows how."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _end_with_parent(child: "subprocess.Popen[bytes]") -> None:
+    sys.stdin.buffer.read()
+    _signal(child.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(GRACE)
+    _signal(child.pid, signal.SIGKILL)
+
+
+def _end_family(group: int) -> None:
+    _signal(group, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _signal(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

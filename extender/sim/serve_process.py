@@ -1,0 +1,121 @@
+"""`muster serve` as it is, as a child process on free ports of loopback, which ends when we do."""
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
+_START_TIMEOUT = 30.0
+_STOP_TIMEOUT = 1.8
+_PAUSE = 0.02
+_PROGRAM = "from extender.cli import main; main(prog_name='muster')"
+_TRIES = 3  # another process may take a port between our look and the child's
+
+
+class ServeFailed(Exception):
+    """`muster serve` did not start, or ended; the message carries its last words."""
+
+
+class ServeProcess:
+    """`log` is the file that its log lines go to; `arguments` are further flags."""
+
+    def __init__(self, kubeconfig: Path, log: Path, arguments: tuple[str, ...] = ()) -> None:
+        self._kubeconfig = kubeconfig
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._choose_ports()
+        self.log = log
+
+    def _choose_ports(self) -> None:
+        self.address, self.health, self.debug = (f"127.0.0.1:{port}" for port in free_ports(3))
+
+    def start(self) -> None:
+        """Until it is ready. Raises ServeFailed."""
+        for _ in range(_TRIES):
+            self._launch()
+            if self._becomes_ready():
+                return
+            self._choose_ports()
+        raise ServeFailed(self.last_words())
+
+    def stop(self) -> None:
+        """Within two seconds, together with all that it started."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """That of the process that was started; it has children."""
+        assert self._process is not None
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def look(self, page: str) -> Any:
+        """The JSON of a page below /debug/; None when it does not come at once."""
+        answer = _fetch(self.debug, f"/debug/{page}")
+        return json.loads(answer) if answer is not None else None
+
+    def last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(["muster serve ended:", *lines[-5:]])
+
+    def _launch(self) -> None:
+        listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
+        alone = ["--leader-elect", "off", "--auto-groups", "off"]  # nobody else, and no controllers of pods
+        options = ["--kubeconfig", str(self._kubeconfig), *listen, *alone, *self._arguments]
+        command = [sys.executable, "-c", _PROGRAM, "serve", *options]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(WATCHDOG), *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _becomes_ready(self) -> bool:
+        deadline = time.monotonic() + _START_TIMEOUT
+        while time.monotonic() < deadline:
+            if not self.alive():
+                return False
+            if _fetch(self.health, "/readyz") is not None:
+                return True
+            time.sleep(_PAUSE)
+        self.stop()
+        raise ServeFailed("muster serve did not become ready")
+
+
+def _fetch(address: str, path: str) -> bytes | None:
+    connection = http.client.HTTPConnection(address, timeout=1)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return body if answer.status == 200 else None
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct ports of loopback that were free a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports

@@ -1,0 +1,122 @@
+"""A workload made from the objects of -f files.
+
+They are created in the store of the embedded API server first: it gives them their defaults, and refuses what
+a real one would refuse.
+"""
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from extender.api.keys import GATE
+from extender.api.objects import Meta, Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.domain.model.ownership import group_name
+from extender.sim.apiserver.kinds import (
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    Json,
+    ResourceKind,
+)
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError
+from extender.sim.apiserver.store import Store
+from extender.sim.embedded import node
+from extender.sim.files.manifests import Manifest
+from extender.sim.kubelets import fails, run_seconds
+from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
+
+ARRIVAL = "sim.kube-muster.io/arrival-seconds"
+Thing = TypeVar("Thing")
+
+
+class Made(NamedTuple):
+    """An object as the API server made it; `at` None where it does not say when it comes."""
+
+    object: Json
+    at: float | None
+
+
+def made_nodes(count: int, cpu: str, memory: str) -> VirtualWorkload:
+    made = (node(f"node-{number}", cpu, memory) for number in range(1, count + 1))
+    return VirtualWorkload(nodes=_all((Made(each, None) for each in made), Node))
+
+
+def from_manifests(manifests: Sequence[Manifest], seed: int) -> VirtualWorkload:
+    """Raises InvalidWorkload with what the API server says."""
+    made = _create(manifests, seed)
+    groups = [_coming(each) for each in made[POD_GROUPS]]
+    comes = {_key(each.group.metadata): each.at for each in groups}
+    return VirtualWorkload(
+        nodes=_all(made[NODES], Node),
+        queues=_all(made[QUEUES], Queue),
+        priority_classes=_all(made[PRIORITY_CLASSES], PriorityClass),
+        namespaces=_all(made[NAMESPACES], Namespace),
+        groups=tuple(groups),
+        members=tuple(_member(each, comes) for each in made[PODS]),
+    )
+
+
+def _create(manifests: Iterable[Manifest], seed: int) -> Mapping[ResourceKind, list[Made]]:
+    service = Service(Store(), random.Random(seed))
+    made: dict[ResourceKind, list[Made]] = defaultdict(list)
+    faults: list[str] = []
+    for manifest in manifests:
+        try:
+            obj = service.create(manifest.kind, "", manifest.object)
+            made[manifest.kind].append(Made(obj, _arrival(obj)))
+        except StatusError as refusal:
+            faults.append(f"{manifest.where}: {refusal.message}")
+        except ValueError as fault:
+            faults.append(f"{manifest.where}: {fault}")
+    if faults:
+        raise InvalidWorkload("\n".join(faults))
+    return made
+
+
+def _arrival(obj: Json) -> float | None:
+    text = (obj["metadata"].get("annotations") or {}).get(ARRIVAL)
+    if text is None:
+        return None
+    try:
+        at = float(text)
+    except ValueError:
+        at = math.nan
+    if not 0 <= at < math.inf:
+        raise ValueError(f"metadata.annotations[{ARRIVAL}]: got {text!r}; allowed are seconds, 0 or more")
+    return at
+
+
+def _coming(made: Made) -> GroupArrival:
+    group, at = msgspec.convert(made.object, PodGroup), made.at or 0.0
+    return GroupArrival(at, msgspec.structs.replace(group, metadata=_stamped(group.metadata, at)))
+
+
+def _member(made: Made, comes: Mapping[str, float]) -> PodArrival:
+    """A pod that does not say when it comes does so with its PodGroup. Nobody here would open a gate."""
+    pod = msgspec.convert(made.object, Pod)
+    key = f"{pod.metadata.namespace}/{group_name(pod)}"
+    at = comes.get(key, 0.0) if made.at is None else made.at
+    gates = [gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
+    spec = msgspec.structs.replace(pod.spec, scheduling_gates=gates or None)
+    pod = msgspec.structs.replace(pod, metadata=_stamped(pod.metadata, at), spec=spec)
+    return PodArrival(at, pod, run_seconds(made.object), fails(made.object))
+
+
+def _stamped(meta: Meta, at: float) -> Meta:
+    return msgspec.structs.replace(meta, creation_timestamp=stamp(at))
+
+
+def _key(meta: Meta) -> str:
+    return f"{meta.namespace}/{meta.name}"
+
+
+def _all(made: Iterable[Made], kind: type[Thing]) -> tuple[Thing, ...]:
+    return tuple(msgspec.convert(each.object, kind) for each in made)

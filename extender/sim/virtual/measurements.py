@@ -1,0 +1,127 @@
+"""What is measured during a simulation: the timeline of each group, and what each queue held and deserved."""
+
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+import msgspec
+
+from extender.domain.decisions.decisions import Decisions, QueueDecision
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import offered, total
+from extender.domain.model.shapes import Shape
+from extender.sim.virtual.simulation import Observer
+from extender.sim.virtual.workload import VirtualWorkload
+
+
+class MemberRun(NamedTuple):
+    """Members of one shape that ran from one moment to another; `end` None: they still do."""
+
+    start: float
+    end: float | None
+    shape: Shape
+
+
+class GroupTimeline(msgspec.Struct):
+    """A group: `came` when the members that it needs were there, `started` when they ran, `over` when all of
+    it had ended."""
+
+    key: GroupKey
+    needed: int
+    queue: str = ""
+    came: float | None = None
+    started: float | None = None
+    over: float | None = None
+    present: int = 0
+    stood: int = 0  # members that run or ran
+    ended: int = 0
+    runs_of_members: Counter[MemberRun] = msgspec.field(default_factory=Counter)
+
+    @property
+    def wait(self) -> float | None:
+        return None if self.came is None or self.started is None else self.started - self.came
+
+
+class QueueIntegrals(msgspec.Struct):
+    """What a queue held and deserved, by resource, times seconds."""
+
+    allocated: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
+    deserved: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(float))
+
+    def add(self, queue: QueueDecision, seconds: float) -> None:
+        for name, amount in queue.allocated.items():
+            self.allocated[name] += amount * seconds
+        for name, due in queue.deserved.items():
+            self.deserved[name] += due * seconds
+
+
+class Measurements(Observer):
+    def __init__(self, workload: VirtualWorkload) -> None:
+        self.capacity = total(offered(node.status.allocatable) for node in workload.nodes)
+        self.timelines: dict[GroupKey, GroupTimeline] = {}
+        self.sums: defaultdict[str, QueueIntegrals] = defaultdict(QueueIntegrals)
+        self.busy = 0.0  # seconds in which there was work
+        self.first: float | None = None
+        self.outsiders = 0
+        self.decisions = Decisions()
+        self._needed = {
+            f"{group.metadata.namespace}/{group.metadata.name}": group.spec.min_member
+            for _, group in workload.groups
+        }
+        self._since: dict[Uid, float] = {}
+        self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
+        self._at_work = 0  # groups that are there and not over
+        self._now = 0.0
+
+    def came(self, pod: PodRecord, now: float) -> None:
+        if not pod.group:
+            self.outsiders += 1
+            return
+        self.pass_time(now)
+        self.first = now if self.first is None else self.first
+        timeline = self.timelines.get(pod.group)
+        if timeline is None:
+            needed = max(self._needed.get(pod.group, 1), 1)
+            timeline = self.timelines[pod.group] = GroupTimeline(pod.group, needed)
+            self._nowhere.append(timeline)
+        self._at_work += timeline.ended == timeline.present
+        timeline.present, timeline.over = timeline.present + 1, None
+        if timeline.came is None and timeline.present >= timeline.needed:
+            timeline.came = now
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        if not pod.group:
+            return
+        timeline = self.timelines[pod.group]
+        self._since[pod.uid] = now
+        timeline.runs_of_members[MemberRun(now, None, pod.shape)] += 1
+        timeline.stood += 1
+        if timeline.started is None and timeline.stood >= timeline.needed:
+            timeline.started = now
+
+    def ended(self, pod: PodRecord, now: float) -> None:
+        if not pod.group:
+            return
+        self.pass_time(now)
+        timeline, since = self.timelines[pod.group], self._since.pop(pod.uid, None)
+        if since is not None:
+            timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
+            timeline.runs_of_members[MemberRun(since, now, pod.shape)] += 1
+        timeline.ended += 1
+        if timeline.ended == timeline.present:
+            timeline.over = now
+            self._at_work -= 1
+
+    def settled(self, decisions: Decisions, now: float) -> None:
+        self.pass_time(now)
+        self.decisions = decisions
+        for timeline in self._nowhere:
+            timeline.queue = decisions.groups[timeline.key].queue
+        self._nowhere.clear()
+
+    def pass_time(self, now: float) -> None:
+        """What was settled last held until now."""
+        seconds, self._now = now - self._now, now
+        if self._at_work and seconds > 0:
+            self.busy += seconds
+            for name, queue in self.decisions.queues.items():
+                self.sums[name].add(queue, seconds)

@@ -1,0 +1,96 @@
+"""From what the command line names to a report: assemble the workload, run it, measure it."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from extender.api.configuration import Configuration
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import PodRecord
+from extender.domain.model.resources import CPU, offered
+from extender.domain.snapshot.limits import Limits
+from extender.sim.files.manifests import load
+from extender.sim.virtual import synthetic, trace
+from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
+from extender.sim.virtual.measurements import Measurements
+from extender.sim.virtual.report import SimulationReport, report
+from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.trace_workload import from_rows
+from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
+from extender.terminal.progress import Advance, progress
+
+
+class SimulationOptions(msgspec.Struct, frozen=True):
+    """What to simulate. `synthetic`: how many pods to make up. What is 0 or empty takes its default."""
+
+    files: tuple[Path, ...] = ()
+    traces: tuple[Path, ...] = ()
+    synthetic: int = 0
+    nodes: int = 0
+    node_cpu: str = ""
+    node_memory: str = ""
+    window: int = 0
+    seed: int = 0
+
+    def made_nodes(self) -> VirtualWorkload:
+        """As `muster run` makes them; a made-up trace alone gets a cluster of its size."""
+        alone = self.synthetic and not self.files and not self.traces
+        count, cpu, memory = (max(3, self.synthetic // 500), "32", "128Gi") if alone else (3, "4", "16Gi")
+        return made_nodes(self.nodes or count, self.node_cpu or cpu, self.node_memory or memory)
+
+
+class Result(NamedTuple):
+    """`end` is the second at which the last thing happened."""
+
+    report: SimulationReport
+    measured: Measurements
+    end: float
+
+
+def workload(options: SimulationOptions) -> VirtualWorkload:
+    """Raises InvalidManifests and InvalidWorkload."""
+    made = from_manifests(load(options.files), options.seed) if options.files else VirtualWorkload()
+    if not made.nodes:
+        made += options.made_nodes()
+    rows = [row for path in options.traces for row in trace.read(path)]
+    made += from_rows(rows, made.queues, {})
+    if options.synthetic:
+        invented = synthetic.rows(options.synthetic, _room(made), options.seed)
+        made += from_rows(invented, made.queues, synthetic.WEIGHTS)
+    if not made.members:
+        raise InvalidWorkload("no pods in there: nothing to simulate")
+    return made
+
+
+def _room(made: VirtualWorkload) -> synthetic.ClusterSize:
+    """All nodes as if they were as small as the smallest."""
+    cpus = min(offered(node.status.allocatable).get(CPU, 0) for node in made.nodes)
+    return synthetic.ClusterSize(len(made.nodes), max(cpus // 1000, 1))
+
+
+class _Started(Observer):
+    """Passes on how many pods have been started, after each moment."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+        self._count = 0
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        self._count += 1
+
+    def settled(self, decisions: Decisions, now: float) -> None:
+        self._advance(self._count)
+
+
+def simulate(options: SimulationOptions) -> Result:
+    """Shows its progress on a terminal. Raises InvalidManifests and InvalidWorkload."""
+    given, configuration = workload(options), Configuration()
+    measured = Measurements(given)
+    limits = Limits(window=options.window or configuration.window)
+    schedulers = frozenset(configuration.scheduler_names)
+    with progress("starting pods in virtual time", total=len(given.members)) as advance:
+        simulation = Simulation(given, limits, schedulers, [measured, _Started(advance)])
+        end = simulation.run()
+    measured.pass_time(end)
+    return Result(report(measured, len(given.nodes), simulation.cluster.rounds, end), measured, end)
