@@ -49,7 +49,7 @@ def run(**options: Any) -> None:
     """Show queues and gangs at work, in a cluster that lives in this process.
 
     It needs nothing but this machine. Pods run as long as their annotation sim.kube-muster.io/run-seconds
-    says, for ever without it. When the files hold Nodes, none are made up.
+    says, or without end. When the files hold Nodes, none are made up.
     """
     with _orderly_end():
         try:

@@ -51,7 +51,7 @@ _SOURCES = ("files", "traces", "synthetic")
 def simulate(**options: Any) -> None:
     """Decide as `muster serve` does, in virtual time: waits, utilisation and fairness by queue.
 
-    Pods run as long as their annotation sim.kube-muster.io/run-seconds says, for ever without it, and come
+    Pods run as long as their annotation sim.kube-muster.io/run-seconds says, or without end, and come
     at sim.kube-muster.io/arrival-seconds. When the files hold Nodes, none are made up.
     """
     if not any(options[name] for name in _SOURCES):

@@ -105,7 +105,7 @@ class BusCommandsController(TellingController[str]):
         queue = self._ledger.queue(command.queue)
         if queue is not None:
             about = of_queue(queue.name, queue.uid)
-            self._recorder.tell(about, WARNING, Happening.COMMAND_REFUSED, f"Command {name}: {why}")
+            self._recorder.record(about, WARNING, Happening.COMMAND_REFUSED, f"Command {name}: {why}")
 
     def _look_for_queue(self, command: CommandRecord) -> None:
         """Our picture of the queues may be older than the Command, so the API server is asked."""

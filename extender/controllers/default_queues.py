@@ -1,4 +1,4 @@
-"""The queues that every cluster has: `root`, and `default` for whoever names none. Made when they are
+"""The queues that every cluster has: `root`, and `default` for what names none. Made when they are
 missing.
 """
 

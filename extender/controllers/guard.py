@@ -1,6 +1,6 @@
 """One object that makes its part of Muster raise costs its own turn, not that of the others.
 
-It is counted, logged once until it has gone well again, and tried again by whoever asked.
+It is counted, logged once until it has gone well again, and tried again by its caller.
 """
 
 from collections.abc import Callable, Hashable

@@ -59,7 +59,7 @@ class VolcanoCoexistence(Controller[Uid]):
     def stop(self) -> None:
         self._poller.stop()
 
-    def words(self) -> str:
+    def text(self) -> str:
         """For people, in one line."""
         if not self._yields:
             return "no scheduler of Volcano is at work"

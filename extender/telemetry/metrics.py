@@ -111,7 +111,7 @@ _calls_of = cache(verb_calls.labels)
 
 @contextmanager
 def counted(verb: str) -> Iterator[Call]:
-    """Time and count one call of `verb`. Whoever answers it may say how it ended, and by `because` why."""
+    """Time and count one call of `verb`. It may set the outcome, and by `because` the reason."""
     last_verb_call.set_to_current_time()
     scheduler_never_called.set(0)
     first_call.set()

@@ -120,7 +120,7 @@ class Keeper:
         try:
             found = self._api.webhook_configuration(resource, name)
         except NotFound:
-            return True  # whoever does not install it does not want it
+            return True  # not installed, so not wanted
         if all(each.client_config.ca_bundle == bundle for each in found.webhooks):
             return True
         self._since = self._clock()

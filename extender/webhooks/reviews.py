@@ -103,8 +103,8 @@ class Reviewer:
     def _judge(self, path: Path, request: ReviewRequest) -> ReviewOutcome:
         if request.operation not in path.operations:
             allowed = ", ".join(path.operations)
-            words = f"got {request.operation!r}; allowed is {allowed}"
-            return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", words)])
+            text = f"got {request.operation!r}; allowed is {allowed}"
+            return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", text)])
         if path.needs_picture and not self._synced():
             return ReviewOutcome(warnings=[_NOT_CHECKED]) if path.optional else ReviewOutcome([_NOT_SYNCED])
         try:

@@ -325,7 +325,7 @@ def test_a_pod_of_another_scheduler_that_names_a_group(desk: Desk) -> None:
     desk.pod("p", "g", scheduler="default-scheduler")
     desk.group("g")
     answer = desk.says("why", "p")
-    assert verdict(answer).endswith("It names the group g, but nobody keeps it together with that.")
+    assert verdict(answer).endswith("It names the group g, but no scheduler keeps that group together.")
     assert "create it with schedulerName: muster" in helps(answer)
 
 

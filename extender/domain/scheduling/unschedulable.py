@@ -71,7 +71,7 @@ def _lacking(planner: Planner, shapes: Counter[Shape]) -> tuple[Reason, str] | N
 
 
 def _at_once(planner: Planner, members: Sequence[PodRecord], shapes: Counter[Shape]) -> int:
-    """How many members fit beside each other. Those of one shape stand in nobody's way."""
+    """How many members fit at the same time. Members of one shape do not exclude each other."""
     if len(shapes) == 1 and not planner.affinity.any_particular(members, shapes):
         return _fitting(planner, shapes)
     return len(planner.fitting(members))
@@ -86,5 +86,5 @@ def describe(requests: Resources) -> str:
     order = [name for name in (CPU, MEMORY) if name in requests]
     order += sorted(name for name in requests if name not in (CPU, MEMORY, PODS))
     more = f" and {len(order) - _MOST_NAMES} more" if len(order) > _MOST_NAMES else ""
-    words = " ".join(f"{name} {show(name, requests[name])}" for name in order[:_MOST_NAMES])
-    return words + more if words else "an empty request"
+    text = " ".join(f"{name} {show(name, requests[name])}" for name in order[:_MOST_NAMES])
+    return text + more if text else "an empty request"
