@@ -107,8 +107,8 @@ def test_a_long_remedy_goes_on_below_itself(site: Installation, tmp_path: Path) 
     kubeconfig = str(write_kubeconfig(tmp_path, site.url))
     done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
     assert (
-        "         -> Use the kubeconfig of a user who may, usually an\n"
-        "            administrator of the cluster.\n"
+        "         -> Use the kubeconfig of a user who may, usually an administrator of\n"
+        "            the cluster.\n"
     ) in done.stdout
 
 
@@ -283,7 +283,7 @@ def other_clock(site: Installation) -> None:
         (another_version, "podgroups.scheduling.volcano.sh", "does not serve v1beta1"),
         (volcanos_crd, "queues.scheduling.volcano.sh", "lacks spec.state: it is another project's"),
         (unbound, "policies", "kube-muster-gate has no binding, so it does nothing"),
-        (without_marks, "policies", "kube-muster-marks is missing, so what is noted on PodGroups"),
+        (without_marks, "policies", "kube-muster-marks is missing, so Muster's records on PodGroups"),
         (without_policies, "policies", "no policy puts gates on pods"),
         (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
         (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),
