@@ -117,7 +117,7 @@ def test_without_the_policy_a_forged_note_deletes_nothing(
             what="the policy out of force",
         )
         muster = stage.start_muster(user=muster_user)
-        wait_for(lambda: "they say nothing" in muster.readyz(), what="Muster knows it")
+        wait_for(lambda: "they are not trusted" in muster.readyz(), what="Muster knows it")
         stage.queue("going")
         stage.group("orphan", 1, queue="going")
         wait_for(lambda: QUEUE_UID in _annotations(stage, "orphan"), what="the queue is noted")
