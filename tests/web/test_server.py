@@ -3,9 +3,8 @@
 import os
 import signal
 import socket
-import ssl
 from contextlib import ExitStack
-from http.client import HTTPConnection, HTTPSConnection
+from http.client import HTTPConnection
 from pathlib import Path
 
 import msgspec
@@ -172,13 +171,6 @@ def test_what_a_web_page_sends_is_refused(program: Server, port: str, headers: d
     response = connection.getresponse()
     assert response.status == 403
     assert "error" in msgspec.json.decode(response.read())
-
-
-def test_over_tls_any_name_is_answered(program: Server) -> None:
-    """A certificate vouches for it: the API server calls webhooks by the name of their Service."""
-    caller = HTTPSConnection("127.0.0.1", program.webhook_port, context=ssl._create_unverified_context())
-    caller.request("POST", "/echo", b"x", {"Host": "muster-webhooks.kube-muster.svc"})
-    assert caller.getresponse().read() == b"x"
 
 
 @pytest.mark.parametrize("host", ["localhost:8281", "127.0.0.1", "[::1]:8281"])
