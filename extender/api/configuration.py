@@ -43,7 +43,7 @@ class ObjectName(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """How a value is read from text and written again. `read` raises ValueError for what is not allowed."""
+    """How to read a value from text and write it. `read` raises ValueError for a text that is not allowed."""
 
     allowed: str
     read: Callable[[str], Any]
@@ -87,8 +87,8 @@ def _object_name(text: str) -> ObjectName:
     return ObjectName(*_matching(rf"{_LABEL}/{_LABEL}(?:\.{_LABEL})*")(text).split("/"))
 
 
-def one_of(*words: str) -> Kind:
-    return Kind(" or ".join(words), _matching("|".join(words)))
+def one_of(*values: str) -> Kind:
+    return Kind(" or ".join(values), _matching("|".join(values)))
 
 
 def count(least: int, most: int) -> Kind:
@@ -110,12 +110,12 @@ OBJECT = Kind("the namespace and name of an object, such as kube-system/muster-s
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be set, with the value that it has when nobody sets it. Durations are seconds."""
+    """All settings with their defaults. Durations are in seconds."""
 
     kubeconfig: Annotated[
         str,
         TEXT,
-        "The kubeconfig file that tells how to reach the API server.",
+        "The kubeconfig file for the API server.",
         "$KUBECONFIG, else the pod's service account, else ~/.kube/config",
     ] = ""
     context: Annotated[
@@ -127,24 +127,24 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     listen: Annotated[
         Address,
         ADDRESS,
-        "Where the scheduler's calls are answered: filter, prioritize, bind, preempt.",
+        "The address for the scheduler's calls: filter, prioritize, bind, preempt.",
     ] = Address("127.0.0.1", 8281)
     tls_folder: Annotated[
         str,
         TEXT,
-        "The folder with tls.crt, tls.key and ca.crt: the scheduler's calls are answered over TLS, and only "
-        "those of callers whose certificate ca.crt vouches for. They are read again when they change.",
+        "The folder with tls.crt, tls.key and ca.crt. The scheduler's calls then need TLS and a client "
+        "certificate signed by ca.crt. The files are read again when they change.",
         "plain HTTP",
     ] = ""
     health_listen: Annotated[
         Address,
         ADDRESS,
-        "Where probes and /metrics are answered.",
+        "The address for probes and /metrics.",
     ] = Address("127.0.0.1", 8282)
     debug_listen: Annotated[
         Address,
         ADDRESS,
-        "Where /debug/ is answered. It shows the state of the whole cluster: keep it on loopback.",
+        "The address of the debug pages. They show the whole cluster: keep it on loopback.",
     ] = Address("127.0.0.1", 8283)
     scheduler_names: Annotated[
         tuple[str, ...],
@@ -154,17 +154,17 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     volcano_namespace: Annotated[
         str,
         NAME,
-        "Volcano's namespace: while its scheduler runs there, pods of schedulerName volcano are left to it.",
+        "Volcano's namespace. While its scheduler runs there, pods of schedulerName volcano are left to it.",
     ] = "volcano-system"
     auto_groups: Annotated[
         str,
         one_of("on", "off"),
-        "on: pods that name no group get a PodGroup with those of the same owner. off: each is on its own.",
+        "on: pods that name no group share a PodGroup with others of their owner. off: each is on its own.",
     ] = "on"
     window: Annotated[
         int,
         count(1, 20000),
-        "The most pods that may be between gate and binding at once. Each costs a thread of the server.",
+        "How many pods may be between gate and binding at once. Each takes a thread of the server.",
     ] = 1000
     bind_deadline: Annotated[
         float,
@@ -174,7 +174,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     start_backoff: Annotated[
         float,
         duration("100ms", "1h"),
-        "How long a gang waits after a start that failed. It doubles with each failure.",
+        "How long a gang waits after a failed start. The time doubles with each failure.",
     ] = 5.0
     start_backoff_max: Annotated[
         float,
@@ -189,28 +189,28 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     lease: Annotated[
         ObjectName,
         OBJECT,
-        "The scheduler's Lease, which leadership follows.",
+        "The scheduler's Lease: the replica whose scheduler holds it leads.",
     ] = ObjectName("kube-system", "muster-scheduler")
     writers: Annotated[
         int,
         count(1, 256),
-        "The threads that open gates, nominate nodes and evict; statuses have four of their own.",
+        "The number of threads that remove gates, nominate nodes and evict. Statuses have four more.",
     ] = 16
     binders: Annotated[
         int,
         count(1, 256),
-        "The threads that post bindings.",
+        "The number of threads that post bindings.",
     ] = 16
     webhook_certificates: Annotated[
         str,
         one_of("off", "files", "self-signed"),
-        "Whose certificate the webhooks show: that of two files, or one that Muster makes and renews itself. "
-        "off: there are no webhooks.",
+        "Where the webhooks' certificate comes from. files: from two files. self-signed: Muster creates and "
+        "renews it. off: no webhooks.",
     ] = "off"
     webhook_listen: Annotated[
         Address,
         ADDRESS,
-        "Where the API server's admission reviews are answered, over TLS.",
+        "The address for the API server's admission reviews, over TLS.",
     ] = Address("", 8443)
     webhook_folder: Annotated[
         str,
@@ -220,7 +220,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     webhook_secret: Annotated[
         ObjectName,
         OBJECT,
-        "self-signed: the Secret in which the certificate is kept, for all replicas.",
+        "self-signed: the Secret that holds the certificate for all replicas.",
     ] = ObjectName("kube-muster", "muster-webhook-certificate")
     webhook_names: Annotated[
         tuple[str, ...],
@@ -230,23 +230,23 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     webhook_lifetime: Annotated[
         float,
         duration("10s", "87600h"),
-        "self-signed: how long a certificate is good. The next one is made when a third of it is left.",
+        "self-signed: how long a certificate is valid. It is renewed when a third of that time is left.",
     ] = 90 * 24 * 3600.0
     max_queue_depth: Annotated[
         int,
         count(1, 100),
-        "How many levels of queues there may be below root. The webhooks see to it.",
+        "How many levels of queues there may be below root. The webhooks enforce it.",
     ] = 5
     log_format: Annotated[
         str,
         one_of("text", "json"),
-        "How log lines are written.",
+        "The format of log lines.",
         "text on a terminal, else json",
     ] = ""
     log_level: Annotated[
         str,
         one_of("debug", "info", "warning", "error"),
-        "The least severe lines that are written.",
+        "The lowest level of log lines that are written.",
     ] = "info"
 
 

@@ -1,4 +1,4 @@
-"""Errors of the API server in the words of somebody who typed a command: what it says, and what to do."""
+"""Errors of the API server for the user of a command: the message, and what to do."""
 
 import re
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ def _refusal(fault: "Refused") -> str:
         case Conflict() if fault.reason == "AlreadyExists":
             return message
         case Conflict():
-            return f"{message}\nSomebody else changed it at the same time: run the command again."
+            return f"{message}\nIt was changed at the same time: run the command again."
         case Forbidden():
             return f"not allowed: {message}"
     return f"the API server refuses: {message}"

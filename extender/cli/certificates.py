@@ -30,7 +30,7 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, given: str) 
     required=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="A folder that is not there yet; it gets the folders muster and scheduler.",
+    help="A new folder; the folders muster and scheduler are created in it.",
 )
 @click.option(
     "--name",
@@ -38,14 +38,14 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, given: str) 
     multiple=True,
     default=["127.0.0.1", "localhost"],
     show_default=True,
-    help="A host name or an IP address by which the scheduler calls; may be given several times.",
+    help="A host name or IP address that the scheduler calls; may be given several times.",
 )
 @click.option(
     "--lifetime",
     default=_LONGEST,
     show_default=True,
     callback=_lifetime,
-    help="How long they are good. The scheduler reads its own only when it starts.",
+    help="How long the certificates are valid. The scheduler reads its own only when it starts.",
 )
 def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
     """Make certificates for Muster and the scheduler, which know each other by them: docs/install.md.

@@ -28,7 +28,7 @@ def output_flag(formats: Sequence[str], default: str) -> Callable[[F], F]:
         default=default,
         show_default=True,
         metavar="|".join(formats),
-        help="The form of what is printed.",
+        help="The output format.",
     )
 
 

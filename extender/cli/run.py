@@ -27,29 +27,29 @@ _INTERRUPTED = 130
 
 @click.command(context_settings={"max_content_width": 110})
 @files_flag(" [default: the example]")
-@click.option("--until-settled", is_flag=True, help="End when nothing changes any more.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the outcome, and nothing else.")
+@click.option("--until-settled", is_flag=True, help="Exit when nothing changes any more.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print only the outcome.")
 @node_flags(click.IntRange(0, 5000), Preset(3, "3"), Preset("4", "4"), Preset("16Gi", "16Gi"))
 @click.option(
     "--speed",
     type=click.FloatRange(0, min_open=True),
     default=4.0,
     show_default=True,
-    help="How many times as fast as they say pods run.",
+    help="How many times faster than stated pods run.",
 )
-@click.option("--seed", type=int, help="Let what is left to chance be the same in each run.")
+@click.option("--seed", type=int, help="The random seed; the same seed gives the same run.")
 @click.option(
     "--listen",
     default="127.0.0.1:0",
     show_default=True,
     metavar="ADDRESS",
-    help="Where the embedded API server answers; port 0 is any free one. It asks nobody who they are.",
+    help="The address of the embedded API server; port 0 is any free one. It has no authentication.",
 )
 def run(**options: Any) -> None:
     """Show queues and gangs at work, in a cluster that lives in this process.
 
     It needs nothing but this machine. Pods run as long as their annotation sim.kube-muster.io/run-seconds
-    says, for ever without it. When the files hold Nodes, none are made up.
+    says, or without end. When the files hold Nodes, none are made up.
     """
     with _orderly_end():
         try:

@@ -20,7 +20,7 @@ def _options() -> Iterator[click.Option]:
         type=click.Path(path_type=Path),
         envvar=CONFIG_VARIABLE,
         metavar="FILE",
-        help=f"A file of settings (docs/configuration.md). [${CONFIG_VARIABLE}]",
+        help=f"A configuration file (docs/configuration.md). [${CONFIG_VARIABLE}]",
     )
     for each in SETTINGS:
         yield click.Option(

@@ -24,9 +24,9 @@ _SOURCES = ("files", "traces", "synthetic")
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A CSV of groups: docs/simulate.md has the columns; may be given several times.",
+    help="A CSV file of groups (columns: docs/simulate.md); may be given several times.",
 )
-@click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Make up a trace.")
+@click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Generate a trace.")
 @node_flags(
     click.IntRange(1, 20_000),
     Preset(None, "3; with --synthetic alone one for each 500 pods"),
@@ -34,22 +34,24 @@ _SOURCES = ("files", "traces", "synthetic")
     Preset(None, "16Gi; with --synthetic alone 128Gi"),
 )
 @click.option(
-    "--window", type=click.IntRange(1), help="The most pods that may start at once, as of muster serve."
+    "--window", type=click.IntRange(1), help="How many pods may start at once, as for muster serve."
 )
-@click.option("--gantt", type=click.Path(path_type=Path), metavar="FILE", help="Draw a chart (SVG) there.")
+@click.option(
+    "--gantt", type=click.Path(path_type=Path), metavar="FILE", help="Write a Gantt chart (SVG) to this file."
+)
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="How to print the report.",
+    help="The format of the report.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="What a made-up trace is drawn from.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The random seed of a generated trace.")
 def simulate(**options: Any) -> None:
     """Decide as `muster serve` does, in virtual time: waits, utilisation and fairness by queue.
 
-    Pods run as long as their annotation sim.kube-muster.io/run-seconds says, for ever without it, and come
+    Pods run as long as their annotation sim.kube-muster.io/run-seconds says, or without end, and come
     at sim.kube-muster.io/arrival-seconds. When the files hold Nodes, none are made up.
     """
     if not any(options[name] for name in _SOURCES):

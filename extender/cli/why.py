@@ -1,6 +1,6 @@
 """`muster why`: what a pod, a group or a queue waits for, in a sentence, with the numbers behind it.
 
-It reads objects of the API server and nothing else, with the rights of whoever asks; so it works from
+It reads objects of the API server and nothing else, with the rights of its user; so it works from
 anywhere, and also while Muster is down: then it tells what was written last.
 """
 
@@ -49,7 +49,7 @@ def _target(_context: click.Context, _parameter: click.Parameter, value: str) ->
 def why(target: Target, output: str, **flags: Any) -> None:
     """Say why a pod, a group or a queue waits, and what would help.
 
-    It needs the rights of somebody who submits: to read pods and podgroups of the namespace, and, for shares
+    It needs the permissions of a submitter: to read pods and podgroups of the namespace, and, for shares
     and limits, queues.
     """
     with opened(Flags(**flags)) as place:

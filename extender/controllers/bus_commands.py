@@ -95,7 +95,7 @@ class BusCommandsController(TellingController[str]):
     def _obey(self, command: CommandRecord, state: str) -> None:
         self._cluster.set_queue_state(command.queue, command.queue_uid, state, command.uid)
         metrics.queue_commands.labels("obeyed").inc()
-        log.info("a Command was obeyed", queue=command.queue, action=command.action, command=command.name)
+        log.info("a Command was executed", queue=command.queue, action=command.action, command=command.name)
 
     def _refuse(self, command: CommandRecord, why: str) -> None:
         self._remove(command)
@@ -105,7 +105,7 @@ class BusCommandsController(TellingController[str]):
         queue = self._ledger.queue(command.queue)
         if queue is not None:
             about = of_queue(queue.name, queue.uid)
-            self._recorder.tell(about, WARNING, Happening.COMMAND_REFUSED, f"Command {name}: {why}")
+            self._recorder.record(about, WARNING, Happening.COMMAND_REFUSED, f"Command {name}: {why}")
 
     def _look_for_queue(self, command: CommandRecord) -> None:
         """Our picture of the queues may be older than the Command, so the API server is asked."""

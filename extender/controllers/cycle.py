@@ -105,7 +105,7 @@ class Cycle:
 
 
 def _tell_faults(before: Decisions, now: Decisions) -> None:
-    """Groups whose judging raised wait; whoever looks after Muster hears once of each such turn."""
+    """Groups whose judging raised wait; each such turn is logged once."""
     for key in now.turned:
         was, decision = before.groups.get(key), now.groups.get(key)
         if decision is not None and decision.fault and (was is None or was.fault != decision.fault):

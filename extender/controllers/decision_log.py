@@ -21,7 +21,7 @@ log = logger(__name__)
 
 _KEPT = 1000
 _OLD_NEWS = (Verdict.RUNNING, Verdict.ENDED)  # of a group that is seen for the first time, after a restart
-_WORDS = {
+_MESSAGES = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
     Verdict.RUNNING: "a group runs",
@@ -66,6 +66,6 @@ def _is_turn(was: GroupDecision | None, now: GroupDecision) -> bool:
 
 
 def _tell(now: GroupDecision) -> None:
-    told = {"reason": now.reason, "detail": now.detail, "members": len(now.plan)}
-    named = {name: value for name, value in told.items() if value}
-    log.info(_WORDS[now.verdict], group=now.key, queue=now.queue, **named)
+    fields = {"reason": now.reason, "detail": now.detail, "members": len(now.plan)}
+    named = {name: value for name, value in fields.items() if value}
+    log.info(_MESSAGES[now.verdict], group=now.key, queue=now.queue, **named)

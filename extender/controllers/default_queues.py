@@ -1,4 +1,4 @@
-"""The queues that every cluster has: `root`, and `default` for whoever names none. Made when they are
+"""The queues that every cluster has: `root`, and `default` for what names none. Made when they are
 missing.
 """
 
@@ -40,4 +40,4 @@ class DefaultQueuesController(Controller[str]):
             self._cluster.create_queue(name, _SPECS[name])
         except Conflict:
             return
-        log.info("a queue was missing and is made", queue=name)
+        log.info("a missing queue is created", queue=name)

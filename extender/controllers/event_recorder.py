@@ -1,6 +1,6 @@
 """Kubernetes events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue.
 
-One event stands for all that was told of one object under one reason: told again, its count grows and its
+There is one event for each object and reason: recorded again, its count grows and its
 message is the newest. What exceeds the allowance of an object, or of all together, is dropped: the conditions
 and /debug have the whole truth. Events are of the core group, because kubectl shows the count of those best.
 """
@@ -38,7 +38,7 @@ _BURST, _RATE = 50, 5.0  # of all objects together
 
 
 @dataclass(eq=False)
-class _Told:
+class _Event:
     """One event as it stands, or will once it is written."""
 
     about: Reference
@@ -57,7 +57,7 @@ class _Told:
 
 
 class EventRecorder:
-    """`tell` from any thread; it only notes, the writers write."""
+    """`record` may be called from any thread; the writers send the events."""
 
     def __init__(
         self,
@@ -73,16 +73,16 @@ class EventRecorder:
         self._clock = clock
         self._now = now
         self._lock = threading.Lock()
-        self._told: TTLCache[tuple[str, str, str], _Told] = TTLCache(_REMEMBERED, _MEMORY, clock)
+        self._known: TTLCache[tuple[str, str, str], _Event] = TTLCache(_REMEMBERED, _MEMORY, clock)
         self._objects: TTLCache[str, TokenBucket] = TTLCache(_REMEMBERED, _MEMORY, clock)
         self._all = TokenBucket(_RATE, _BURST, clock())
 
     def has_room(self, events: int = 1) -> bool:
-        """Whether as many may be told now. Who can wait asks before, and tells later what has no room."""
+        """Whether so many events may be written now. Callers that can wait ask first, and record later."""
         with self._lock:
             return self._all.left(self._clock()) >= events
 
-    def tell(self, about: Reference, type_: str, reason: str, message: str) -> None:
+    def record(self, about: Reference, type_: str, reason: str, message: str) -> None:
         """Have an event written soon: `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
         if not self._leads():
             return
@@ -90,8 +90,8 @@ class EventRecorder:
             if not self._admit(about):
                 metrics.events.labels("dropped").inc()
                 return
-            told = self._take_in(about, type_, reason, message)
-        self._writers.submit(("event", told.name), lambda: self._write(told))
+            event = self._take_in(about, type_, reason, message)
+        self._writers.submit(("event", event.name), lambda: self._write(event))
 
     def _admit(self, about: Reference) -> bool:
         now = self._clock()
@@ -99,29 +99,29 @@ class EventRecorder:
         of_object = self._objects.setdefault(_identity(about), fresh)
         return self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)
 
-    def _take_in(self, about: Reference, type_: str, reason: str, message: str) -> _Told:
+    def _take_in(self, about: Reference, type_: str, reason: str, message: str) -> _Event:
         key, at = (_identity(about), type_, reason), timestamp(self._now())
         name = f"{about.name[:_LONGEST_NAME]}.{uuid4().hex[:16]}"
-        told = self._told.get(key) or _Told(about, type_, reason, name, at)
-        told.last, told.message, told.count = at, message[:_LONGEST], told.count + 1
-        self._told[key] = told
-        return told
+        event = self._known.get(key) or _Event(about, type_, reason, name, at)
+        event.last, event.message, event.count = at, message[:_LONGEST], event.count + 1
+        self._known[key] = event
+        return event
 
-    def _write(self, told: _Told) -> None:
-        if told.exists:
+    def _write(self, event: _Event) -> None:
+        if event.exists:
             try:
-                self._cluster.patch_event(told.namespace, told.name, _repeated(told))
+                self._cluster.patch_event(event.namespace, event.name, _repeated(event))
                 metrics.events.labels("repeated").inc()
                 return
             except NotFound:
-                told.exists = False
-        self._create(told)
+                event.exists = False
+        self._create(event)
 
-    def _create(self, told: _Told) -> None:
+    def _create(self, event: _Event) -> None:
         """One that is there already is ours: an answer got lost."""
         with suppress(Conflict):
-            self._cluster.create_event(_event(told))
-        told.exists = True
+            self._cluster.create_event(_event(event))
+        event.exists = True
         metrics.events.labels("created").inc()
 
 
@@ -129,21 +129,21 @@ def _identity(about: Reference) -> str:
     return about.uid or f"{about.kind}/{about.namespace}/{about.name}"
 
 
-def _event(told: _Told) -> dict[str, Any]:
+def _event(event: _Event) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": told.name, "namespace": told.namespace},
-        "involvedObject": msgspec.to_builtins(told.about),
-        "type": told.type,
-        "reason": told.reason,
-        "firstTimestamp": told.first,
+        "metadata": {"name": event.name, "namespace": event.namespace},
+        "involvedObject": msgspec.to_builtins(event.about),
+        "type": event.type,
+        "reason": event.reason,
+        "firstTimestamp": event.first,
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": gethostname(),
-        **_repeated(told),
+        **_repeated(event),
     }
 
 
-def _repeated(told: _Told) -> dict[str, Any]:
-    return {"lastTimestamp": told.last, "message": told.message, "count": told.count}
+def _repeated(event: _Event) -> dict[str, Any]:
+    return {"lastTimestamp": event.last, "message": event.message, "count": event.count}

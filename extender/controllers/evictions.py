@@ -54,7 +54,7 @@ class EvictionsController(TellingController[Uid]):
     def _tell_of_refusal(self, pod: PodRecord, fault: ApiError) -> None:
         metrics.evictions.labels("refused").inc()
         log.warning("an eviction was refused", pod=pod.key, group=pod.group, error=str(fault))
-        told = f"{pod.name} is to go, since its group did not stand whole, but: {fault}"
+        message = f"{pod.name} is to be evicted, because its group did not stand whole, but: {fault}"
         group = self._ledger.group_record(pod.group)
         for about in [of_pod(pod)] + ([of_group(group)] if group else []):
-            self._recorder.tell(about, WARNING, Happening.EVICTION_REFUSED, told)
+            self._recorder.record(about, WARNING, Happening.EVICTION_REFUSED, message)

@@ -40,7 +40,7 @@ class GroupEvents:
         self._clock = clock
         self._changed_groups = ChangedGroups()
         self._guard = Guard("group-events")
-        self._untold = WorkQueue[GroupKey](clock)  # groups with a state that is not told yet
+        self._unreported = WorkQueue[GroupKey](clock)  # groups with a state that is not told yet
         self._led = False
 
     def look(self, decisions: Decisions) -> None:
@@ -55,41 +55,43 @@ class GroupEvents:
 
     def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
         if now is None:
-            return self._untold.forget(key)
+            return self._unreported.forget(key)
         happened = transitions.of_turn(was, now)
         if was is None or transitions.course(was) != transitions.course(now):
-            self._untold.forget(key)
+            self._unreported.forget(key)
             if happened is None:
-                self._untold.add(key, _LASTING)
+                self._unreported.add(key, _LASTING)
         if happened is not None:
-            self._tell(key, happened)
+            self._report(key, happened)
 
     def _drop_what_is_told(self, decisions: Decisions) -> None:
         """The leader before us, or we before a restart, told what the conditions say."""
         for key, decision in decisions.groups.items():
-            if key in self._untold:
+            if key in self._unreported:
                 record = self._ledger.group_record(key)
                 if record and record.last_reason == (decision.reason or decision.verdict):
-                    self._untold.forget(key)
+                    self._unreported.forget(key)
 
     def _tell_what_lasts(self, decisions: Decisions) -> None:
-        while self._recorder.has_room(1 + _MEMBERS) and (key := self._untold.take()) is not None:
+        while self._recorder.has_room(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
             self._guard.run(key, partial(self._tell_state, key, decisions.groups.get(key)))
 
     def _tell_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         lasting = transitions.of_state(decision) if decision else None
         if lasting is not None:
-            self._tell(key, lasting)
+            self._report(key, lasting)
 
-    def _tell(self, key: GroupKey, told: Transition) -> None:
+    def _report(self, key: GroupKey, transition: Transition) -> None:
         if self._ledger.may_be_left(key):
             return
-        if not told.warning and not told.for_members and self._ledger.waits_for_nobody(key):
+        if not transition.warning and not transition.for_members and self._ledger.waits_for_nobody(key):
             return
         group = self._ledger.group_record(key)
         about = [of_group(group)] if group else []
-        if told.for_members:
+        if transition.for_members:
             waiting = (pod for pod in self._ledger.members(key) if pod.waiting)
             about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         for each in about:
-            self._recorder.tell(each, WARNING if told.warning else NORMAL, told.reason, told.message)
+            self._recorder.record(
+                each, WARNING if transition.warning else NORMAL, transition.reason, transition.message
+            )

@@ -1,6 +1,6 @@
 """One object that makes its part of Muster raise costs its own turn, not that of the others.
 
-It is counted, logged once until it has gone well again, and tried again by whoever asked.
+It is counted, logged once until it has gone well again, and tried again by its caller.
 """
 
 from collections.abc import Callable, Hashable
@@ -37,7 +37,7 @@ class Guard:
             return
         if len(self._faulty) < _REMEMBERED:
             self._faulty.add(key)
-        log.exception("an object could not be dealt with", part=self._part, object=str(key)[:200])
+        log.exception("an object could not be reconciled", part=self._part, object=str(key)[:200])
 
     def forget(self, key: Hashable) -> None:
         self._faulty.discard(key)

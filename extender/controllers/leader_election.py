@@ -32,20 +32,20 @@ class LeaderStatus(msgspec.Struct, frozen=True):
     renewed: float | None = None
     fault: str = ""
 
-    def words(self) -> str:
+    def text(self) -> str:
         """In one line."""
         if self.leads and not self.lease:
             return "leads, by --leader-elect=off"
         if self.fault and self.renewed is None:
-            return f"follows nobody; {self.lease}: {self.fault}"
+            return f"does not lead; {self.lease}: {self.fault}"
         if not self.holder:
-            return f"follows nobody; nobody holds {self.lease}"
+            return f"does not lead; {self.lease} has no holder"
         who = f"leads; {self.lease} is held by {self.holder}" if self.leads else f"follows {self.holder}"
         return f"{who}, renewed {self.renewed or 0:.0f} s ago" + (f" ({self.fault})" if self.fault else "")
 
 
 class NoElection:
-    """The leadership where there is nobody else: `--leader-elect=off`."""
+    """The leadership without other replicas: `--leader-elect=off`."""
 
     def leads(self) -> bool:
         return True

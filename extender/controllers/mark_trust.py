@@ -1,6 +1,6 @@
 """Whether what Muster notes on PodGroups may be believed: only while the API server keeps it to Muster.
 
-A PodGroup has no status subresource, so whoever may change one may write into it that it stood whole, or
+A PodGroup has no status subresource, so a user who may change one may write into it that it stood whole, or
 which queue took it in. An admission policy (manifests/marks.yaml) keeps that to Muster. Whether it is in
 force is looked at now and then; without it, Muster goes by what it saw itself since it started.
 """
@@ -16,7 +16,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _KEPT = "kept to Muster by the API server"
-_NOT_KEPT = "anybody may write them, so they say nothing: kubectl apply -f manifests/marks.yaml"
+_NOT_KEPT = "not protected, so they are not trusted: kubectl apply -f manifests/marks.yaml"
 _NOT_KNOWN = "whether the API server keeps them to Muster is not known yet"
 _PERIOD = 30.0
 _SOON = 2.0  # after a look that told nothing
@@ -40,7 +40,7 @@ class MarkTrust:
     def stop(self) -> None:
         self._poller.stop()
 
-    def words(self) -> str:
+    def text(self) -> str:
         """For people, in one line."""
         if self._kept is None:
             return _NOT_KNOWN
@@ -50,12 +50,12 @@ class MarkTrust:
         try:
             kept = self._cluster.keeps_marks(timeout=_PERIOD)
         except ApiError as fault:
-            log.warning("whether marks are kept to Muster could not be read", error=str(fault))
+            log.warning("cannot check whether marks are protected", error=str(fault))
             return
         if kept is not self._kept:
             self._kept = kept
-            told = log.info if kept else log.warning
-            told("what is noted on PodGroups", marks=self.words())
+            write = log.info if kept else log.warning
+            write("protection of the marks on PodGroups", marks=self.text())
         self._ledger.trust_marks(kept)
 
     def _poll(self) -> float | None:

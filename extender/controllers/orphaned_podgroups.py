@@ -64,7 +64,7 @@ class OrphanedPodGroupsController(Controller[str]):
             return
         metrics.groups_cleared.inc()
         log.warning(
-            "a group is deleted, because its queue was",
+            "a group is deleted because its queue was deleted",
             group=f"{orphan.namespace}/{orphan.name}",
             queue=orphan.queue,
         )

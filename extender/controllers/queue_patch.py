@@ -8,7 +8,7 @@ import msgspec
 from extender.api.objects import Condition, Queue, QueueStatus
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import QueueDecision
-from extender.domain.decisions.queue_conditions import Said, conditions_of
+from extender.domain.decisions.queue_conditions import QueueCondition, conditions_of
 from extender.domain.model.resources import quantities
 
 Json = dict[str, Any]
@@ -50,9 +50,12 @@ def _written(amounts: Mapping[str, float]) -> dict[str, str]:
 def _conditions(there: QueueStatus, decision: QueueDecision) -> list[Condition]:
     """Those of others stay as they are, and so do ours that say the same as before."""
     before = {each.type: each for each in there.conditions or ()}
-    ours = {said.type: dated(_condition(said), before.get(said.type)) for said in conditions_of(decision)}
+    ours = {
+        condition.type: dated(_condition(condition), before.get(condition.type))
+        for condition in conditions_of(decision)
+    }
     return list((before | ours).values())
 
 
-def _condition(said: Said) -> Condition:
-    return Condition(said.type, str(said.holds), said.reason, said.message)
+def _condition(condition: QueueCondition) -> Condition:
+    return Condition(condition.type, str(condition.holds), condition.reason, condition.message)

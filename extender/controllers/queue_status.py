@@ -114,15 +114,15 @@ class QueueStatusController(PacedController[str]):
             marks = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
             marking = {"metadata": {**version, "annotations": marks}}
             return self._cluster.patch_queue(meta.name, meta.uid, marking)
-        said = self._news(queue, decision)
-        turned = said.pop("state", None)
+        changes = self._news(queue, decision)
+        turned = changes.pop("state", None)
         if turned is not None:
             version["resourceVersion"] = self._cluster.set_queue_status_state(
                 meta.name, meta.uid, turned, meta.resource_version
             )
             self._tell(queue, decision)
-        if said:
-            self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": said})
+        if changes:
+            self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": changes})
 
     def _tell(self, queue: Queue, decision: QueueDecision) -> None:
         """That a new queue is open is no news."""
@@ -130,8 +130,8 @@ class QueueStatusController(PacedController[str]):
         log.info("a queue's state changed", queue=meta.name, before=before, now=decision.state)
         if before or decision.state != QueueState.OPEN:
             kind, happened = _HAPPENED[QueueState(decision.state)]
-            said = next(conditions_of(decision)).message
-            self._recorder.tell(of_queue(meta.name, meta.uid), kind, happened, said)
+            message = next(conditions_of(decision)).message
+            self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
 
     def _differs(self, queue: Queue, decision: QueueDecision) -> bool:
         """Whether anything is to be written. One made on another queue of that name says nothing."""

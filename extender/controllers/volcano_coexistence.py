@@ -59,7 +59,7 @@ class VolcanoCoexistence(Controller[Uid]):
     def stop(self) -> None:
         self._poller.stop()
 
-    def words(self) -> str:
+    def text(self) -> str:
         """For people, in one line."""
         if not self._yields:
             return "no scheduler of Volcano is at work"
@@ -86,7 +86,7 @@ class VolcanoCoexistence(Controller[Uid]):
         except (NotFound, Forbidden) as fault:
             spec = None
             if isinstance(fault, Forbidden):
-                log.warning("whether Volcano is at work cannot be read", error=str(fault))
+                log.warning("cannot check whether Volcano is running", error=str(fault))
         except ApiError as fault:
             log.debug("the Lease of Volcano could not be read", error=str(fault))
             return
@@ -109,7 +109,9 @@ class VolcanoCoexistence(Controller[Uid]):
         self._yields = yields
         self._ledger.leave(frozenset({VOLCANO} if yields else ()))
         if self._known:
-            log.info("pods of Volcano are left to it" if yields else "pods of Volcano are ours")
+            log.info(
+                "Volcano's pods are left to Volcano" if yields else "Volcano's pods are served by Muster"
+            )
 
     # ---- gates
 

@@ -1,6 +1,6 @@
 """Writing the same again, ever more seldom.
 
-What somebody overwrites is put right at once. Whoever does so again and again is at work on the same field,
+What another controller overwrites is corrected at once. One that does so repeatedly writes the same field,
 as Volcano's scheduler is on every PodGroup that it sees; then both would write it once a second, endlessly.
 """
 

@@ -1,6 +1,6 @@
 """What becomes of a write that failed: when its object is due again.
 
-not sent, another leads     at once, by whoever leads then
+not sent, another leads     at once, by the next leader
 not there any more          never: the watch tells of its end
 a conflict                  as soon as the watch shows the newer copy, which makes the object due, or after
                             a pause that grows with each failure in a row

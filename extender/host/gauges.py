@@ -77,6 +77,6 @@ class Gauges:
         if now - self._expected_since > _SILENCE:
             self._expected_since = now
             log.warning(
-                "the scheduler has never called: is it running, is this server in its extenders, is its"
-                " urlPrefix this --listen address?"
+                "the scheduler has never called: check that it runs, that its extenders name this server, and"
+                " that their urlPrefix is the address of --listen"
             )

@@ -150,14 +150,14 @@ class Host:
 
     def _notes(self) -> dict[str, Note]:
         return {
-            "leadership": lambda: self._leadership.standing().words(),
-            "volcano": self._controllers.volcano.words,
-            "marks": self._controllers.mark_trust.words,
+            "leadership": lambda: self._leadership.standing().text(),
+            "volcano": self._controllers.volcano.text,
+            "marks": self._controllers.mark_trust.text,
         }
 
     def _show_leadership(self) -> dict[str, object]:
         standing = msgspec.to_builtins(self._leadership.standing())
-        return {**standing, "volcano": self._controllers.volcano.words()}
+        return {**standing, "volcano": self._controllers.volcano.text()}
 
     def _live(self) -> dict[str, Check]:
         return {"ping": lambda: None, "deciding": self._is_deciding}

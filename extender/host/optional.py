@@ -77,5 +77,7 @@ class OptionalWatches:
         try:
             return self._cluster.serves(reflector.resource)
         except ApiError as fault:
-            log.warning("could not ask for a kind", kind=reflector.resource.path(), error=str(fault))
+            log.warning(
+                "cannot check whether a kind exists", kind=reflector.resource.path(), error=str(fault)
+            )
             return False

@@ -58,7 +58,7 @@ class Views:
                 "podGroup": key,
                 "minMember": view.min_member,
                 "placed": len(view.placed),
-                **_said(decisions, key),
+                **_decided(decisions, key),
             }
             for key, view in sorted(self._ledger.snapshot().groups.items())
         ]
@@ -68,8 +68,8 @@ class Views:
         view = self._ledger.snapshot().groups.get(key)
         if view is None:
             return None
-        said = _said(self._ledger.decisions.groups, key)
-        return {"podGroup": key, **_view(view), **said, "members": self._members(key)}
+        decided = _decided(self._ledger.decisions.groups, key)
+        return {"podGroup": key, **_view(view), **decided, "members": self._members(key)}
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
@@ -141,15 +141,15 @@ class Views:
         return [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims]
 
 
-def _said(decisions: Any, key: GroupKey) -> dict[str, Any]:
+def _decided(decisions: Any, key: GroupKey) -> dict[str, Any]:
     decision = decisions.get(key)
     return _decision(decision) if decision else {"verdict": None}
 
 
 def _decision(decision: GroupDecision) -> dict[str, Any]:
     """Without what says nothing, and without moments of a clock that only this process reads."""
-    said: dict[str, Any] = msgspec.to_builtins(decision)
-    return {name: value for name, value in said.items() if name not in ("key", "retry_at") and value}
+    decided: dict[str, Any] = msgspec.to_builtins(decision)
+    return {name: value for name, value in decided.items() if name not in ("key", "retry_at") and value}
 
 
 def _view(view: GroupView) -> dict[str, Any]:

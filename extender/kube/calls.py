@@ -183,14 +183,14 @@ class ApiClient(Requests):
         other way the state would be ours, and that controller could never change it again.
         """
         metadata = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
-        said = {
+        patch = {
             "apiVersion": _QUEUE_VERSION,
             "kind": "Queue",
             "metadata": metadata,
             "status": {"state": state},
         }
         path = QUEUES.path(name=name, subresource="status")
-        answer = self._patch(path, said, timeout, APPLY, _AS_QUEUE_CONTROLLER)
+        answer = self._patch(path, patch, timeout, APPLY, _AS_QUEUE_CONTROLLER)
         return decoded(answer, Queue, name).metadata.resource_version
 
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:

@@ -82,7 +82,7 @@ class Connection:
             answer = wire.exchange(request, timeout)
         except OSError as fault:
             wire.close()
-            raise Ambiguous(_words(fault)) from fault
+            raise Ambiguous(_text(fault)) from fault
         stream = Stream(self, wire, answer)
         if answer.status >= 400:
             raise self._refusal(stream)
@@ -125,7 +125,7 @@ class Connection:
         try:
             return HttpWire(self._endpoint.dial(min(timeout, _DIAL_TIMEOUT)))
         except OSError as fault:
-            raise Unreachable(f"{self._endpoint.netloc}: {_words(fault)}") from fault
+            raise Unreachable(f"{self._endpoint.netloc}: {_text(fault)}") from fault
 
 
 class Stream:
@@ -161,7 +161,7 @@ class Stream:
         return b"".join(self._pieces())
 
     def cut(self) -> None:
-        """From any thread: whoever is reading gets Ambiguous at once."""
+        """From any thread: a reader gets Ambiguous at once."""
         if not self._left:
             self._wire.cut()
 
@@ -169,11 +169,11 @@ class Stream:
         try:
             yield from self.answer.pieces()
         except OSError as fault:
-            raise Ambiguous(_words(fault)) from fault
+            raise Ambiguous(_text(fault)) from fault
 
 
 _CONSTANT_HEADERS = f"User-Agent: kube-muster/{__version__}\r\nAccept: application/json"
 
 
-def _words(fault: OSError) -> str:
+def _text(fault: OSError) -> str:
     return str(fault) or type(fault).__name__

@@ -98,7 +98,7 @@ class ApiEndpoint:
             self._load()
         except Exception as fault:
             self._due = self._clock() + _REFRESH
-            log.warning("credentials could not be read again", error=str(fault))
+            log.warning("credentials could not be reloaded", error=str(fault))
 
     def _load(self) -> None:
         self._authorization: str = self._configuration.get_api_key_with_prefix("BearerToken") or ""

@@ -134,13 +134,13 @@ class _Status(msgspec.Struct, frozen=True):
 
 def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     """The error that a Status object tells of; `status` and `retry_after` are HTTP's own words for it."""
-    told = _read_status(body)
-    details = told.details or _Details()
-    code = status or told.code
+    answer = _read_status(body)
+    details = answer.details or _Details()
+    code = status or answer.code
     kind = ServerFault if code >= 500 else _BY_STATUS.get(code, Refused)
     advice = _seconds(retry_after) or details.retry_after_seconds or None
     fields = tuple(cause.field for cause in details.causes or ())
-    return kind(code, told.reason, told.message, advice, fields, body)
+    return kind(code, answer.reason, answer.message, advice, fields, body)
 
 
 def _read_status(body: bytes) -> _Status:

@@ -100,7 +100,7 @@ class Inventory(Generic[T]):
         fault = self._fault_of(lambda: self._sink.remove(gone))
         if fault is not None:
             self._not_removed.append(gone)
-            log.warning("the end of an object could not be taken in", resource=self._plural, exc_info=fault)
+            log.warning("handling a deleted object failed", resource=self._plural, exc_info=fault)
 
     def _fault_of(self, tell: Callable[[], None]) -> Exception | None:
         """One object that makes the sink raise costs that object, not the watch."""
@@ -118,7 +118,7 @@ class Inventory(Generic[T]):
             return
         self.bad[key] = why
         log.warning(
-            "bad object skipped",
+            "an object cannot be read and is skipped",
             resource=self._plural,
             namespace=key[0],
             name=key[1],

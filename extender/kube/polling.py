@@ -43,7 +43,7 @@ class Poller:
             pause = self._look()
         except Exception:
             if not self._raised:
-                log.exception("a look could not be taken", thread=self._name)
+                log.exception("a poll failed", thread=self._name)
             self._raised = True
             return None
         self._raised = False

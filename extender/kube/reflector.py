@@ -129,7 +129,7 @@ class Reflector(Generic[T]):
             self._recover(fault)
         except Exception:
             self._version = ""
-            log.exception("a round of reading raised", resource=self.resource.plural)
+            log.exception("listing or watching failed unexpectedly", resource=self.resource.plural)
         else:
             self._server_faults = 0
             if not self._told:
@@ -155,7 +155,9 @@ class Reflector(Generic[T]):
                 log.warning("the API server does not know this resource yet", resource=self._path)
             self.absent = True
         elif not isinstance(fault, Gone):
-            log.warning("reading was interrupted", resource=self.resource.plural, error=str(fault))
+            log.warning(
+                "listing or watching was interrupted", resource=self.resource.plural, error=str(fault)
+            )
 
     def _pause(self) -> None:
         """Only a watch that told something counts as progress: a list alone may cost seconds."""

@@ -3,7 +3,7 @@
 Writes are keyed by what they write to. A newer one replaces an older one that has not begun, so a status that
 changes faster than the API server answers is written once, with its last value; two writes of one key never
 run at the same time, so the last value also arrives last. A write that failed for a passing reason rests
-outside the threads and comes again. Before every try the fence is asked: whoever lost the leadership writes
+outside the threads and comes again. Before every try the fence is asked: a former leader writes
 nothing more, and what was waiting is dropped, since the next leader works it out anew. Who submits a write
 may have itself told how it ended, so that nobody has to guess what was written.
 """
@@ -157,7 +157,7 @@ class Writers:
         except ApiError as fault:
             return self._judge(write, fault), fault
         except Exception as fault:
-            log.exception("a write raised what no API server says", key=write.key)
+            log.exception("a write raised an unexpected exception", key=write.key)
             return "failed", ApiError(str(fault))
         return "done", None
 
@@ -165,15 +165,17 @@ class Writers:
         write.failures += 1
         if fault.transient and write.failures < write.attempts:
             return "retried"
-        tell = log.debug if isinstance(fault, Conflict | NotFound) else log.warning  # the watch knows better
-        tell("a write failed", key=write.key, error=str(fault), attempts=write.failures)
+        write_log = (
+            log.debug if isinstance(fault, Conflict | NotFound) else log.warning
+        )  # the watch knows better
+        write_log("a write failed", key=write.key, error=str(fault), attempts=write.failures)
         return "failed"
 
     def _end(self, write: _Write, fault: ApiError | None) -> None:
         try:
             write.ended(fault)
         except Exception:
-            log.exception("the end of a write could not be taken in", key=write.key)
+            log.exception("handling the end of a write failed", key=write.key)
 
     def _rest(self, write: _Write, fault: ApiError | None) -> None:
         advice = fault.retry_after if isinstance(fault, Refused) else None

@@ -1,7 +1,7 @@
 """All kubelets in one thread: bound pods run, end when their annotations say so, and deletions are confirmed.
 
 `sim.kube-muster.io/run-seconds` is how long a pod runs before it succeeds, in seconds of its own time, of
-which there are `speed` in one of ours; without it a pod runs for ever. `sim.kube-muster.io/fail` says that it
+which there are `speed` in one of ours; without it a pod never ends. `sim.kube-muster.io/fail` says that it
 fails instead, at that time, or at once where there is none; on a running pod it may be set at any moment.
 """
 
@@ -128,7 +128,7 @@ class Kubelets:
 
 
 def run_seconds(pod: Json) -> float | None:
-    """How long a pod runs; None for ever, also where the annotation is no number."""
+    """How long a pod runs; None no end, also where the annotation is no number."""
     try:
         seconds = float(_annotations(pod)[RUN_SECONDS])
     except (KeyError, ValueError):

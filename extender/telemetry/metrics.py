@@ -30,17 +30,20 @@ verb_calls = Counter(
     ["verb", "outcome", "reason"],
 )
 last_verb_call = Gauge(
-    "muster_last_verb_call_timestamp_seconds", "When the scheduler last called, 0 for never."
+    "muster_last_verb_call_timestamp_seconds", "Time of the scheduler's last call; 0 before the first."
 )
 scheduler_never_called = Gauge(
-    "muster_scheduler_never_called", "1 until the scheduler calls for the first time: is it configured to?"
+    "muster_scheduler_never_called",
+    "1 until the scheduler calls for the first time. If it stays 1, check the scheduler's configuration.",
 )
 scheduler_never_called.set(1)
 
 first_call = Event()  # set once the scheduler has called any verb
 held_binds = Gauge("muster_held_binds", "Bind calls that wait for the rest of their gang.")
 bindings = Counter("muster_bindings_total", "Bindings posted to the API server.", ["outcome"])
-barrier_releases = Counter("muster_barrier_releases_total", "Times that members of a whole gang were let go.")
+barrier_releases = Counter(
+    "muster_barrier_releases_total", "Times that the held bind calls of a complete gang were released."
+)
 barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given up, by reason.", ["reason"])
 
 # ---- decisions
@@ -51,13 +54,13 @@ decision_seconds = Histogram(
     buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5),
 )
 decisions = Counter("muster_decisions_total", "Decisions made.")
-groups = Gauge("muster_groups", "Groups by verdict and, of those that wait, reason.", ["verdict", "reason"])
+groups = Gauge("muster_groups", "Groups by verdict and, if they wait, reason.", ["verdict", "reason"])
 gates_opened = Counter("muster_gates_opened_total", "Pods whose scheduling gate was removed.")
-evictions = Counter("muster_evictions_total", "Evictions asked for, by outcome.", ["outcome"])
+evictions = Counter("muster_evictions_total", "Eviction requests, by outcome.", ["outcome"])
 
 queues = Gauge("muster_queues", "Queues by state.", ["state"])
 queue_commands = Counter("muster_queue_commands_total", "Commands to open or close a queue.", ["outcome"])
-groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted because their queue was.")
+groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted because their queue was deleted.")
 
 # ---- the cache and the API server
 
@@ -65,18 +68,22 @@ cache_age = Gauge(
     "muster_cache_age_seconds", "Time since the watch was last known to be alive.", ["resource"]
 )
 cache_synced = Gauge("muster_cache_synced", "1 once the resource has been read.", ["resource"])
-relists = Counter("muster_relists_total", "Times that a resource was read anew.", ["resource"])
+relists = Counter("muster_relists_total", "Times that a resource was listed again.", ["resource"])
 bad_objects = Counter("muster_bad_objects_total", "Objects that could not be read.", ["resource"])
-writes = Counter("muster_writes_total", "Writes to the API server, without bindings.", ["outcome"])
+writes = Counter("muster_writes_total", "Writes to the API server, except bindings.", ["outcome"])
 write_queue_depth = Gauge("muster_write_queue_depth", "Writes that wait for a thread.")
-work_queue_depth = Gauge("muster_work_queue_depth", "Objects that a controller has yet to see to.", ["part"])
+work_queue_depth = Gauge(
+    "muster_work_queue_depth", "Objects that a controller still has to reconcile.", ["part"]
+)
 events = Counter(
     "muster_events_total", "Kubernetes events, by outcome (created, repeated, dropped).", ["outcome"]
 )
-faults = Counter("muster_faults_total", "Turns of single objects that raised in a part of Muster.", ["part"])
+faults = Counter(
+    "muster_faults_total", "Exceptions that a single object caused in a part of Muster.", ["part"]
+)
 leader = Gauge("muster_leader", "1 while this replica leads.")
-leader_turns = Counter("muster_leader_transitions_total", "Times that this replica began or ceased to lead.")
-lease_age = Gauge("muster_lease_age_seconds", "Time since the scheduler's Lease was last seen to be renewed.")
+leader_turns = Counter("muster_leader_transitions_total", "Times that this replica began or stopped leading.")
+lease_age = Gauge("muster_lease_age_seconds", "Time since the scheduler's Lease was last seen renewed.")
 review_seconds = Histogram("muster_review_seconds", "Time to answer an admission review.", ["path"])
 reviews = Counter("muster_reviews_total", "Admission reviews, by outcome.", ["path", "outcome"])
 connections_dropped = Counter(
@@ -104,7 +111,7 @@ _calls_of = cache(verb_calls.labels)
 
 @contextmanager
 def counted(verb: str) -> Iterator[Call]:
-    """Time and count one call of `verb`. Whoever answers it may say how it ended, and by `because` why."""
+    """Time and count one call of `verb`. It may set the outcome, and by `because` the reason."""
     last_verb_call.set_to_current_time()
     scheduler_never_called.set(0)
     first_call.set()

@@ -154,7 +154,7 @@ class Barrier:
         """Take up a call, in place of an earlier one for the same pod. The error when it is refused: then the
         earlier one stays, with the claim that is its own.
 
-        Claim and call change together: whoever sees the claim firm finds the call that holds it."""
+        Claim and call change together: a thread that sees the claim firm finds the call that holds it."""
         uid = hold.pod.uid
         with self._lock:
             if self._stopping:

@@ -10,7 +10,7 @@ _TOKENS = count(1)
 
 
 class BindCaller(Protocol):
-    """Whoever made a bind call and waits for its answer."""
+    """The caller of a bind call, which waits for its answer."""
 
     def gone(self) -> bool: ...
 

@@ -66,7 +66,7 @@ class Unconfirmed:
     def _resolve(self, claim: Claim) -> None:
         try:
             if not self._is_bound(claim):
-                log.warning("a binding came to nothing", pod=claim.pod.key, node=claim.node)
+                log.warning("a posted binding had no effect", pod=claim.pod.key, node=claim.node)
                 self._ledger.release(claim.pod.uid, claim.token)
         except ApiError as fault:
             log.info("a posted pod cannot be read yet", pod=claim.pod.key, error=str(fault))

@@ -86,7 +86,7 @@ class SchedulerVerbs:
         return BindingResult(error)
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
-        """Pods of ours evict nobody. Others may, but not what would break a gang or a start under way."""
+        """Pods of ours evict none. Others may, but not what would break a gang or a start under way."""
         if self._ledger.owns(args.pod) or self._ledger.leaves(args.pod.spec.scheduler_name):
             return PreemptionResult({})
         candidates = _candidates(args)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Caller:
-    """Whoever waits for an answer, seen through the socket of the request.
+    """The caller that waits for an answer, seen through the socket of the request.
 
     A scheduler that gave up (its httpTimeout, its lease, its process) has closed the connection, and by then
     counts the pod as not placed. Nothing may be bound for it any more.

@@ -1,6 +1,6 @@
 """What Muster knows and why it decided so, for administrators: JSON, read-only, on a port of its own.
 
-The table below is all there is to the router. The views are given by whoever holds the state; each returns
+The table below is all there is to the router. The views are given by the holder of the state; each returns
 what msgspec can encode, or None for what does not exist.
 """
 

@@ -33,7 +33,7 @@ NO_PROXIES: Mapping[str, Any] = {  # settings of gunicorn's
     "secure_scheme_headers": {},
     "forwarded_allow_ips": "*",  # and it is not asked of each caller whether it may send them
 }
-_MOST_WORDS = 200  # of what a caller is told of its own mistake
+_LONGEST_TEXT = 200  # of what a caller is told of its own mistake
 
 log = logger(__name__)
 
@@ -66,11 +66,11 @@ class Exchange:
         try:
             return next(RequestParser(self._settings, iter((data,)), connection.client))
         except LimitRequestLine as fault:
-            raise RequestURITooLarge(_words(fault)) from fault
+            raise RequestURITooLarge(_text(fault)) from fault
         except LimitRequestHeaders as fault:
-            raise RequestHeaderFieldsTooLarge(_words(fault)) from fault
+            raise RequestHeaderFieldsTooLarge(_text(fault)) from fault
         except (ParseException, OSError, StopIteration, ValueError) as fault:
-            raise BadRequest(_words(fault)) from fault
+            raise BadRequest(_text(fault)) from fault
 
     def _refuse_browsers(self, environ: MutableMapping[str, Any], secure: bool) -> None:
         if "HTTP_ORIGIN" in environ:
@@ -109,8 +109,8 @@ class Outgoing:
     send = sendall
 
 
-def _words(fault: Exception) -> str:
-    return str(fault)[:_MOST_WORDS]
+def _text(fault: Exception) -> str:
+    return str(fault)[:_LONGEST_TEXT]
 
 
 def _name_of(host: str) -> str:

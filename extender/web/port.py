@@ -1,6 +1,6 @@
-"""A port that nobody can block: connections cost no threads, only whole requests do.
+"""A port that no caller can block: connections cost no threads, only whole requests do.
 
-All threads of a port wait for all of its connections. Whoever is told that one has something to read reads
+All threads of a port wait for all of its connections. The one that learns of something to read reads
 it, without waiting; if the request is whole by then, the same thread answers it, else the connection is
 parked again. So a request costs one wake-up, and a thousand callers who fall silent cost nothing but memory,
 which has a bound as well.
@@ -28,7 +28,7 @@ _PAUSE = 0.02  # seconds, when there are too many files
 log = logger(__name__)
 
 Answer = Callable[[CallerConnection, bytes], tuple[bytes, bool]]  # whether another request may follow
-Secure = Callable[[], ssl.SSLContext | None]  # None: nobody can be served yet
+Secure = Callable[[], ssl.SSLContext | None]  # None: no caller can be served yet
 
 
 class PortLimits(NamedTuple):

@@ -161,7 +161,7 @@ class _Ending:
         try:
             self._on_stop()
         except Exception:
-            log.exception("not everything could be stopped in order")
+            log.exception("shutting down failed in part")
         finally:
             self._done.set()
 

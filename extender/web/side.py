@@ -27,7 +27,7 @@ class SideServer:
         self.address = Address(*listener.getsockname()[:2])
         self._exchange = Exchange(app, self.address)
         self._port = ServedPort(name, listener, limits, self._exchange)
-        log.info("serving aside", name=name, listen=str(self.address))
+        log.info("serving", name=name, listen=str(self.address))
 
     def stop(self) -> None:
         self._exchange.ending = True

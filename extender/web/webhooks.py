@@ -75,5 +75,5 @@ class _Application:
             return _fault(HTTPStatus.BAD_REQUEST, str(fault))
 
 
-def _fault(status: HTTPStatus, words: str) -> tuple[HTTPStatus, bytes]:
-    return status, readable({"error": words})
+def _fault(status: HTTPStatus, text: str) -> tuple[HTTPStatus, bytes]:
+    return status, readable({"error": text})

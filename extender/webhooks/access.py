@@ -1,4 +1,4 @@
-"""Who may use a restricted queue, asked of the API server's authorizer and remembered for seconds."""
+"""The right to use a restricted queue, asked of the API server's authorizer and remembered for seconds."""
 
 from threading import Lock
 

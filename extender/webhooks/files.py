@@ -54,9 +54,9 @@ class CertificateFiles:
         except (OSError, ValueError) as fault:
             self._tell(str(fault))
 
-    def _tell(self, words: str) -> None:
+    def _tell(self, text: str) -> None:
         """Once for each fault."""
-        if words != self._told:
+        if text != self._told:
             where = str(self._folder)
-            log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=words)
-        self._told = words
+            log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=text)
+        self._told = text

@@ -66,10 +66,10 @@ class Keeper:
                 again = self.look()
             except ApiError as fault:
                 again = False
-                log.warning("the webhooks' certificate could not be looked after", error=str(fault))
+                log.warning("the webhooks' certificate could not be checked", error=str(fault))
             except Exception:
                 again = False
-                log.exception("looking after the webhooks' certificate stumbled")
+                log.exception("checking the webhooks' certificate failed")
             self._stopping.wait(0.05 if again else period)
 
     def look(self) -> bool:
@@ -106,7 +106,7 @@ class Keeper:
                 self._api.replace_secret(secret, due.data)
         except Conflict:
             return True  # the other replica was faster
-        log.info("the webhooks' certificate moves on", step=step.value, secret=str(self._secret))
+        log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
         return True
 
     # ---- whom the API server trusts
@@ -120,7 +120,7 @@ class Keeper:
         try:
             found = self._api.webhook_configuration(resource, name)
         except NotFound:
-            return True  # whoever does not install it does not want it
+            return True  # not installed, so not wanted
         if all(each.client_config.ca_bundle == bundle for each in found.webhooks):
             return True
         self._since = self._clock()

@@ -34,8 +34,8 @@ log = logger(__name__)
 T = TypeVar("T")
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_NOT_SYNCED = Fault(Code.NOT_NOW, "", "Muster has not read the cluster yet: try again in a moment")
-_NOT_CHECKED = "Muster has not read the cluster yet, so the queue was not checked"
+_NOT_SYNCED = Fault(Code.NOT_NOW, "", "Muster has not finished reading the cluster: try again in a moment")
+_NOT_CHECKED = "Muster has not finished reading the cluster, so the queue was not checked"
 _RETRY_AFTER = 1  # seconds
 
 
@@ -103,8 +103,8 @@ class Reviewer:
     def _judge(self, path: Path, request: ReviewRequest) -> ReviewOutcome:
         if request.operation not in path.operations:
             allowed = ", ".join(path.operations)
-            words = f"got {request.operation!r}; allowed is {allowed}"
-            return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", words)])
+            text = f"got {request.operation!r}; allowed is {allowed}"
+            return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", text)])
         if path.needs_picture and not self._synced():
             return ReviewOutcome(warnings=[_NOT_CHECKED]) if path.optional else ReviewOutcome([_NOT_SYNCED])
         try:

@@ -438,7 +438,7 @@ UNREACHED = 'Internal error: failed calling webhook "q": connection refused'
         (StatusError(403, "Forbidden", "you cannot patch queues"), "not allowed: you cannot patch queues"),
         (
             StatusError(409, "Conflict", "the object has been modified"),
-            "the object has been modified\nSomebody",
+            "the object has been modified\nIt was changed",
         ),
         (StatusError(422, "Invalid", "spec.weight: 0"), "the API server refuses: spec.weight: 0"),
     ],

@@ -107,8 +107,8 @@ def test_a_long_remedy_goes_on_below_itself(site: Installation, tmp_path: Path) 
     kubeconfig = str(write_kubeconfig(tmp_path, site.url))
     done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
     assert (
-        "         -> Ask with the kubeconfig of somebody who may, usually an\n"
-        "            administrator of the cluster.\n"
+        "         -> Use the kubeconfig of a user who may, usually an administrator of\n"
+        "            the cluster.\n"
     ) in done.stdout
 
 
@@ -283,7 +283,7 @@ def other_clock(site: Installation) -> None:
         (another_version, "podgroups.scheduling.volcano.sh", "does not serve v1beta1"),
         (volcanos_crd, "queues.scheduling.volcano.sh", "lacks spec.state: it is another project's"),
         (unbound, "policies", "kube-muster-gate has no binding, so it does nothing"),
-        (without_marks, "policies", "kube-muster-marks is missing, so what is noted on PodGroups"),
+        (without_marks, "policies", "kube-muster-marks is missing, so Muster's records on PodGroups"),
         (without_policies, "policies", "no policy puts gates on pods"),
         (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
         (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),
@@ -296,8 +296,8 @@ def other_clock(site: Installation) -> None:
         (no_certificate, "certificates", "the Secret kube-muster/muster-webhook-certificate holds none: "),
         (half_ready, "workload", "deployment/muster has 1 of 2 replicas ready"),
         (nothing_runs, "workload", "nothing runs Muster in namespace kube-muster"),
-        (no_lease, "leader", "nobody has made the lease kube-system/muster-scheduler"),
-        (dead_leader, "leader", "nobody has renewed kube-system/muster-scheduler for 61m"),
+        (no_lease, "leader", "the lease kube-system/muster-scheduler does not exist"),
+        (dead_leader, "leader", "kube-system/muster-scheduler has not been renewed for 61m"),
         (fast_clock, "leader", "the clock of muster-1_5ec7 is 4"),
         (stranger, "leader", "elsewhere_5ec7 holds kube-system/muster-scheduler, and no Muster runs there"),
         (never_called, "calls", "muster-1 leads, and the scheduler has never called it"),

@@ -71,7 +71,7 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     words = " ".join(done.stdout.split())
-    assert "waits. NoRoom: the suitable nodes lack room for the whole group (cpu: 8 needed" in words
+    assert "waits. NoRoom: the suitable nodes do not have room for the whole group (cpu: 8 needed" in words
     assert "Ahead of it: " in words
     assert "What happened" in words
     assert "Try next" in words

@@ -51,7 +51,7 @@ def test_a_group_that_waits(town: Desk) -> None:
 podgroup/sweep in namespace team
 
 Waiting for 30m: NoRoom
-  The suitable nodes lack room for the whole group.
+  The suitable nodes do not have room for the whole group.
   cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members
 
 Members: 4 needed, 4 there, 0 on nodes, 4 gated
@@ -67,8 +67,8 @@ Ahead of it:
   podgroup/other/report runs, needs 3 pods
 
 What helps:
-  Wait for running pods to end, or ask for less. The administrator sees in the
-    debug pages who holds which node.
+  Wait for running pods to end, or request less. Administrators can see on the
+    debug pages what holds each node.
 """
     )
 
@@ -134,8 +134,8 @@ def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> 
         ),
         (
             {"phase": "Running", "reason": "NoRoom", "message": "cpu: 2 needed"},
-            "Running for 30m: NoRoom It runs. Further members wait: The suitable nodes lack room for the"
-            " whole group. cpu: 2 needed",
+            "Running for 30m: NoRoom It runs. Further members wait: The suitable nodes do not have"
+            " room for the whole group. cpu: 2 needed",
         ),
         ({"phase": "Completed", "reason": "Running"}, "Ended It has ended."),
         ({"reason": "tasks in gang are unready"}, "Waiting for 30m: tasks in gang are unready"),
@@ -227,8 +227,8 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
     assert of_pod[0] == "pod/sweep-0 in namespace team, of podgroup/sweep"
     assert of_pod[1] == (
         "Waiting for 30m: NoRoom\n"
-        "  The pod waits with its whole group. The suitable nodes lack room for the whole\n"
-        "  group.\n"
+        "  The pod waits with its whole group. The suitable nodes do not have room for\n"
+        "  the whole group.\n"
         "  cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members"
     )
     assert of_pod[2:] == of_group[2:]
@@ -282,7 +282,7 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
         (
             {"status": unschedulable("0/1 nodes are available: 1 node(s) had no magic.")},
             "Waiting for 20d: RefusedByScheduler The pod names no group, so it waits on its own. The"
-            " scheduler's own rules refuse a member. 0/1 nodes are available: 1 node(s) had no magic.",
+            " scheduler's own rules reject a member. 0/1 nodes are available: 1 node(s) had no magic.",
         ),
     ],
 )
@@ -311,8 +311,8 @@ def test_a_pod_without_a_podgroup_in_a_queue_that_is_not_open(desk: Desk, group:
     desk.pod("p", group, gates=[GATE], metadata={"labels": {QUEUE: "shut"}})
     answer = desk.says("why", "p")
     assert verdict(answer).startswith("Waiting for 20d: QueueNotOpen The pod")
-    assert verdict(answer).endswith("The group came after its queue was closed. queue shut is Closing")
-    assert "opens the queue" in helps(answer)
+    assert verdict(answer).endswith("The group was created after its queue was closed. queue shut is Closing")
+    assert "queue's owner" in helps(answer)
 
 
 def test_a_pod_without_a_podgroup_in_a_queue_that_does_not_exist(desk: Desk) -> None:
@@ -325,7 +325,7 @@ def test_a_pod_of_another_scheduler_that_names_a_group(desk: Desk) -> None:
     desk.pod("p", "g", scheduler="default-scheduler")
     desk.group("g")
     answer = desk.says("why", "p")
-    assert verdict(answer).endswith("It names the group g, but nobody keeps it together with that.")
+    assert verdict(answer).endswith("It names the group g, but no scheduler keeps that group together.")
     assert "create it with schedulerName: muster" in helps(answer)
 
 
@@ -341,8 +341,8 @@ Waiting for 20d: GroupNotFound
   namespace. It stays behind its scheduling gate until there is.
 
 What helps:
-  Create the PodGroup in the pod's namespace, or correct the name that the pod
-    gives in its annotation scheduling.k8s.io/group-name.
+  Create the PodGroup in the pod's namespace, or correct the name in the pod's
+    annotation scheduling.k8s.io/group-name.
 """
     )
 
@@ -381,13 +381,13 @@ def test_a_pod_whose_group_starts(desk: Desk, pod: Json, said: str) -> None:
         (
             "QueueShare",
             {"gates": [GATE]},
-            "Waiting for 20d: QueueShare Its group runs without it. The queue is at its deserved share and"
-            " others have a claim on the room.",
+            "Waiting for 20d: QueueShare Its group runs without it. The queue has used its deserved share,"
+            " and other queues have a claim on the rest.",
         ),
         (
             "Running",
             {"status": unschedulable("1 node(s) had no magic.")},
-            "Waiting for 20d: RefusedByScheduler Its group runs without it. The scheduler's own rules refuse"
+            "Waiting for 20d: RefusedByScheduler Its group runs without it. The scheduler's own rules reject"
             " a member. 1 node(s) had no magic.",
         ),
         ("Running", {}, "Waiting for 20d Its group runs; it is to follow."),
@@ -430,8 +430,8 @@ Queues above their share:
   queue/reports uses 150% of what it deserves (cpu 6 of 4): cpu 6
 
 What helps:
-  NoRoom: Wait for running pods to end, or ask for less. The administrator sees
-    in the debug pages who holds which node.
+  NoRoom: Wait for running pods to end, or request less. Administrators can see
+    on the debug pages what holds each node.
 """
     )
 

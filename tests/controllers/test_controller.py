@@ -93,7 +93,7 @@ def test_a_write_that_raises_what_no_api_server_says_is_counted_logged_once_and_
         looked(bench, keeper, seconds=0.5)
         looked(bench, keeper, seconds=1.0)
     assert keeper.written == ["a"] * 3
-    assert len([line for line in logs if line["event"] == "an object could not be dealt with"]) == 1
+    assert len([line for line in logs if line["event"] == "an object could not be reconciled"]) == 1
 
 
 @pytest.mark.parametrize("fault", [Conflict(409), Forbidden(403)])

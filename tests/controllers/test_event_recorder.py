@@ -18,8 +18,8 @@ def other(number: int) -> Reference:
 
 
 class Recording(Bench):
-    def tell(self, message: str = "m", about: Reference = POD, type_: str = NORMAL) -> "Recording":
-        self.recorder.tell(about, type_, "NoRoom", message)
+    def record(self, message: str = "m", about: Reference = POD, type_: str = NORMAL) -> "Recording":
+        self.recorder.record(about, type_, "NoRoom", message)
         self.flush()
         return self
 
@@ -39,7 +39,7 @@ def dropped() -> float:
 def test_an_event_says_of_whom_what_and_why() -> None:
     bench = Recording()
     with bench.writing():
-        bench.tell("no room")
+        bench.record("no room")
     (event,) = bench.created
     about = {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "team", "uid": "u1"}
     assert event["involvedObject"] == about
@@ -58,7 +58,7 @@ def test_an_event_says_of_whom_what_and_why() -> None:
 def test_told_again_an_event_counts_up_and_has_the_newest_message() -> None:
     bench = Recording()
     with bench.writing():
-        bench.tell("one").tell("two").tell("three")
+        bench.record("one").record("two").record("three")
     assert len(bench.created) == 1
     assert [(each["count"], each["message"]) for each in bench.repeated] == [(2, "two"), (3, "three")]
 
@@ -66,16 +66,16 @@ def test_told_again_an_event_counts_up_and_has_the_newest_message() -> None:
 def test_another_type_is_another_event() -> None:
     bench = Recording()
     with bench.writing():
-        bench.tell().tell(type_=WARNING)
+        bench.record().record(type_=WARNING)
     assert [event["type"] for event in bench.created] == ["Normal", "Warning"]
 
 
 def test_an_event_that_has_expired_is_made_again() -> None:
     bench = Recording()
     with bench.writing():
-        bench.tell()
+        bench.record()
         bench.api.fail("event again", NotFound(404))
-        bench.tell("again")
+        bench.record("again")
     assert [event["count"] for event in bench.created] == [1, 2]
 
 
@@ -83,14 +83,14 @@ def test_an_event_whose_answer_was_lost_is_there() -> None:
     bench = Recording()
     with bench.writing():
         bench.api.fail("event", Conflict(409, "AlreadyExists"))
-        bench.tell().tell("again")
+        bench.record().record("again")
     assert [each["message"] for each in bench.repeated] == ["again"]
 
 
 def test_what_belongs_to_no_namespace_is_told_in_default() -> None:
     bench = Recording()
     with bench.writing():
-        bench.tell(about=of_queue("research", "u"))
+        bench.record(about=of_queue("research", "u"))
     (event,) = bench.created
     assert event["metadata"]["namespace"] == "default"
     assert "namespace" not in event["involvedObject"]
@@ -100,8 +100,8 @@ def test_one_object_does_not_use_up_what_all_have() -> None:
     bench, before = Recording(), dropped()
     with bench.writing():
         for number in range(30):
-            bench.tell(str(number))
-        bench.tell(about=other(1))
+            bench.record(str(number))
+        bench.record(about=other(1))
     assert len(bench.created + bench.repeated) == 11
     assert dropped() - before == 20
 
@@ -110,9 +110,9 @@ def test_an_object_may_be_told_of_again_after_a_while() -> None:
     bench = Recording()
     with bench.writing():
         for number in range(11):
-            bench.tell(str(number))
+            bench.record(str(number))
         bench.advance(30.0)
-        bench.tell("later")
+        bench.record("later")
     assert bench.repeated[-1]["message"] == "later"
 
 
@@ -120,13 +120,13 @@ def test_all_objects_together_have_an_allowance() -> None:
     bench = Recording()
     with bench.writing():
         for number in range(150):
-            bench.tell(about=other(number))
+            bench.record(about=other(number))
         assert len(bench.created) == 50
         assert not bench.recorder.has_room()
         bench.advance(1.0)
         assert bench.recorder.has_room()
         for number in range(150, 200):
-            bench.tell(about=other(number))
+            bench.record(about=other(number))
     assert len(bench.created) == 55
 
 
@@ -134,20 +134,20 @@ def test_a_follower_tells_nothing() -> None:
     bench = Recording()
     bench.leading = False
     with bench.writing():
-        bench.tell()
+        bench.record()
     assert bench.api.calls == []
 
 
 def test_a_long_message_is_cut() -> None:
     bench = Recording()
     with bench.writing():
-        bench.tell("x" * 5000)
+        bench.record("x" * 5000)
     assert len(bench.created[0]["message"]) == 1024
 
 
 def test_a_recorder_needs_no_clock_of_a_test() -> None:
     bench = Recording()
     with bench.writing():
-        EventRecorder(bench.api, bench.writers, bench.leads).tell(POD, NORMAL, "Starting", "m")
+        EventRecorder(bench.api, bench.writers, bench.leads).record(POD, NORMAL, "Starting", "m")
         bench.flush()
     assert len(bench.created) == 1

@@ -30,11 +30,11 @@ class Trusting(Bench):
 
 def test_they_are_believed_while_the_policy_is_there() -> None:
     bench = Trusting()
-    assert bench.trust.words() == "whether the API server keeps them to Muster is not known yet"
+    assert bench.trust.text() == "whether the API server keeps them to Muster is not known yet"
     assert not bench.believes(False)
-    assert "anybody may write them" in bench.trust.words()
+    assert "not protected" in bench.trust.text()
     assert bench.believes(True)
-    assert bench.trust.words() == "kept to Muster by the API server"
+    assert bench.trust.text() == "kept to Muster by the API server"
 
 
 def test_what_cannot_be_read_changes_nothing() -> None:

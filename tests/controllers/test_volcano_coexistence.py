@@ -64,10 +64,10 @@ def test_while_volcano_renews_its_lease_its_pods_are_left_to_it() -> None:
     with yielding() as bench:
         assert all(bench.renew().after(5).yields() for _ in range(5))
         assert (
-            bench.yielder.words() == "pods of schedulerName volcano are left to its own scheduler (volcano-1)"
+            bench.yielder.text() == "pods of schedulerName volcano are left to its own scheduler (volcano-1)"
         )
         assert not bench.after(DURATION).yields()
-        assert bench.yielder.words() == "no scheduler of Volcano is at work"
+        assert bench.yielder.text() == "no scheduler of Volcano is at work"
         assert bench.renew().yields()
 
 
@@ -139,8 +139,8 @@ def test_turns_are_logged() -> None:
         bench.renew().yielder.look_at_lease()
         bench.after(DURATION).yielder.look_at_lease()
     assert [line["event"] for line in logs] == [
-        "pods of Volcano are left to it",
-        "pods of Volcano are ours",
+        "Volcano's pods are left to Volcano",
+        "Volcano's pods are served by Muster",
     ]
 
 
@@ -151,7 +151,7 @@ def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: st
         assert not bench.yields()
         bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
         assert bench.ledger.leaves(VOLCANO)
-        assert bench.yielder.words().endswith("(volcano-scheduler-1)")
+        assert bench.yielder.text().endswith("(volcano-scheduler-1)")
         assert bench.after(5 * DURATION).yields()
         bench.yielder.forget_pod(Uid("uid-volcano-scheduler-1"), NAMESPACE)
         assert not bench.ledger.leaves(VOLCANO)
@@ -196,6 +196,6 @@ def test_before_the_first_look_they_are_left_alone() -> None:
     bench.yielder.start()
     try:
         assert bench.ledger.leaves(VOLCANO)
-        assert "not known yet" in bench.yielder.words()
+        assert "not known yet" in bench.yielder.text()
     finally:
         bench.yielder.stop()

@@ -279,7 +279,7 @@ def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
     there = world(node("n"), native("g", 3), plugins("g", 2), group("g", 1), pod("g-0", "g"))
     assert there.verdict("g") is Verdict.STARTING
     there.ledger.drop_group(there.decision("g").key)
-    assert there.settle().detail("g") == "1 of 2 members there"
+    assert there.settle().detail("g") == "1 of 2 members exist"
 
 
 def test_that_it_stood_whole_is_read_from_its_note() -> None:

@@ -43,13 +43,13 @@ def test_members_are_chosen_for_their_roles() -> None:
 def test_a_role_that_is_not_there_is_named() -> None:
     world = World(node("n"), group("g", 3, roles=ROLES), [pod(f"w{n}", "g", role="worker") for n in range(3)])
     assert world.settle().reason("g") is Reason.NOT_ENOUGH_MEMBERS
-    assert world.detail("g") == "3 of 3 members there, lacking 1 of role master"
+    assert world.detail("g") == "3 of 3 members exist, missing 1 of role master"
 
 
 def test_members_that_gates_of_others_keep_are_told() -> None:
     world = World(node("n"), gang("g", 2, foreign_gate="quota.example/gate")).settle()
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
-    assert world.detail("g") == "0 of 2 members there; 2 held back by gates of others"
+    assert world.detail("g") == "0 of 2 members exist; 2 held back by other scheduling gates"
 
 
 def test_important_members_first() -> None:

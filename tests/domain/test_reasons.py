@@ -59,50 +59,50 @@ CASES = {
     ),
     "too few members": Case(
         Reason.NOT_ENOUGH_MEMBERS,
-        "2 of 3 members there",
+        "2 of 3 members exist",
         lambda: World(node("n"), gang("g", 2, min_member=3)),
     ),
     "no members at all": Case(
-        Reason.NOT_ENOUGH_MEMBERS, "0 of 3 members there", lambda: World(node("n"), group("g", 3))
+        Reason.NOT_ENOUGH_MEMBERS, "0 of 3 members exist", lambda: World(node("n"), group("g", 3))
     ),
     "a member larger than any node": Case(
         Reason.NEVER_FITS,
-        "no node can hold cpu 5 (2 suit)",
+        "no node can hold cpu 5 (suitable nodes: 2)",
         lambda: World(nodes("a", "b"), gang("g", 1, cpu="5")),
     ),
     "a member that no node suits": Case(
         Reason.NEVER_FITS,
-        "no node can hold cpu 1 (0 suit)",
+        "no node can hold cpu 1 (suitable nodes: 0)",
         lambda: World(nodes("a", "b"), gang("g", 1, selector={"disk": "tape"})),
     ),
     "a gang larger than the suitable nodes": Case(
         Reason.NEVER_FITS,
-        "5 members are more than all suitable nodes hold when empty",
+        "all suitable nodes together cannot hold 5 members, even when empty",
         lambda: World(nodes("a", "b"), gang("g", 5, selector={HOSTNAME: "a"})),
     ),
     "a gang with more members that stand apart than nodes": Case(
         Reason.NEVER_FITS,
-        "3 members are more than all suitable nodes hold when empty",
+        "all suitable nodes together cannot hold 3 members, even when empty",
         lambda: World(nodes("a", "b"), gang("g", 3, labels={"app": "x"}, affinity=apart(app="x"))),
     ),
     "a gang with one host port on too few nodes": Case(
         Reason.NEVER_FITS,
-        "3 members are more than all suitable nodes hold when empty",
+        "all suitable nodes together cannot hold 3 members, even when empty",
         lambda: World(nodes("a", "b"), gang("g", 3, host_port=80)),
     ),
     "a gang larger than its queue may grow": Case(
         Reason.NEVER_FITS,
-        "larger than queue q may grow: cpu: 0 held + 3 asked > 2",
+        "too large for the ceiling of queue q: cpu: 0 held + 3 asked > 2",
         lambda: World(nodes("a"), queue("q", capability={"cpu": "2"}), gang("g", 3, queue="q")),
     ),
     "a resource that nobody has": Case(
         Reason.NEVER_FITS,
-        f"no node can hold cpu 1 {GPU} 1 (1 suit)",
+        f"no node can hold cpu 1 {GPU} 1 (suitable nodes: 1)",
         lambda: World(nodes("a"), gang("g", 1, more={GPU: "1"})),
     ),
     "a guaranteed resource that nobody has": Case(
         Reason.NEVER_FITS,
-        f"no node can hold cpu 1 {GPU} 1 (1 suit)",
+        f"no node can hold cpu 1 {GPU} 1 (suitable nodes: 1)",
         lambda: World(nodes("a"), queue("q", guarantee={GPU: "9"}), gang("g", 1, queue="q", more={GPU: "1"})),
     ),
     "the queue's ceiling is reached": Case(
@@ -120,12 +120,12 @@ CASES = {
     ),
     "what others are guaranteed is out of reach": Case(
         Reason.NEVER_FITS,
-        "larger than queue q may grow: cpu: 0 held + 3 asked > 2",
+        "too large for the ceiling of queue q: cpu: 0 held + 3 asked > 2",
         lambda: World(nodes("a"), queue("q"), queue("r", guarantee={"cpu": "2"}), gang("g", 3, queue="q")),
     ),
     "above its share while others have a claim": Case(
         Reason.QUEUE_SHARE,
-        "groups of r have a claim on the room",
+        "groups in r have a claim on the room",
         lambda: (
             World(nodes("a", "b", cpu="3"), queue("q"), queue("r"))
             .add(stranger("s", on="a"), stranger("t", on="b"))

@@ -62,7 +62,7 @@ def test_a_start_that_nobody_remembers_is_completed() -> None:
 
 def test_it_is_undone_after_its_deadline() -> None:
     world = crashed(replace(LIMITS, start_deadline_per_member=1.0)).settle()
-    assert world.detail("g") == "1 of 2 members there"
+    assert world.detail("g") == "1 of 2 members exist"
     world.pass_time(31.9)
     assert (world.verdict("g"), world.decision("g").undo) == (STARTS, ())
     world.pass_time(0.2)

@@ -185,7 +185,7 @@ def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
         assert "muster-webhook-certificate does not exist" in found["certificates"]
         assert found["health"] == "muster-1 is not ready, webhook-certificate: no certificate yet"
         found = site.wait_wrong("leader")
-        assert found["leader"].startswith("nobody has made the lease kube-system/muster-scheduler")
+        assert found["leader"].startswith("the lease kube-system/muster-scheduler does not exist")
         site.start_scheduler(stack, muster)
         found = site.wait_wrong("calls")
         assert found["calls"] == "muster-1 leads, and the scheduler has never called it"

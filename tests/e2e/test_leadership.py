@@ -90,7 +90,7 @@ def test_a_start_without_an_api_server_waits_for_it(stage: Stage, muster_user: U
     wire = stage.start_wire()
     wire.refuse()
     muster = stage.start_muster(user=muster_user, server=wire.server, wait=False)
-    wait_for(lambda: "reading was interrupted" in muster.process.tail(), what="the log says why")
+    wait_for(lambda: "listing or watching was interrupted" in muster.process.tail(), what="the log says why")
     started = muster.metric("process_start_time_seconds")
     assert not muster.ready()
     assert "pods-synced failed: not read yet" in muster.readyz()

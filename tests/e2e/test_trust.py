@@ -85,7 +85,7 @@ def test_what_muster_notes_on_groups_is_kept_to_muster(
         {"metadata": {"annotations": {QUEUE_UID: f"{NO_QUEUE}/{uid}"}}},
         {"metadata": {"annotations": {"kube-muster.io/stood-whole": uid}}},
     ):
-        assert "are written by Muster alone" in patch("forged", body)
+        assert "are written only by Muster" in patch("forged", body)
     assert patch("forged", {"spec": {"minMember": 8}, "metadata": {"labels": {"a": "b"}}}) == ""
     assert patch("forged", {"status": {"phase": "Inqueue"}}) == ""
     assert patch("whole", {"metadata": {"annotations": {QUEUE_UID: None}}}) == ""
@@ -117,7 +117,7 @@ def test_without_the_policy_a_forged_note_deletes_nothing(
             what="the policy out of force",
         )
         muster = stage.start_muster(user=muster_user)
-        wait_for(lambda: "they say nothing" in muster.readyz(), what="Muster knows it")
+        wait_for(lambda: "they are not trusted" in muster.readyz(), what="Muster knows it")
         stage.queue("going")
         stage.group("orphan", 1, queue="going")
         wait_for(lambda: QUEUE_UID in _annotations(stage, "orphan"), what="the queue is noted")

@@ -94,7 +94,7 @@ def test_without_a_right_something_is_missing(stage: Stage, life: Callable[[], L
 
 def _nobody_let_in(lived: Life) -> bool:
     lived.go_on()
-    return "who may use it could not be asked" in lived.told
+    return "the permission to use it could not be checked" in lived.told
 
 
 def _no_group_made(lived: Life) -> bool:

@@ -51,7 +51,7 @@ def test_looks_that_raise_end_nothing_and_are_told_once_in_a_row() -> None:
         poller.start()
         assert looks.enough.wait(PATIENCE)
         poller.stop()
-    assert [line["event"] for line in logs] == ["a look could not be taken"]
+    assert [line["event"] for line in logs] == ["a poll failed"]
 
 
 def test_after_the_stop_there_is_no_look() -> None:

@@ -215,7 +215,9 @@ def test_a_bad_object_is_skipped_counted_and_told_once(server: Server, rounds: R
     )
     with capture_logs() as logs:
         assert rounds.run() == ["a@1", "b@3"]
-    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["bad object skipped"]
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
+        "an object cannot be read and is skipped"
+    ]
     assert rounds.reflector.bad_objects == 2
     assert rounds.reflector.bad == {("ns", "bad"): "Expected `str`, got `int` - at `$.spec.nodeName`"}
 

@@ -121,7 +121,7 @@ def test_a_frame_says_who_waits_why_and_behind_whom(state: ClusterState) -> None
     text = " ".join(" ".join(drawn(state, Canvas(80, 24))).split())
     assert "research ████████████░░░░░░░░░░░░ 50% 4 of 8 cpu, weight 2" in text
     assert "train research runs ██ 2 of 2 placed" in text
-    assert "sweep research waits ░░░░ 0 of 4 placed, needs 4 NoRoom: the suitable nodes lack room" in text
+    assert "sweep research waits ░░░░ 0 of 4 placed, needs 4 NoRoom: the suitable nodes do not have" in text
     assert "(cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members). Ahead of it: train." in text
     assert "3 nodes, 4 of 12 cpu in use" in text
     assert "1.0 s sweep waits: NoRoom" in text

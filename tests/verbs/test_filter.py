@@ -60,7 +60,7 @@ def test_a_refusal_names_one_node_with_constant_words_and_leaves_the_others_out(
     assert answer == refused(Reason.NEVER_FITS, "b")
     assert encode(answer) == (
         b'{"Nodes":null,"NodeNames":[],"FailedNodes":null,"FailedAndUnresolvableNodes":'
-        b'{"b":"muster: NeverFits: the group can never fit on this cluster"},"Error":""}'
+        b'{"b":"muster: NeverFits: the group is too large for this cluster or its queue"},"Error":""}'
     )
 
 

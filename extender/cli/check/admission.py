@@ -30,7 +30,7 @@ def policies(site: Installation) -> Iterator[Finding]:
         yield wrong("policies", told, APPLY)
     if MARKS_POLICY not in map(name_of, site.ours(VALIDATING_POLICIES)):
         told = (
-            f"{MARKS_POLICY} is missing, so what is noted on PodGroups is not believed: anybody may write it"
+            f"{MARKS_POLICY} is missing, so Muster's records on PodGroups are not protected and not trusted"
         )
         yield wrong("policies", told, APPLY)
     for kind, bindings in (
@@ -57,7 +57,7 @@ def _policy(policy: Json, bound: bool) -> Finding:
 def webhooks(site: Installation) -> Iterator[Finding]:
     found = [*site.ours(MUTATING_WEBHOOKS), *site.ours(VALIDATING_WEBHOOKS)]
     if not found:
-        told = "none is registered: what the CRDs and policies cannot say is judged by nobody"
+        told = "none is registered: what the CRDs and policies cannot check is not checked"
         yield wrong("webhooks", told, APPLY)
     if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found):
         told = f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"

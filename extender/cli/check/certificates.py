@@ -12,14 +12,14 @@ from extender.kube.resources import SECRETS
 _SOON = 7 * 86400.0
 _OVERDUE = 1 / 6  # of its life that a certificate of Muster's own has left: the next is made at a third
 _LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
-_OTHERS = "Whoever makes it has to renew it; of cert-manager: kubectl get certificates -A"
+_OTHERS = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
 _TRUST = "Muster writes its CA there within seconds: look at the line rights, and at its log."
 _TRUST_OTHERS = (
     "Put the CA of that Secret there; cert-manager does, where the annotation cert-manager.io/inject-ca-from"
     " names its Certificate."
 )
 _NAME = "Name it by --webhook-name."
-_NAME_OTHERS = "Let whoever makes it name that host; of cert-manager it is among dnsNames of the Certificate."
+_NAME_OTHERS = "Its issuer has to name that host; for cert-manager, add it to dnsNames of the Certificate."
 
 
 class ShownCertificate(NamedTuple):

@@ -119,7 +119,7 @@ def looked(subject: str, check: Check, site: Installation) -> Iterator[Finding]:
     try:
         yield from check(site)
     except ApiError as fault:
-        todo = "Ask with the kubeconfig of somebody who may, usually an administrator of the cluster."
+        todo = "Use the kubeconfig of a user who may, usually an administrator of the cluster."
         yield wrong(subject, f"could not be looked at: {in_words(fault)}", todo)
 
 

@@ -75,13 +75,13 @@ def leader(site: Installation) -> Iterator[Finding]:
 def _lease(site: Installation, name: str) -> Finding:
     found = site.get(LEASES, *name.split("/"))
     if found is None:
-        told = f"nobody has made the lease {name}"
-        return wrong("leader", told, "The scheduler beside Muster makes it: look at its log, and at --lease.")
+        told = f"the lease {name} does not exist"
+        return wrong("leader", told, "The scheduler next to Muster creates it: see its log, and --lease.")
     lease = msgspec.convert(found, Lease).spec
     age = age_of(lease, site.now)
     if age is None or not lively(lease, site.now):
         since = f" for {rounded(int(age))}" if age is not None else ""
-        return wrong("leader", f"nobody has renewed {name}{since}", "No scheduler leads: look at its log.")
+        return wrong("leader", f"{name} has not been renewed{since}", "No scheduler leads: see its log.")
     if age < -_SKEW:
         todo = "Let the node follow the same time server as the API server."
         return wrong("leader", f"the clock of {lease.holder_identity} is {-age:.0f} s ahead", todo)

@@ -83,7 +83,7 @@ def _ready(site: Installation, pod: str, told: str) -> Iterator[Finding]:
 
 def _called(pod: str, metrics: str) -> Finding:
     if not _value(metrics, "muster_leader"):
-        return fine("calls", f"{pod} does not lead, so nobody calls it")
+        return fine("calls", f"{pod} does not lead, so no scheduler calls it")
     if _value(metrics, "muster_scheduler_never_called"):
         return wrong("calls", f"{pod} leads, and the scheduler has never called it", _EXTENDERS)
     return fine("calls", f"{pod} leads, and the scheduler calls it")

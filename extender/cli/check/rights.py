@@ -41,7 +41,7 @@ def rights(site: Installation) -> Iterator[Finding]:
 
 
 def _is_needed(site: Installation, right: Right) -> bool:
-    """Whose certificate somebody else makes needs no Secret."""
+    """A certificate that another component makes needs no Secret."""
     return right.resource != "secrets" or not certificate_in_files(site)
 
 

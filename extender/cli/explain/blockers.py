@@ -17,7 +17,7 @@ Find = Callable[[Evidence, ObservedGroup], Iterator[Blocker]]
 
 
 def holders(evidence: Evidence, group: ObservedGroup, reason: str) -> list[Blocker]:
-    """`group` waits for `reason`. Nobody is named where only the group itself could change it."""
+    """`group` waits for `reason`. Empty if only the group itself could change it."""
     finders = _FINDERS.get(reason, ())
     return [other for find in finders for other in find(evidence, group)]
 

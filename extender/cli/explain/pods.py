@@ -96,9 +96,7 @@ def _placed(pod: Pod, node: str) -> Explanation:
 
 def _held_back(pod: Pod, gates: list[str]) -> Explanation:
     told = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
-    advice = (
-        "Whoever put them there must remove them. Until then the pod does not count as a member of a group."
-    )
+    advice = "Their owner must remove them. Until then the pod does not count as a member of a group."
     return _answer(pod, WAITING, told, advice)
 
 
@@ -106,7 +104,7 @@ def _not_ours(pod: Pod) -> Explanation:
     scheduler, name = pod.spec.scheduler_name or DEFAULT_SCHEDULER, group_name(pod)
     told = f"Nothing shows that the pod is Muster's: {scheduler} places it."
     if name:
-        told += f" It names the group {name}, but nobody keeps it together with that."
+        told += f" It names the group {name}, but no scheduler keeps that group together."
     advice = (
         f"For Muster to place it, create it with schedulerName: {SCHEDULERS[0]} (or another name that your"
         " administrator gave it)."

@@ -12,8 +12,8 @@ from extender.cli.queues.timeout import Timeout, timeout_flag
 
 @click.command("delete")
 @several_names
-@click.option("--cascade", is_flag=True, help="Close it and delete its groups first.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is gone.")
+@click.option("--cascade", is_flag=True, help="Close the queue and delete its groups first.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the queue is gone.")
 @timeout_flag("0")
 @dry_run_flag
 @access_flags

@@ -19,7 +19,7 @@ def dry_run_flag(command: F) -> F:
         type=click.Choice(["none", CLIENT, SERVER]),
         default="none",
         show_default=True,
-        help="Show what would be done: as judged here, or by the API server.",
+        help="Only show what would be done: checked by the client or by the API server.",
     )(command)
 
 
@@ -28,7 +28,7 @@ def result_flag(command: F) -> F:
         "-o",
         "--output",
         type=click.Choice(["name", "json", "yaml"]),
-        help="Print the object, or its name. [default: a line that says what was done]",
+        help="Print the object, or its name. [default: one line of result]",
     )(command)
 
 

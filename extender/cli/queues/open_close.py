@@ -14,7 +14,7 @@ OPEN, CLOSED = "Open", "Closed"
 _DONE = {OPEN: "opened", CLOSED: "closed"}
 _REACHED = {OPEN: ("Open", ""), CLOSED: ("Closed",)}  # no state written yet counts as Open
 
-wait_flag = click.option("--wait", is_flag=True, help="Wait until the queue's status says so.")
+wait_flag = click.option("--wait", is_flag=True, help="Wait until the queue's status shows it.")
 
 
 @click.command("open")

@@ -18,7 +18,7 @@ _ALLOWED = "open, close, update"
 
 @click.command("operate")
 @one_name
-@click.option("-a", "--action", metavar="open|close|update", help="What to do with it.")
+@click.option("-a", "--action", metavar="open|close|update", help="What to do with the queue.")
 @spec_flags
 @wait_flag
 @timeout_flag("0")

@@ -73,9 +73,9 @@ _ORDERS = {
 
 _FLAGS = (
     _Flag(("-w", "--weight"), ("weight",), _WEIGHT),
-    _of_amounts("--capability", "capability", help="The most that it may use."),
-    _of_amounts("--deserved", "deserved", help="Its share, where that is set by hand."),
-    _of_amounts("--guarantee", "guarantee", "resource", help="Kept for it even while it is idle."),
+    _of_amounts("--capability", "capability", help="The most that the queue may use."),
+    _of_amounts("--deserved", "deserved", help="The amount that it deserves (not used yet)."),
+    _of_amounts("--guarantee", "guarantee", "resource", help="Reserved for the queue even while it is idle."),
     _Flag(("--parent",), ("parent",), {"metavar": "QUEUE", "help": "The queue above it."}),
     _Flag(("--priority",), ("priority",), _PRIORITY),
     _Flag(("-S", "--state"), ("state",), _STATES),

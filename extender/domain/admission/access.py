@@ -1,4 +1,4 @@
-"""Who may use a restricted queue: whom RBAC grants the verb `use` on it.
+"""The right to use a restricted queue: the verb `use` on it, granted by RBAC.
 
 A user is asked about, or else the account that the pods will run as. Deployments and CronJobs have their pods
 and Jobs made by controllers that act for everybody: then only the account is. The pods that such a controller
@@ -59,25 +59,26 @@ def _acts_for_everybody(user: UserInfo) -> bool:
 
 def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
     names = " nor ".join(repr(each.user) for each in subjects)
-    words = (
+    text = (
         f"queue {to.queue!r} is restricted and neither {names} may use it"
         if len(subjects) > 1
         else f"queue {to.queue!r} is restricted and {names} may not use it"
     )
     remedy = f"grant the verb use on queues.scheduling.volcano.sh {to.queue!r} by RBAC, or name another queue"
-    return Fault(Code.USE_NOT_GRANTED, to.field, f"{words}: {remedy}")
+    return Fault(Code.USE_NOT_GRANTED, to.field, f"{text}: {remedy}")
 
 
 def pods_not_judged(to: Destination, pods: list[str]) -> Fault:
     """For a group whose pods were there before it: nobody knew then that they would go to this queue."""
-    told = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
-    words = (
-        f"queue {to.queue!r} is restricted and pods wait that named this group before it was there ({told}), "
-        "so nobody was asked about them: delete them, create the group, then its pods"
+    listed = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
+    text = (
+        f"queue {to.queue!r} is restricted and pods wait that named this group before it existed ({listed}), "
+        "so their permission was not checked: delete them, create the group, then its pods"
     )
-    return Fault(Code.PODS_NOT_JUDGED, to.field, words)
+    return Fault(Code.PODS_NOT_JUDGED, to.field, text)
 
 
 def not_known(to: Destination, why: str) -> Fault:
-    words = f"queue {to.queue!r} is restricted, and who may use it could not be asked ({why}): try again"
-    return Fault(Code.NOT_NOW, to.field, words)
+    text = f"queue {to.queue!r} is restricted, and the permission to use it could not be checked ({why}): "
+    text += "try again"
+    return Fault(Code.NOT_NOW, to.field, text)

@@ -74,7 +74,7 @@ def _gate(spec: dict[str, Any]) -> list[Operation]:
 
 
 def _marks(spec: dict[str, Any]) -> list[Operation]:
-    """On the first container, beside all that it asks for already."""
+    """On the first container, in addition to its own requests."""
     containers = spec.get("containers")
     if not containers:
         return []

@@ -35,8 +35,8 @@ def judge_place(queue: Queue, before: Queue | None, picture: Picture, max_depth:
 
 
 def _judge_parent(name: str, parent: str, picture: Picture, max_depth: int) -> Fault | None:
-    def fault(code: Code, words: str) -> Fault:
-        return Fault(code, "spec.parent", f"got {parent!r}; {words}")
+    def fault(code: Code, text: str) -> Fault:
+        return Fault(code, "spec.parent", f"got {parent!r}; {text}")
 
     above = [record.name for record in picture.line(parent)]
     if parent == name or name in above:
@@ -47,8 +47,8 @@ def _judge_parent(name: str, parent: str, picture: Picture, max_depth: int) -> F
     if depth > max_depth:
         return fault(Code.DEPTH_EXCEEDED, f"that makes {depth} levels below root; allowed are {max_depth}")
     if not picture.children(parent) and (pods := picture.pods(parent)):
-        words = f"that queue runs {pods} pods itself, and pods are run by queues without children"
-        return fault(Code.PARENT_HAS_PODS, f"{words}: wait until they are gone, or name another parent")
+        text = f"that queue runs {pods} pods itself, and pods are run by queues without children"
+        return fault(Code.PARENT_HAS_PODS, f"{text}: wait until they are gone, or name another parent")
     return None
 
 
@@ -100,11 +100,11 @@ def _above_ancestor(capability: Resources, parent: str, picture: Picture) -> Ite
             if limit is None:
                 continue
             if amount > limit:
-                words = f"got {show(name, amount)}; allowed is that of queue {record.name!r} above it, "
+                text = f"got {show(name, amount)}; allowed is that of queue {record.name!r} above it, "
                 yield Fault(
                     Code.CAPABILITY_ABOVE_ANCESTOR,
                     f"spec.capability[{name}]",
-                    f"{words}{show(name, limit)}, or less",
+                    f"{text}{show(name, limit)}, or less",
                 )
             break
 
@@ -114,11 +114,11 @@ def _below_descendant(capability: Resources, queue: str, picture: Picture) -> It
         for child in picture.children(queue):
             owner, largest = picture.largest(name, child)
             if largest > amount:
-                words = f"got {show(name, amount)}; allowed is that of queue {owner!r} below it, "
+                text = f"got {show(name, amount)}; allowed is that of queue {owner!r} below it, "
                 yield Fault(
                     Code.CAPABILITY_BELOW_DESCENDANT,
                     f"spec.capability[{name}]",
-                    f"{words}{show(name, largest)}, or more",
+                    f"{text}{show(name, largest)}, or more",
                 )
 
 
@@ -127,32 +127,32 @@ _DESERVED = (Code.CHILDREN_DESERVED_SUM, "spec.deserved")
 
 
 def _sums_above_parent(own: _Amounts, siblings: list[QueueRecord], parent: QueueRecord) -> Iterator[Fault]:
-    def words(resource: str, amount: int, limit: int) -> str:
+    def text(resource: str, amount: int, limit: int) -> str:
         sum_of = f"with its siblings that makes {show(resource, amount)}"
         return f"{sum_of}; allowed is what their parent {parent.name!r} has, {show(resource, limit)}, or less"
 
     guarantees = [own.guarantee, *(each.guarantee for each in siblings)]
-    yield from _above(_GUARANTEE, guarantees, parent.guarantee, words)
+    yield from _above(_GUARANTEE, guarantees, parent.guarantee, text)
     deserved = [own.deserved, *(each.deserved or {} for each in siblings)]
-    yield from _above(_DESERVED, deserved, parent.deserved or {}, words)
+    yield from _above(_DESERVED, deserved, parent.deserved or {}, text)
 
 
 def _sums_above_own(own: _Amounts, children: list[QueueRecord]) -> Iterator[Fault]:
-    def words(resource: str, amount: int, limit: int) -> str:
+    def text(resource: str, amount: int, limit: int) -> str:
         got = f"got {show(resource, limit)}"
         return f"{got}; allowed is what the queues below it have together, {show(resource, amount)}, or more"
 
-    yield from _above(_GUARANTEE, [each.guarantee for each in children], own.guarantee, words)
-    yield from _above(_DESERVED, [each.deserved or {} for each in children], own.deserved, words)
+    yield from _above(_GUARANTEE, [each.guarantee for each in children], own.guarantee, text)
+    yield from _above(_DESERVED, [each.deserved or {} for each in children], own.deserved, text)
 
 
 def _above(
     what: tuple[Code, str],
     parts: list[Resources],
     limit: Resources,
-    words: Callable[[str, int, int], str],
+    text: Callable[[str, int, int], str],
 ) -> Iterator[Fault]:
     code, field = what
     for name, amount in total(parts).items():
         if amount > limit.get(name, 0):
-            yield Fault(code, f"{field}[{name}]", words(name, amount, limit.get(name, 0)))
+            yield Fault(code, f"{field}[{name}]", text(name, amount, limit.get(name, 0)))

@@ -1,4 +1,4 @@
-"""What else is judged about pods and groups besides their queue."""
+"""What is judged about pods and groups apart from their queue."""
 
 import re
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ def judge_budgets(pod: Pod) -> Iterator[Fault]:
     given = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
     for key in given:
         if _BUDGET.fullmatch(annotations[key]) is None:
-            words = f"got {annotations[key]!r}; allowed is a whole number above 0, or 1% to 99%"
-            yield Fault(Code.BUDGET_NOT_VALID, f"metadata.annotations[{key}]", words)
+            text = f"got {annotations[key]!r}; allowed is a whole number above 0, or 1% to 99%"
+            yield Fault(Code.BUDGET_NOT_VALID, f"metadata.annotations[{key}]", text)
     if len(given) > 1:
-        words = f"got it and {MIN_AVAILABLE}; allowed is one of the two"
-        yield Fault(Code.BUDGET_TWICE, f"metadata.annotations[{MAX_UNAVAILABLE}]", words)
+        text = f"got it and {MIN_AVAILABLE}; allowed is one of the two"
+        yield Fault(Code.BUDGET_TWICE, f"metadata.annotations[{MAX_UNAVAILABLE}]", text)
 
 
 def judge_topologies(group: NewPodGroup) -> Iterator[Fault]:
@@ -32,6 +32,6 @@ def judge_topologies(group: NewPodGroup) -> Iterator[Fault]:
 
 def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
     if topology and topology.highest_tier_allowed is not None and topology.highest_tier_name:
-        words = f"got highestTierAllowed {topology.highest_tier_allowed} and highestTierName "
-        words += f"{topology.highest_tier_name!r}; allowed is one of the two"
-        yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, words)
+        text = f"got highestTierAllowed {topology.highest_tier_allowed} and highestTierName "
+        text += f"{topology.highest_tier_name!r}; allowed is one of the two"
+        yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)

@@ -117,26 +117,26 @@ def _judge_weights(path: str, weights: str) -> Fault | None:
     at, parts = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/")
     wanted = len(path.split("/"))
     if len(parts) != wanted:
-        words = f"got {weights!r}, {len(parts)} parts; allowed is {wanted}, one for each part of {path!r}"
-        return Fault(Code.HIERARCHY_LENGTH_MISMATCH, at, words)
+        text = f"got {weights!r}, {len(parts)} parts; allowed is {wanted}, one for each part of {path!r}"
+        return Fault(Code.HIERARCHY_LENGTH_MISMATCH, at, text)
     for part in parts:
         if _NUMBER.fullmatch(part) is None:
-            words = f"got {part!r} in {weights!r}; allowed are numbers above 0, such as 1/2/3"
-            return Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, at, words)
+            text = f"got {part!r} in {weights!r}; allowed are numbers above 0, such as 1/2/3"
+            return Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, at, text)
         if float(part) <= 0:
-            words = f"got {part} in {weights!r}; allowed are numbers above 0"
-            return Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, at, words)
+            text = f"got {part} in {weights!r}; allowed are numbers above 0"
+            return Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, at, text)
     return None
 
 
 def _judge_path(name: str, path: str, picture: Picture) -> Fault | None:
     for other, record in picture.queues.items():
         if other != name and record.hierarchy.startswith(f"{path}/"):
-            words = (
+            text = (
                 f"got {path!r}, which lies above {record.hierarchy!r} of queue {other!r}; "
                 "allowed is a path that no other queue's path goes through"
             )
-            return Fault(Code.HIERARCHY_SUBPATH, f"metadata.annotations[{HIERARCHY}]", words)
+            return Fault(Code.HIERARCHY_SUBPATH, f"metadata.annotations[{HIERARCHY}]", text)
     return None
 
 
@@ -149,8 +149,8 @@ def _judge_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
     then = _lists(before)
     for field, amounts in _lists(queue).items():
         if not _alike(amounts, then[field]):
-            words = "root is the whole cluster, its amounts do not change; limit the queues below it instead"
-            yield Fault(Code.ROOT_IMMUTABLE, field, words)
+            text = "root is the whole cluster, its amounts do not change; limit the queues below it instead"
+            yield Fault(Code.ROOT_IMMUTABLE, field, text)
 
 
 def _alike(left: Quantities, right: Quantities) -> bool:
@@ -160,8 +160,8 @@ def _alike(left: Quantities, right: Quantities) -> bool:
 def judge_deletion(name: str, picture: Picture) -> list[Fault]:
     """Why a queue of this name may not be deleted: the first reason, since curing it may cure the others."""
     faults = (
-        Fault(code, "metadata.name", f"queue {name!r} {words}")
-        for code, words in _deletion_faults(name, picture)
+        Fault(code, "metadata.name", f"queue {name!r} {text}")
+        for code, text in _deletion_faults(name, picture)
     )
     return [*faults][:1]
 

@@ -34,9 +34,9 @@ def _faults(more: Resources, queue: QueueView) -> Iterator[Fault]:
     for name, amount in more.items():
         held = queue.allocated.get(name, 0)
         if name in capability and held + amount > capability[name]:
-            words = (
+            text = (
                 f"got {show(name, amount)} {name} more, and queue {queue.record.name!r} holds "
                 f"{show(name, held)} of {show(name, capability[name])}: "
                 "free some, or raise spec.capability of the queue"
             )
-            yield Fault(Code.RESIZE_ABOVE_CAPABILITY, _FIELD, words)
+            yield Fault(Code.RESIZE_ABOVE_CAPABILITY, _FIELD, text)

@@ -103,15 +103,15 @@ def judge_entry(to: Destination, cluster: Cluster) -> list[Fault]:
     """Whether the queue is there and takes something new."""
     view = cluster.queue_view(to.queue)
     if view is None:
-        words = f"there is no queue {to.queue!r}: create it, or name one that is there"
-        return [Fault(Code.QUEUE_NOT_FOUND, to.field, words)]
+        text = f"there is no queue {to.queue!r}: create it, or name one that is there"
+        return [Fault(Code.QUEUE_NOT_FOUND, to.field, text)]
     if to.joined or view.state == "Open":
         return []
-    words = (
+    text = (
         f"queue {to.queue!r} is {view.state} and takes nothing new: "
         f"name another queue, or set spec.state of {view.to_open} to Open"
     )
-    return [Fault(Code.QUEUE_NOT_OPEN, to.field, words)]
+    return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
 
 
 def judge_job_entry(to: Destination, cluster: Cluster, picture: Callable[[], Picture]) -> list[Fault]:
@@ -124,9 +124,9 @@ def judge_job_entry(to: Destination, cluster: Cluster, picture: Callable[[], Pic
     if faults or to.joined or not to.named:
         return faults
     if to.queue == keys.ROOT_QUEUE:
-        words = f"queue {to.queue!r} only holds other queues: name one of those"
-        return [Fault(Code.QUEUE_IS_ROOT, to.field, words)]
+        text = f"queue {to.queue!r} only holds other queues: name one of those"
+        return [Fault(Code.QUEUE_IS_ROOT, to.field, text)]
     if below := ", ".join(sorted(picture().children(to.queue))):
-        words = f"queue {to.queue!r} holds other queues and no work: name one of {below}"
-        return [Fault(Code.QUEUE_NOT_LEAF, to.field, words)]
+        text = f"queue {to.queue!r} holds other queues and no work: name one of {below}"
+        return [Fault(Code.QUEUE_NOT_LEAF, to.field, text)]
     return []

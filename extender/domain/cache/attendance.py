@@ -1,4 +1,4 @@
-"""Whether anybody heeds what is decided, as it is noted: who leads, and when the scheduler asked."""
+"""Whether decisions take effect: whether we lead, and when the scheduler last asked."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ class Attendance:
         return self.attention.asked_since != before.asked_since
 
     def set_leading(self, leading: bool) -> bool:
-        """Whether anybody acts on what is decided here. True when that is new."""
+        """Set whether decisions take effect; True if that is a change."""
         before = self.attention
         self.attention = before.led(self._clock(), leading)
         return self.attention is not before

@@ -46,7 +46,7 @@ class ClaimEvent(Enum):
     RELEASE = auto()
     """The bind call ended without a binding, or the node went."""
     BIND = auto()
-    """The watch shows the pod on a node, whoever bound it."""
+    """The watch shows the pod on a node, by whichever binding."""
     LEAVE = auto()
     """The watch shows that the pod is gone, has ended, or is on its way out unbound."""
 

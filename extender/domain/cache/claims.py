@@ -87,11 +87,11 @@ class Claims:
     # ---- asking for a pod: what it holds itself is not in its way
 
     def fits(self, pod: PodRecord, node: str) -> bool:
-        """Whether `pod` may stand on `node` beside all other claims, planned ones too."""
+        """Whether `pod` may stand on `node` net of all other claims, planned ones included."""
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))
 
     def rows_that_fit(self, pod: PodRecord) -> Mask:
-        """For every row whether `pod` fits by amounts beside all other claims."""
+        """For every row whether `pod` fits by amounts, net of all other claims."""
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:

@@ -90,7 +90,7 @@ class Ledger(LedgerQueries):
             self._pod_intake.drop_pod(uid)
 
     def leave(self, schedulers: frozenset[str]) -> None:
-        """From now on pods of these schedulers are somebody else's, and those of all others ours again."""
+        """From now on pods of these schedulers are left to another scheduler; all others are ours again."""
         with self._lock:
             self._pod_intake.leave(schedulers)
 
@@ -147,7 +147,7 @@ class Ledger(LedgerQueries):
                 self._changes.mark()
 
     def set_leading(self, leading: bool) -> None:
-        """Whether anybody acts on what is decided here."""
+        """Whether decisions made here take effect."""
         if self._attendance.set_leading(leading):
             with self._lock:
                 self._changes.mark()

@@ -65,12 +65,12 @@ class LedgerQueries:
         return self._pod_intake.owns(pod)
 
     def leaves(self, scheduler: str) -> bool:
-        """Whether pods of this scheduler's are left to somebody else, although they would be ours."""
+        """Whether pods of this scheduler name are left to another scheduler, although they would be ours."""
         return self._pod_intake.leaves(scheduler)
 
     @property
     def leaving(self) -> bool:
-        """Whether anybody's pods are left to somebody else now."""
+        """Whether pods of any scheduler name are left to another scheduler now."""
         return bool(self._pod_intake.left)
 
     def find_pod(self, namespace: str, name: str) -> PodRecord | None:
@@ -80,7 +80,7 @@ class LedgerQueries:
             return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
     def left_gated(self) -> list[PodRecord]:
-        """Pods that are left to somebody else, who cannot have them while our gate is on."""
+        """Pods that are left to another scheduler, which cannot schedule them while our gate is on."""
         with self._lock:
             pods = self._pod_intake.pods.values() if self._pod_intake.left else ()
             return [pod for pod in pods if pod.gated and pod.waiting and self.leaves(pod.scheduler)]
@@ -160,7 +160,7 @@ class LedgerQueries:
             return self._registry.queue_of(group) if group is not None and group.record else None
 
     def may_be_left(self, key: GroupKey) -> bool:
-        """Whether a group without members of ours may be that of somebody to whom pods are left."""
+        """Whether a group without members of ours may belong to a scheduler to which pods are left."""
         group = self._registry.groups.get(key)
         return bool(self._pod_intake.left) and (group is None or not group.pods)
 
@@ -182,7 +182,7 @@ class LedgerQueries:
             return self._registry.queues.get(name)
 
     def queue_view(self, name: str) -> QueueView | None:
-        """None when there is no such queue; `default` is there even before somebody creates it."""
+        """None when there is no such queue; `default` counts as existing before it is created."""
         with self._lock:
             view = self._views.queue_view(name)
         return view if view.exists else None
@@ -206,7 +206,7 @@ class LedgerQueries:
             return self._claims.capacity.suits(pod, node)
 
     def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
-        """Each node's name, what it offers, what is idle beside all claims, and the claims."""
+        """Each node's name, what it offers, what is idle net of all claims, and the claims."""
         with self._lock:
             return [
                 (

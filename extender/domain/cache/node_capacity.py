@@ -107,7 +107,7 @@ class NodeCapacity:
     # ---- asking
 
     def fits(self, pod: PodRecord, node: str, own: Taker | None = None) -> bool:
-        """Whether `pod`, whose claim is `own`, may stand on `node` beside all others, planned ones too."""
+        """Whether `pod`, whose claim is `own`, fits on `node` next to all others, planned ones included."""
         if node not in self._row:
             return False
         idle, own_shape = self._idle(node), own.pod.shape if own is not None and own.node == node else None
@@ -117,7 +117,7 @@ class NodeCapacity:
         return not self._ports.clash(node, pod.shape.constraints.ports, _ports_of(own_shape))
 
     def rows_that_fit(self, pod: PodRecord, own: Taker | None = None) -> Mask:
-        """For every row whether `pod` fits by amounts beside all other claims."""
+        """For every row whether `pod` fits by amounts, net of all other claims."""
         asked = self._columns_asked(pod.shape)
         if asked is None:
             return np.zeros(len(self._nodes), dtype=np.bool_)

@@ -26,7 +26,7 @@ _FEW_SHAPES = 1000
 
 class PodIntake:
     """`pods` are all that the watch has shown and that have not gone; `left` the schedulers whose pods are
-    left to somebody else for now. Callers hold the ledger's lock."""
+    left to another scheduler for now. Callers hold the ledger's lock."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class PodIntake:
         return self._ownership.owns(pod, self._registry.namespace_queues.get(pod.metadata.namespace, ""))
 
     def leaves(self, scheduler: str) -> bool:
-        """Whether pods of this scheduler's are left to somebody else, although they would be ours."""
+        """Whether pods of this scheduler name are left to another scheduler, although they would be ours."""
         return scheduler in self.left
 
     def set_pod(self, pod: Pod) -> None:
@@ -76,7 +76,7 @@ class PodIntake:
             self._changes.mark()
 
     def leave(self, schedulers: frozenset[str]) -> None:
-        """From now on pods of these schedulers are somebody else's, and those of all others ours again."""
+        """From now on pods of these schedulers are left to another scheduler; all others are ours again."""
         changed = (self.left ^ schedulers) & self._ownership.schedulers
         self.left = schedulers
         for pod in [each for each in self.pods.values() if each.scheduler in changed]:
@@ -163,10 +163,10 @@ class PodIntake:
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
         """Note what the scheduler newly says of a pod, unless it repeats our own refusal. A claim that
         filter had answered may be moved again."""
-        words = pod.unschedulable
-        if not words or before is None or words == before.unschedulable or REFUSAL_PREFIX in words:
+        text = pod.unschedulable
+        if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
             return
         if self._attendance.note_asked():
             self._changes.mark()
-        group.refusals[pod.uid] = Refusal(words, self._clock())
+        group.refusals[pod.uid] = Refusal(text, self._clock())
         self._moves.refuse(pod)

@@ -16,7 +16,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 Losses = Counter[tuple[GroupKey, str]]  # members by group and role
 Options = Mapping[str, Iterable[PodRecord]]  # victims by node
 
-_PATIENCE = 30.0  # seconds after which a grant that nobody seems to use is void
+_PATIENCE = 30.0  # seconds after which an unused grant is void
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -54,8 +54,8 @@ class PreemptionGrants:
         self, claimant: Uid, victims: Mapping[str, Sequence[Uid]], is_confirmed: bool = False
     ) -> set[str]:
         """The nodes whose victims a pod of others may evict without breaking a gang or a start under way. One
-        that neither the watch has shown nor the API server has confirmed may evict none of ours: anyone who
-        reaches the port could invent it."""
+        that neither the watch has shown nor the API server has confirmed may evict none of ours: any
+        caller of the port could invent it."""
         is_real = is_confirmed or claimant in self._pods
         now = self._clock()
         promised = self._losses(claimant, now)

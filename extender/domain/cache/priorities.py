@@ -1,6 +1,6 @@
 """Priority classes: what a name stands for, and what of it counts for a group.
 
-Whoever may create a PodGroup may write any class into it, while the API server lets pods have only classes
+A user who may create a PodGroup may write any class into it, while the API server lets pods have only classes
 that their quota allows. So a group is at most as high as the highest of its pods was admitted with. A class
 that says so itself (its annotation, which only an administrator can write) counts whatever the pods have;
 Kubernetes' own classes never do.

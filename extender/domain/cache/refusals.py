@@ -1,6 +1,6 @@
 """What the scheduler's own rules refuse, remembered for a while: which shape, on which node.
 
-Otherwise the same plan would be tried for ever. A refusal is forgotten when its node changes, or with time.
+Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or with time.
 """
 
 from extender.domain.cache.claims import Claims

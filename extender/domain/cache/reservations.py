@@ -86,7 +86,7 @@ class Reservations:
         """Once a group is whole in bound and held members: check every held node once more and let those go
         ahead that still have theirs, provided that the group is whole with them.
 
-        Nobody goes ahead before it was decided that the group starts, as its PodGroup is now."""
+        No member goes ahead before it was decided that the group, as its PodGroup is now, starts."""
         group = self._registry.groups.get(key)
         if group is None or not self._starts(group) or not group.is_quorate():
             return Confirmation()
@@ -142,15 +142,15 @@ class Reservations:
     def _another(
         self, pod: PodRecord, group: Group, claim: Claim, nodes: Sequence[str]
     ) -> list[str] | Reason:
-        """The planned node is not on offer: any other that fits beside others' claims."""
+        """The planned node is not on offer: any other where it fits, net of others' claims."""
         fits = self._claims.rows_that_fit(pod)
         rows = ((node, self._claims.capacity.row(node)) for node in nodes)
         for node, row in rows:
             if row is not None and fits[row] and self._claims.fits(pod, node):
                 return self._pin(pod, node)
         if list(nodes) != [pod.nominated]:
-            words = f"the scheduler did not offer node {claim.node}"
-            group.refusals.setdefault(pod.uid, Refusal(words, self._clock()))
+            text = f"the scheduler did not offer node {claim.node}"
+            group.refusals.setdefault(pod.uid, Refusal(text, self._clock()))
             self._registry.touch(pod.group)
             self._changes.mark()
         return Reason.NO_ROOM
@@ -162,7 +162,7 @@ class Reservations:
         return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
     def _loses_node(self, claim: Claim) -> bool:
-        """Whether somebody else took the room of a held claim, or its node went: then it is released."""
+        """Whether another pod took the room of a held claim, or its node is gone: then it is released."""
         capacity = self._claims.capacity
         if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
             return False

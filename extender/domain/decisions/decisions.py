@@ -22,7 +22,7 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """The queue that its members count to."""
     verdict: Verdict
     reason: Reason | None = None
-    """Why it waits, or why members of it do; None: nobody waits."""
+    """Why it waits, or why members of it do; None: none of them waits."""
     detail: str = ""
     """The numbers behind the reason."""
     plan: Mapping[Uid, str] = {}
@@ -93,7 +93,7 @@ class Decisions(msgspec.Struct, frozen=True):
     """What the next round may use to save work."""
 
     def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
-        """The groups to look at for somebody who has `seen` earlier ones."""
+        """The groups to look at for a consumer that has `seen` earlier decisions."""
         if self is seen:
             return ()
         if self.serial == seen.serial + 1:

@@ -14,7 +14,7 @@ from extender.domain.queues.queue_states import QueueState
 OPEN, VALID = "Open", "Valid"
 
 
-class Said(msgspec.Struct, frozen=True):
+class QueueCondition(msgspec.Struct, frozen=True):
     """A condition without the moment since when it holds."""
 
     type: str
@@ -23,9 +23,9 @@ class Said(msgspec.Struct, frozen=True):
     message: str
 
 
-def conditions_of(queue: QueueDecision) -> Iterator[Said]:
-    yield Said(OPEN, queue.state == QueueState.OPEN, *_why(queue))
-    yield Said(VALID, not queue.fault, "InvalidSpec" if queue.fault else "Valid", queue.fault)
+def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
+    yield QueueCondition(OPEN, queue.state == QueueState.OPEN, *_why(queue))
+    yield QueueCondition(VALID, not queue.fault, "InvalidSpec" if queue.fault else "Valid", queue.fault)
 
 
 def _why(queue: QueueDecision) -> tuple[str, str]:
@@ -33,7 +33,7 @@ def _why(queue: QueueDecision) -> tuple[str, str]:
         case QueueState.OPEN:
             return "Open", "it takes new groups"
         case QueueState.UNKNOWN:
-            return "UnknownState", "what it says is no state; set spec.state to Open or Closed"
+            return "UnknownState", "its state is not a known state; set spec.state to Open or Closed"
     if queue.wish is QueueState.CLOSED:
         return "Closed", "it takes no new groups; those that came before go on"
     return "ParentClosed", f"queue {queue.closed_above} above it is closed; it opens with that one"

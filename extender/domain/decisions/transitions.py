@@ -47,7 +47,7 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
         )
     if now.failed and not before.failed and now.verdict is Verdict.WAITING:
         return Transition(
-            Reason.BACKING_OFF, _said(Reason.BACKING_OFF, now.detail), warning=True, for_members=True
+            Reason.BACKING_OFF, _message(Reason.BACKING_OFF, now.detail), warning=True, for_members=True
         )
     if now.verdict is Verdict.RUNNING is not before.verdict:
         return Transition(Verdict.RUNNING, "all members that the group needs are on nodes")
@@ -58,16 +58,18 @@ def of_state(decision: GroupDecision) -> Transition | None:
     """What is so as long as the decision stands. Nothing is told of a group that runs and lacks nothing."""
     if decision.reason is not None:
         warning = decision.reason in _SOMEBODY_MUST_ACT
-        return Transition(decision.reason, _said(decision.reason, decision.detail), warning, for_members=True)
+        return Transition(
+            decision.reason, _message(decision.reason, decision.detail), warning, for_members=True
+        )
     if decision.verdict is Verdict.STARTING:
         return Transition(Verdict.STARTING, _start(decision))
     return None
 
 
-def _said(reason: Reason, detail: str) -> str:
+def _message(reason: Reason, detail: str) -> str:
     return f"{sentence(reason)}: {detail}" if detail else sentence(reason)
 
 
 def _start(decision: GroupDecision) -> str:
-    planned = f"{len(decision.plan)} members have a node planned and go to the scheduler"
+    planned = f"{len(decision.plan)} members have a planned node and are going to the scheduler"
     return f"{planned}; {decision.detail}" if decision.detail else planned

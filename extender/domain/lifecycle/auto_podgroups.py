@@ -48,7 +48,7 @@ class PodGroupStep(Enum):
 
 
 def next_step(group: AutoGroup) -> PodGroupStep:
-    """An owner that wants no pods, like an old revision, would keep its group for ever: that is deleted."""
+    """An owner that wants no pods, like an old revision, would keep its group for good: that is deleted."""
     owner = group.owner
     if group.min_member is None:
         return _first_step(group)

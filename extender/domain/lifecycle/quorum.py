@@ -95,6 +95,6 @@ def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
     if not roles and lacking <= 0:
         return ""
     there = len(group.placed) + len(group.pinned) + len(group.waiting)
-    held_back = f"; {group.held_back} held back by gates of others" if group.held_back else ""
-    missing_roles = f", lacking {' and '.join(roles)}" if roles else ""
-    return f"{there} of {group.min_member} members there{missing_roles}{held_back}"
+    held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
+    missing_roles = f", missing {' and '.join(roles)}" if roles else ""
+    return f"{there} of {group.min_member} members exist{missing_roles}{held_back}"

@@ -69,7 +69,7 @@ class TermIndex:
 
 
 def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
-    """Lists of label pairs; whoever the selector selects has one pair of each list."""
+    """Lists of label pairs; a pod that the selector selects has one pair of each list."""
     pairs = [[pair] for pair in (selector.match_labels or {}).items()]
     chosen = [each for each in selector.match_expressions or () if each.operator == "In"]
     return pairs + [[(each.key, value) for value in dict.fromkeys(each.values or ())] for each in chosen]

@@ -1,6 +1,6 @@
 """A token bucket: so many at once, then so many a second.
 
-Time is passed in, in seconds of any clock that never goes back. Whoever shares one between threads locks it.
+Time is passed in, in seconds of any clock that never goes back. Threads that share one have to lock it.
 """
 
 

@@ -100,9 +100,9 @@ def _ran(status: ContainerStatus) -> bool:
 
 def _scheduler_says(pod: Pod) -> str:
     """The scheduler's words when it finds no node for the pod, else empty."""
-    said = condition(pod.status.conditions, "PodScheduled")
-    refused = said is not None and said.status == "False" and said.reason == "Unschedulable"
-    return said.message if said is not None and refused else ""
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    refused = scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
+    return scheduled.message if scheduled is not None and refused else ""
 
 
 # ---- PodGroups

@@ -1,4 +1,4 @@
-"""Who stands beside whom: host ports, and required (anti-)affinity by domains of nodes.
+"""Which pods may share a node or domain: host ports, and required (anti-)affinity by domains of nodes.
 
 Where a pod looks at others, or others at it, every pod that is placed changes where the next one may go.
 """
@@ -61,7 +61,7 @@ class AffinityCounts:
         return self._terms.selecting(pod.namespace, pod.labels)
 
     def admit(self, pod: PodRecord) -> Mask:
-        """The rows where nobody who stands there, or stands beside, keeps `pod` out."""
+        """The rows where no pod, there or in the same domain, keeps `pod` out."""
         admitted = np.ones(len(self._nodes.nodes), dtype=np.bool_)
         for row in self._rows_with_ports_of(pod):
             admitted[row] = False

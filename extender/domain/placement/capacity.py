@@ -1,6 +1,6 @@
-"""Amounts left on the rows of nodes, and how many pods of a shape they hold, whoever stands there.
+"""Amounts left on the rows of nodes, and how many pods of a shape they hold.
 
-What is counted is kept until somebody takes something, and is worked out for all rows at once with numpy.
+What is counted is kept until room is taken, and is worked out for all rows at once with numpy.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ class Capacity:
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
-        self._totals = {} if totals is None else totals  # good until somebody takes something
+        self._totals = {} if totals is None else totals  # valid until room is taken
         self._sums: dict[frozenset[object], dict[str, int]] = {}
 
     def clone(self) -> "Capacity":

@@ -19,7 +19,7 @@ Count = Callable[[Shape, AmountRows, Rows], int]
 
 
 class KeptTotals:
-    """`room` is a snapshot's, which nobody changes."""
+    """`room` is a snapshot's, which is never changed."""
 
     def __init__(
         self, room: AmountRows, nodes: NodeTable, refused: Refused, before: "KeptTotals | None" = None

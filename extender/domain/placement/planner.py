@@ -34,7 +34,7 @@ class Planner:
 
     @classmethod
     def of(cls, snapshot: Snapshot, before: KeptTotals | None = None) -> "Planner":
-        """The room beside all pinned claims. `before`: what the round before knew of it."""
+        """The room net of all pinned claims. `before`: what the round before knew of it."""
         refused, nodes = by_domain(snapshot.refused, snapshot.nodes), snapshot.nodes
         kept = KeptTotals(snapshot.room, nodes, refused, before)
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.room.copy(), refused, kept=kept)
@@ -106,7 +106,7 @@ class Planner:
         return plan is not None
 
     def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
-        """Which of `pods` would find room beside each other: as many as can be, so the smallest shapes come
+        """Which of `pods` would fit at the same time: as many as can be, so the smallest shapes come
         first. Takes nothing."""
         with self.affinity.gathering(pods):
             plan = self._place(self._batches(pods)[::-1], partly=True) or {}

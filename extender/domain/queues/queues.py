@@ -32,7 +32,7 @@ class Queues:
         return self._family(name)
 
     def get(self, name: str) -> QueueRecord | None:
-        """A queue; `default` is there even before somebody creates it."""
+        """A queue; `default` counts as existing before it is created."""
         return self._records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
 
     @property

@@ -71,14 +71,14 @@ def retry_of(round_: Round, kept: KeptPlan) -> Retry:
 
 
 def why_no_plan(kept: KeptPlan) -> str:
-    """Why members have no node, in words."""
+    """Why members have no node, as text."""
     refusals = kept.group.refusals
-    words = [refusals[pod.uid].words for pod in kept.unplanned if pod.uid in refusals]
-    if words:
-        return words[0]
+    text = [refusals[pod.uid].text for pod in kept.unplanned if pod.uid in refusals]
+    if text:
+        return text[0]
     if kept.moved:
         return "the scheduler did not use the planned nodes in time"
-    return "no room for the members that still miss"
+    return "no room for the members that are still missing"
 
 
 def _bound(group: GroupView) -> tuple[Uid, ...]:

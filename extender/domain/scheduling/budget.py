@@ -34,7 +34,7 @@ class Budget:
         self.shares = QueueShares(snapshot)
         self.window = Window(snapshot.limits.window)
         self.takings = 0
-        """How often somebody took something; while it stands still, so does all else."""
+        """How often room was taken; while the number is unchanged, so is everything else."""
 
     # ---- taking
 

@@ -69,7 +69,7 @@ def settle(round_: Round, standing: Iterable[KeptPlan]) -> None:
 
 
 def _may_grow(round_: Round, group: GroupView, kept: KeptPlan) -> bool:
-    """Whoever is kept out by the state of the group or its queue hears so."""
+    """Members that the state of the group or its queue keeps out get that reason."""
     fault = obstacle(round_, group)
     if fault is not None:
         kept.reason, kept.detail = fault.reason, fault.detail

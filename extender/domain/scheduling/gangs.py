@@ -111,14 +111,14 @@ class Admission:
         return self._round.snapshot.queues[group.queue].record.strategy == _FIFO
 
     def _decide_on_equals(self, group: GroupView) -> GroupDecision | None:
-        """Groups of one queue that want the same are judged once, until somebody takes something."""
+        """Groups of one queue that want the same are judged once, until one takes something."""
         signature = None if _may_choose(group) else _signature(self._budget.planner, missing(group))
         if signature is None:
             return self._decide(group)
         if signature not in self._equals:
             self._equals[signature] = self._decide(group)
-        said = self._equals[signature]
-        return None if said is None else replace(said, key=group.key)
+        known = self._equals[signature]
+        return None if known is None else replace(known, key=group.key)
 
     # ---- one group: ceiling, window, share, room
 
@@ -144,7 +144,9 @@ class Admission:
         if not above:
             return None
         if shares.is_never_below_ceiling(group.queue, asked):
-            return waits(group, Reason.NEVER_FITS, f"larger than queue {group.queue} may grow: {above}")
+            return waits(
+                group, Reason.NEVER_FITS, f"too large for the ceiling of queue {group.queue}: {above}"
+            )
         return waits(group, Reason.QUEUE_CEILING, f"queue {group.queue}: {above}")
 
     def _window(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
@@ -173,7 +175,7 @@ class Admission:
     def _why_not(self, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
         unclaimed = self._lending.unclaimed
         if unclaimed is not None and unclaimed.could_place(wanted.members, wanted.shapes):
-            return Reason.QUEUE_SHARE, self._lending.words()
+            return Reason.QUEUE_SHARE, self._lending.text()
         return explain(self._round, unclaimed or self._budget.planner, group, wanted)
 
 

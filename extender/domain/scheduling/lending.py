@@ -1,9 +1,9 @@
-"""Lending: what queues take above what they deserve, out of the room that nobody within their share claims.
+"""Lending: what queues take above what they deserve, out of the room that no queue within its share claims.
 
 A group within its share that only lacks room has a claim on the room that is there for it already. It is kept
 only where the whole group would stand if nothing else ran and the scheduler refused nothing more, and for a
 bounded time; then it is lent for as long, and so on. Otherwise a group that can never start would keep nodes
-idle for everybody.
+idle for all queues.
 """
 
 from extender.domain.lifecycle.quorum import Missing, Signature, missing
@@ -54,10 +54,10 @@ class Lending:
         for group in self._claimants:
             self._round.judge(_keep_room, group)
 
-    def words(self) -> str:
-        """Who has a claim."""
+    def text(self) -> str:
+        """The queues whose groups have a claim, as text."""
         queues = ", ".join(sorted({each.queue for each in self._claimants}))
-        return f"groups of {queues} have a claim on the room"
+        return f"groups in {queues} have a claim on the room"
 
     def _is_kept_now(self, group: GroupView) -> bool:
         """Room is kept for a while, then lent for as long."""

@@ -39,8 +39,8 @@ def above_capability(round_: Round, group: GroupView) -> str:
 
 def _closed(queue: QueueView) -> str:
     name = queue.record.name
-    words = f"queue {name} is {queue.state}"
-    return words if queue.to_open == name else f"{words}, because queue {queue.to_open} above it is closed"
+    text = f"queue {name} is {queue.state}"
+    return text if queue.to_open == name else f"{text}, because queue {queue.to_open} above it is closed"
 
 
 def waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) -> GroupDecision:

@@ -54,7 +54,7 @@ class QueueShares:
         return self._shares[queue].ceiling if queue in self._shares else {}
 
     def ceiling(self, queue: str) -> Portions:
-        """What limits a queue besides the room. A ceiling as high as the whole cluster is none: whoever
+        """What limits a queue apart from the room. A ceiling as high as the whole cluster is none: whoever
         reaches that lacks room. Nor has a queue one that is gone."""
         if queue not in self._ceilings:
             given = self.real_capability(queue)

@@ -3,7 +3,7 @@
 Its own refusal has a short grace (its view may lag ours); silence a longer one, and the longer the more pods
 it has before it. Silence counts while the scheduler asks for others. It patches no condition that did not
 change, so a pod that it refused before may be unplaceable without any sign: that one's silence counts in the
-end even if nobody else wants anything.
+end even if no other group wants anything.
 """
 
 from typing import NamedTuple
@@ -43,7 +43,7 @@ def has_lasted(round_: Round, silence: SchedulerSilence) -> bool:
 
 
 def _due(round_: Round, silence: SchedulerSilence) -> float | None:
-    """When it will have had it; None: nobody can tell yet."""
+    """When it will have had it; None: not known yet."""
     limits, attention = round_.limits, round_.snapshot.attention
     if attention.leading_since is None:
         return None

@@ -64,8 +64,7 @@ def _ending(round_: Round, group: GroupView) -> GroupDecision | None:
 
 
 def _patience(round_: Round, group: GroupView) -> float:
-    """The scheduler may be at work on all members that still miss: their volumes may take until the bind
-    deadline."""
+    """The scheduler may be working on all missing members: their volumes may take until the bind deadline."""
     wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
     all_answered = not wanted.absent and all(pod.uid in pinned for pod in wanted.members)
     return round_.limits.start_deadline if all_answered else round_.limits.deadline(group.min_member)
@@ -95,7 +94,7 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
 
 
 def _above_ceiling(round_: Round, kept: KeptPlan) -> str:
-    """In words, how what was left of a start by a crash would break the queue's ceiling."""
+    """How the rest of an interrupted start would exceed the queue's ceiling; empty if it does not."""
     asked = requests_of(Counter(pod.shape for pod in kept.unplanned))
     return round_.budget.shares.above_ceiling(kept.group.queue, asked)
 

@@ -34,9 +34,15 @@ def _never(round_: Round, members: Sequence[PodRecord], shapes: Counter[Shape]) 
     for shape in shapes:
         if not empty.capacity.total(shape):
             suitable = int(round_.snapshot.nodes.suitable(shape).sum())
-            return Reason.NEVER_FITS, f"no node can hold {describe(shape.requests)} ({suitable} suit)"
+            return (
+                Reason.NEVER_FITS,
+                f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})",
+            )
     if not empty.could_place(members, shapes):
-        return Reason.NEVER_FITS, f"{len(members)} members are more than all suitable nodes hold when empty"
+        return (
+            Reason.NEVER_FITS,
+            f"all suitable nodes together cannot hold {len(members)} members, even when empty",
+        )
     return None
 
 
@@ -45,7 +51,10 @@ def _refused(planner: Planner, group: GroupView, shapes: Counter[Shape]) -> tupl
         return None
     if not all(planner.capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
         return None
-    return Reason.REFUSED_BY_SCHEDULER, group.start.failure or "the scheduler refuses the nodes with room"
+    return (
+        Reason.REFUSED_BY_SCHEDULER,
+        group.start.failure or "the scheduler rejects the nodes that have room",
+    )
 
 
 def _lacking(planner: Planner, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
@@ -62,7 +71,7 @@ def _lacking(planner: Planner, shapes: Counter[Shape]) -> tuple[Reason, str] | N
 
 
 def _at_once(planner: Planner, members: Sequence[PodRecord], shapes: Counter[Shape]) -> int:
-    """How many members fit beside each other. Those of one shape stand in nobody's way."""
+    """How many members fit at the same time. Members of one shape do not exclude each other."""
     if len(shapes) == 1 and not planner.affinity.any_particular(members, shapes):
         return _fitting(planner, shapes)
     return len(planner.fitting(members))
@@ -77,5 +86,5 @@ def describe(requests: Resources) -> str:
     order = [name for name in (CPU, MEMORY) if name in requests]
     order += sorted(name for name in requests if name not in (CPU, MEMORY, PODS))
     more = f" and {len(order) - _MOST_NAMES} more" if len(order) > _MOST_NAMES else ""
-    words = " ".join(f"{name} {show(name, requests[name])}" for name in order[:_MOST_NAMES])
-    return words + more if words else "an empty request"
+    text = " ".join(f"{name} {show(name, requests[name])}" for name in order[:_MOST_NAMES])
+    return text + more if text else "an empty request"

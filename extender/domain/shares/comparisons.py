@@ -10,7 +10,7 @@ EPSILON = 0.1  # of a millicore, a byte, a device: less than that is nothing
 
 
 def share(allocated: Resources, deserved: Portions) -> float:
-    """How much of what it deserves a queue holds, in its dominant resource. Whoever deserves nothing and
+    """How much of what it deserves a queue holds, in its dominant resource. A queue that deserves nothing and
     holds something has its share."""
     ratios = (allocated.get(name, 0) / due for name, due in deserved.items() if due >= EPSILON)
     return max(ratios, default=1.0 if any(allocated.values()) else 0.0)

@@ -1,6 +1,6 @@
-"""Whether anybody heeds what we decide: we lead, and the scheduler asks us.
+"""Whether our decisions take effect: we lead, and the scheduler asks us.
 
-Time in which nobody could have acted on a plan says nothing about the plan.
+Time in which no plan could take effect is no evidence about the plan.
 """
 
 from math import inf

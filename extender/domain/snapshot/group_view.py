@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Refusal(msgspec.Struct, frozen=True):
     """The scheduler's words about a planned member."""
 
-    words: str
+    text: str
     at: float  # when we read them
 
 
@@ -62,7 +62,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     entitled: bool
     """Whether it came while its queue was open."""
     stood_whole: bool
-    """Whether all that it needs have been on nodes: losing members undoes nobody from then on."""
+    """Whether all that it needs have been on nodes: from then on, losing members undoes nothing."""
     stands: bool
     """Whether those placed make it whole now."""
     resumes: bool

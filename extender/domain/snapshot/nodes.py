@@ -32,7 +32,7 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeTable:
-    """Names, labels and taints by row; rows of nodes that are gone hold None and suit nobody."""
+    """Names, labels and taints by row; rows of nodes that are gone hold None and suit no pod."""
 
     def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
         self.nodes = tuple(nodes)

@@ -1,6 +1,6 @@
 """The verbs of the API: create, read, change, delete, bind, evict. Kubelets and the scheduler call them, too.
 
-Each is one step on the store, whoever else is at work. All raise StatusError.
+Each is one step on the store, whatever else is under way. All raise StatusError.
 """
 
 import random

@@ -176,7 +176,7 @@ class Scheduler:
             return PostFilterResult(None, words=f"preemption: {fault}")
 
     def _clear(self, pod: Json, node: str, victims: Iterable[PodInfo]) -> None:
-        """Whoever was to go to that node and is less important looks for another."""
+        """Pods of lower priority that were nominated to that node look for another."""
         with self._lock:
             self._nodes.nominate(pod, node)
             lesser = self._nodes.lesser_guests(self._nodes.standing(pod), node)

@@ -18,7 +18,7 @@ _MOST_FAULTS = 20
 
 
 class Row(NamedTuple):
-    """`min_member` is what these members add to that of the group; `seconds` None: they run for ever."""
+    """`min_member` is what these members add to that of the group; `seconds` None: they never end."""
 
     arrival: float
     group: str

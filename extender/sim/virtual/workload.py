@@ -15,7 +15,7 @@ class InvalidWorkload(ValueError):
 
 
 class PodArrival(NamedTuple):
-    """A pod that comes at a second; it runs for `runs` seconds (None: for ever), then succeeds or fails."""
+    """A pod that comes at a second; it runs for `runs` seconds (None: endless), then succeeds or fails."""
 
     at: float
     pod: Pod

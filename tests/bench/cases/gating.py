@@ -34,7 +34,7 @@ def _opened(fleet: Fleet, muster: Muster, namespace: str, size: int) -> Row:
     group = objects.pod_group("gang", namespace=namespace, min_member=size)
     *members, last = pods(namespace, "gang", size, group="gang", cpu="0.1")
     create(fleet.access, [(POD_GROUPS, group), *members])
-    muster.wait_decision(namespace, "gang", detail=f"{size - 1} of {size} members there")
+    muster.wait_decision(namespace, "gang", detail=f"{size - 1} of {size} members exist")
     started = create(fleet.access, [last])
     wait_for(lambda: muster.metric("muster_gates_opened_total") == size, _PATIENCE, "all gates open")
     seconds = time.monotonic() - started
