@@ -106,9 +106,10 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_in_queue(self) -> bool:
-        """Whether its queue has it: by a PodGroup, by pods on nodes, or by pods alone that came in time. Pods
-        that wait outside hold up nothing when the queue closes."""
-        return self.recorded or self.lives or (self.exists and self.entitled)
+        """Whether its queue counts it: by its PodGroup or, where it needs none, by pods on nodes or pods that
+        came in time. Waiting pods that are outside do not keep a queue from closing, nor do running ones
+        whose PodGroup was deleted."""
+        return self.recorded or (self.exists and (self.lives or self.entitled))
 
     @property
     def is_on_nodes(self) -> bool:
