@@ -14,29 +14,30 @@ from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.life import Phase
-from extender.domain.model.marks import says_whole, whole_condition
+from extender.domain.model.marks import said_members, whole_condition
 from extender.domain.model.queue_notes import note, noted_queue
 from extender.domain.model.reasons import Outcome
 
 
 class ReportedStatus(msgspec.Struct, frozen=True):
-    """What a PodGroup is to say. `numbers`: members that run, have succeeded, have failed."""
+    """What a PodGroup is to say. `stood_with`: how many members it needed when it stood whole, None: it never
+    did. `numbers`: members that run, have succeeded, have failed."""
 
     phase: str
     scheduled: bool
     reason: str
     detail: str
-    stood_whole: bool
+    stood_with: int | None
     numbers: tuple[int, int, int]
     queue_uid: str
 
     @property
-    def course(self) -> tuple[str, str, bool, str]:
-        return (self.phase, self.reason, self.stood_whole, self.queue_uid)
+    def course(self) -> tuple[str, str, int | None, str]:
+        return (self.phase, self.reason, self.stood_with, self.queue_uid)
 
 
 def report_of(
-    decision: GroupDecision, stood_whole: bool, queue_uid: str, written: ReportedStatus
+    decision: GroupDecision, stood_with: int | None, queue_uid: str, written: ReportedStatus
 ) -> ReportedStatus:
     """A queue that took the group in stays noted when it is gone: that is how its groups are known."""
     life = decision.life
@@ -45,7 +46,7 @@ def report_of(
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
         reason=str(decision.reason or life.outcome or decision.verdict),
         detail=decision.detail,
-        stood_whole=stood_whole,
+        stood_with=stood_with,
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,
     )
@@ -60,7 +61,7 @@ def reported(group: PodGroup) -> ReportedStatus:
         scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        stood_whole=whole is not None and says_whole(whole, group.metadata.uid),
+        stood_with=said_members(whole, group.metadata.uid) if whole else None,
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=noted_queue(group.metadata),
     )
@@ -69,8 +70,8 @@ def reported(group: PodGroup) -> ReportedStatus:
 def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     """The merge patch that makes `group` say `report`, good for this version of it only."""
     ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
-    if report.stood_whole:
-        ours.append(whole_condition(group.metadata.uid))
+    if report.stood_with is not None:
+        ours.append(whole_condition(group.metadata.uid, report.stood_with))
     before = {each.type: each for each in group.status.conditions or ()}
     ours = [dated(each, before.get(each.type)) for each in ours]
     others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]

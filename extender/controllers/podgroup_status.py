@@ -124,12 +124,13 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _note_on_others(self, key: GroupKey) -> None:
         """The status of a PodGroup of another kind is its owner's: that it stood whole is an annotation."""
         record = self._ledger.group_record(key)
-        if record is None or record.origin not in _OTHERS or record.stood_whole:
+        if record is None or record.origin not in _OTHERS:
             return
-        if self._ledger.history(key)[0]:
+        members, _ = self._ledger.history(key)
+        if members is not None and members != record.stood_with:
             kind = _OTHERS[record.origin]
             note = self._cluster.note_stood_whole
-            self.write(key, partial(note, kind, record.namespace, record.name, record.uid))
+            self.write(key, partial(note, kind, record.namespace, record.name, record.uid, members))
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
         return report_of(decision, *self._ledger.history(key), written)

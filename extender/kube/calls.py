@@ -155,10 +155,10 @@ class ApiClient(Requests):
         self._patch(PODS.path(namespace, name), patch, timeout)
 
     def note_stood_whole(
-        self, kind: Resource, namespace: str, name: str, uid: str, timeout: float = 10
+        self, kind: Resource, namespace: str, name: str, uid: str, members: int, timeout: float = 10
     ) -> None:
-        """Note it on a group whose status belongs to others."""
-        patch = {"metadata": {"uid": uid, "annotations": whole_note(uid)}}
+        """Note it, and how many it needed, on a group whose status belongs to others."""
+        patch = {"metadata": {"uid": uid, "annotations": whole_note(uid, members)}}
         self._patch(kind.path(namespace, name), patch, timeout)
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:

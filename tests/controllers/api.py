@@ -87,9 +87,9 @@ class Api(ApiClient):
         self._note("name group", name, group)
 
     def note_stood_whole(
-        self, kind: Resource, namespace: str, name: str, uid: str, timeout: float = 10
+        self, kind: Resource, namespace: str, name: str, uid: str, members: int, timeout: float = 10
     ) -> None:
-        self._note("stood whole", name, kind)
+        self._note("stood whole", name, (kind, members))
 
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
         self._note("event", event["metadata"]["name"], event)

@@ -147,7 +147,7 @@ def test_a_running_group_that_lacks_members_says_why_and_still_runs() -> None:
 
 def test_once_it_stood_whole_the_moment_of_that_stays() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
-        whole = replace(whole_condition("uid-g"), last_transition_time=LONG_AGO)
+        whole = replace(whole_condition("uid-g", 2), last_transition_time=LONG_AGO)
         copy = bench.copies["g"]
         bench.copies["g"] = replace(copy, status=PodGroupStatus("Pending", [whole]))
         bench.show("g")
@@ -428,8 +428,8 @@ def test_a_group_whose_status_is_not_ours_bears_a_note_that_it_stood_whole() -> 
         assert bench.api.calls == []
         bench.start("g")
         bench.look()
-        assert bench.api.done("stood whole") == [("g", PLUGINS_POD_GROUPS)]
-        bench.add(replace(theirs, metadata=replace(meta, annotations=whole_note(meta.uid))))
+        assert bench.api.done("stood whole") == [("g", (PLUGINS_POD_GROUPS, 2))]
+        bench.add(replace(theirs, metadata=replace(meta, annotations=whole_note(meta.uid, 2))))
         bench.settle()
         bench.look()
         assert bench.api.calls == []

@@ -139,7 +139,7 @@ def group(
 ) -> PodGroup:
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
-        conditions.append(whole_condition(uid or f"uid-{name}"))
+        conditions.append(whole_condition(uid or f"uid-{name}", min_member))
     return PodGroup(
         Meta(
             name=name,

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects import Condition, PluginsPodGroup, PodGroup, PodGroupSpec
-from extender.domain.model.marks import notes_whole, says_whole, whole_condition, whole_note
+from extender.domain.model.marks import noted_members, said_members, whole_condition, whole_note
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from tests.domain.builders import group, pod, queue
@@ -29,23 +29,27 @@ def test_that_a_group_stood_whole_is_believed_where_nobody_else_could_say_it(
     "forged",
     [
         Condition(keys.STOOD_WHOLE, "True", "AllMembersStarted"),
-        whole_condition("uid-of-another"),
-        replace(whole_condition("uid-g"), status="False"),
+        whole_condition("uid-of-another", 1),
+        replace(whole_condition("uid-g", 1), status="False"),
+        Condition(
+            keys.STOOD_WHOLE, "True", message="all members that it needs ran at the same time: x/uid-g"
+        ),
     ],
 )
 def test_a_condition_that_names_another_object_says_nothing(forged: Condition) -> None:
     plain = group("g", 32)
     marked = replace(plain, status=replace(plain.status, conditions=[forged]))
-    assert not says_whole(forged, "uid-g")
+    assert said_members(forged, "uid-g") is None
     assert not seeded(marked, marks_kept=True).stood_whole("g")
 
 
 def test_a_note_that_names_another_object_says_nothing() -> None:
-    meta = replace(group("g", 1).metadata, annotations=whole_note("uid-g"))
-    assert notes_whole(meta)
-    assert not notes_whole(replace(meta, uid="copy"))
-    assert not notes_whole(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: "true"}))
-    assert not notes_whole(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: ""}))
+    meta = replace(group("g", 1).metadata, annotations=whole_note("uid-g", 3))
+    assert noted_members(meta) == said_members(whole_condition("uid-g", 3), "uid-g") == 3
+    assert noted_members(replace(meta, uid="copy")) is None
+    for words in ("true", "uid-g", "/uid-g", "-1/uid-g", "99999999999/uid-g", "²/uid-g"):
+        assert noted_members(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: words})) is None
+    assert noted_members(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: "3/"})) is None
 
 
 def test_what_muster_saw_itself_stays_when_marks_are_not_kept_any_more() -> None:

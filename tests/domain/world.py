@@ -257,7 +257,7 @@ class World:
 
     def stood_whole(self, group: str) -> bool:
         self.ledger.snapshot()
-        return self.ledger.history(key(group))[0]
+        return self.ledger.history(key(group))[0] is not None
 
     # ---- the scheduler's side
 

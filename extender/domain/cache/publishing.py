@@ -114,7 +114,7 @@ class Publishing:
         self._learn(group, decision)
         group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
         if decision.stood_whole and not group.stood_whole:
-            group.stood_whole = True
+            group.stood_with = group.view.needs if group.view else group.needs
             self._registry.touch(group.key)
             self._changes.mark()
         start = self._started(group, decision)

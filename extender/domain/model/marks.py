@@ -9,23 +9,37 @@ whoever may change it may write into its status.
 from extender.api.keys import STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects import Condition, Meta
 
-_WORDS = "all members that it needs ran at the same time; PodGroup "
+_WORDS = "all members that it needs ran at the same time: "
+_DIGITS = 10  # of the largest minMember
 
 
-def whole_condition(group_uid: str) -> Condition:
-    """For the status of Volcano's PodGroups."""
-    return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _WORDS + group_uid)
+def whole_condition(group_uid: str, members: int) -> Condition:
+    """For the status of Volcano's PodGroups. `members`: how many it needed."""
+    return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _WORDS + _note(group_uid, members))
 
 
-def says_whole(condition: Condition, group_uid: str) -> bool:
-    return condition.status == "True" and condition.message == _WORDS + group_uid
+def said_members(condition: Condition, group_uid: str) -> int | None:
+    """How many members the group needed when it stood whole; None: it does not say that it did."""
+    if condition.status != "True" or not condition.message.startswith(_WORDS):
+        return None
+    return _members(condition.message.removeprefix(_WORDS), group_uid)
 
 
-def whole_note(group_uid: str) -> dict[str, str]:
+def whole_note(group_uid: str, members: int) -> dict[str, str]:
     """The annotation for PodGroups whose status is somebody else's."""
-    return {STOOD_WHOLE_NOTE: group_uid}
+    return {STOOD_WHOLE_NOTE: _note(group_uid, members)}
 
 
-def notes_whole(group: Meta) -> bool:
-    noted = (group.annotations or {}).get(STOOD_WHOLE_NOTE, "")
-    return bool(noted) and noted == group.uid
+def noted_members(group: Meta) -> int | None:
+    """As `said_members`."""
+    return _members((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
+
+
+def _note(group_uid: str, members: int) -> str:
+    return f"{members}/{group_uid}"
+
+
+def _members(noted: str, group_uid: str) -> int | None:
+    members, _, uid = noted.partition("/")
+    is_number = members.isascii() and members.isdigit() and len(members) <= _DIGITS
+    return int(members) if is_number and uid and uid == group_uid else None
