@@ -14,7 +14,7 @@ from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.life import Phase
-from extender.domain.model.marks import said_members, whole_condition
+from extender.domain.model.marks import admitted_note, notes_admitted, said_members, whole_condition
 from extender.domain.model.queue_notes import note, noted_queue
 from extender.domain.model.reasons import Outcome
 
@@ -30,14 +30,15 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     stood_with: int | None
     numbers: tuple[int, int, int]
     queue_uid: str
+    admitted: bool
 
     @property
-    def course(self) -> tuple[str, str, int | None, str]:
-        return (self.phase, self.reason, self.stood_with, self.queue_uid)
+    def course(self) -> tuple[str, str, int | None, str, bool]:
+        return (self.phase, self.reason, self.stood_with, self.queue_uid, self.admitted)
 
 
 def report_of(
-    decision: GroupDecision, stood_with: int | None, queue_uid: str, written: ReportedStatus
+    decision: GroupDecision, stood_with: int | None, queue_uid: str, admitted: bool, written: ReportedStatus
 ) -> ReportedStatus:
     """A queue that took the group in stays noted when it is gone: that is how its groups are known."""
     life = decision.life
@@ -49,6 +50,7 @@ def report_of(
         stood_with=stood_with,
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,
+        admitted=admitted,
     )
 
 
@@ -64,6 +66,7 @@ def reported(group: PodGroup) -> ReportedStatus:
         stood_with=said_members(whole, group.metadata.uid) if whole else None,
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=noted_queue(group.metadata),
+        admitted=notes_admitted(group.metadata),
     )
 
 
@@ -75,7 +78,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     before = {each.type: each for each in group.status.conditions or ()}
     ours = [dated(each, before.get(each.type)) for each in ours]
     others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
-    noted = {"annotations": note(report.queue_uid, group.metadata.uid)} if report.queue_uid else {}
+    noted = {"annotations": annotations} if (annotations := _notes(group, report)) else {}
     running, succeeded, failed = report.numbers
     return {
         "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
@@ -87,3 +90,13 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
             "failed": failed,
         },
     }
+
+
+def _notes(group: PodGroup, report: ReportedStatus) -> dict[str, str | None]:
+    """The annotations to write; None takes one away."""
+    uid, notes = group.metadata.uid, dict[str, str | None]()
+    if report.queue_uid:
+        notes.update(note(report.queue_uid, uid))
+    if report.admitted is not notes_admitted(group.metadata):
+        notes.update(admitted_note(uid, report.admitted))
+    return notes

@@ -14,7 +14,7 @@ from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.needs import Needs
 from extender.domain.model.reasons import Reason
-from extender.domain.model.records import GroupKey, Origin
+from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.group_view import GroupView
@@ -132,14 +132,12 @@ class GroupViews:
             return Needs(record.stood_with, {})
         return group.stood_with
 
-    @staticmethod
-    def _resumes(group: Group) -> bool:
-        """Whether members on nodes show a start that Muster had admitted before it was started anew. Kinds of
-        PodGroup that have no phase of ours cannot tell."""
-        record = group.record
-        if record is None or group.waited:
-            return False
-        return record.origin is not Origin.VOLCANO or record.phase not in _NOT_JUDGED
+    def _resumes(self, group: Group) -> bool:
+        """Whether members on nodes show a start that Muster had admitted before it was started anew. Only a
+        note that nobody else may write tells: a phase and a node anybody may write. Where notes are not kept
+        to Muster, or there was no time to write one, the members that miss are judged like all others."""
+        noted = group.record is not None and group.record.admitted
+        return noted and self._registry.marks_count and not group.waited
 
     def _queue_names(self) -> set[str]:
         return {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}

@@ -164,13 +164,14 @@ class LedgerQueries:
         group = self._registry.groups.get(key)
         return bool(self._pod_intake.left) and (group is None or not group.pods)
 
-    def history(self, key: GroupKey) -> tuple[int | None, str]:
+    def history(self, key: GroupKey) -> tuple[int | None, str, bool]:
         """What outlives a restart: how many members a group needed when it stood whole, None where it never
-        did, and the UID of the queue that takes it in."""
+        did; the UID of the queue that takes it in; whether its start was admitted and is not whole yet."""
         group = self._registry.groups.get(key)
         view = group.view if group else None
         stood_with = group.stood_with.min_member if group and group.stood_with else None
-        return stood_with, view.accepted_by if view else ""
+        admitted = group is not None and group.start.admitted
+        return stood_with, view.accepted_by if view else "", admitted
 
     # ---- queues
 

@@ -142,7 +142,8 @@ class Publishing:
             case Verdict.ENDED:
                 return Start()
             case Verdict.RUNNING:
-                return msgspec.structs.replace(start, admitted_at=None)
+                resumed = group.view is not None and group.view.resumes
+                return msgspec.structs.replace(start, admitted_at=None, admitted=start.admitted or resumed)
             case Verdict.WAITING if not decision.undo:
                 since = start.claims_since
                 if decision.claims_room and since is None:

@@ -44,7 +44,7 @@ def _was_admitted(group: GroupView) -> bool:
     """Whether Muster itself admitted the start. A pod that names its node from the beginning proves nothing:
     else it would bring all others past the queue's state, order, share and ceiling.
 
-    After a crash its PodGroup's phase shows it, unless this process has let the group wait since.
+    After a crash a note on its PodGroup shows it, unless this process has let the group wait since.
     """
     if group.start.admitted or group.pinned:
         return True

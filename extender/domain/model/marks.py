@@ -1,4 +1,5 @@
-"""That a group stood whole, as it is noted on its PodGroup for the day on which Muster has to start anew.
+"""That a group stood whole, or that its start was admitted, as it is noted on its PodGroup for the day on
+which Muster has to start anew.
 
 A mark names the object that it was written on, as the note of the queue does (queue_notes.py): a copy that
 somebody applied from a file says nothing. Whether marks count at all is for the ledger to know: only where
@@ -6,7 +7,7 @@ the API server keeps them to Muster (manifests/marks.yaml), since a PodGroup has
 whoever may change it may write into its status.
 """
 
-from extender.api.keys import STOOD_WHOLE, STOOD_WHOLE_NOTE
+from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects import Condition, Meta
 
 _WORDS = "all members that it needs ran at the same time: "
@@ -33,6 +34,16 @@ def whole_note(group_uid: str, members: int) -> dict[str, str]:
 def noted_members(group: Meta) -> int | None:
     """As `said_members`."""
     return _members((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
+
+
+def admitted_note(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
+    """The annotation while a start that Muster admitted is not whole; without it, what takes it away."""
+    return {ADMITTED: group_uid if is_admitted else None}
+
+
+def notes_admitted(group: Meta) -> bool:
+    noted = (group.annotations or {}).get(ADMITTED, "")
+    return bool(noted) and noted == group.uid
 
 
 def _note(group_uid: str, members: int) -> str:

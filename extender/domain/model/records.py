@@ -86,6 +86,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     created: str = ""
     phase: str = ""
     stood_with: int | None = None  # how many members it needed when it stood whole
+    admitted: bool = False  # it is noted that Muster admitted its start
     last_reason: str = ""
     fault: str = ""
     min_resources: Resources = {}

@@ -17,7 +17,7 @@ from extender.api.objects import (
     PodGroupSpec,
 )
 from extender.api.quantities import BadQuantity
-from extender.domain.model.marks import noted_members, said_members
+from extender.domain.model.marks import noted_members, notes_admitted, said_members
 from extender.domain.model.ownership import group_of, own_queue, queue_named_by
 from extender.domain.model.pod_owners import controller_of
 from extender.domain.model.queue_notes import noted_queue
@@ -149,6 +149,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         created=meta.creation_timestamp or "",
         phase=group.status.phase,
         stood_with=said_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
+        admitted=notes_admitted(meta),
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
         min_resources=_min_resources(spec),
