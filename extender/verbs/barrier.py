@@ -100,11 +100,14 @@ class Barrier:
             self.sweep()
 
     def sweep(self) -> None:
-        """Let go of holds whose caller hung up or whose pod is gone or bound."""
+        """Let go of holds whose caller hung up or whose pod is gone or bound. The others show that the
+        scheduler is there: if it does not ask about a member meanwhile, it has a reason."""
         for hold in self._waiting():
             with self._costs_only(hold.pod.group):
                 self._abandon([hold])
                 self._look_after(hold)
+        if self._waiting():
+            self._ledger.note_asked()
 
     def stop(self) -> None:
         """Answer everything that is held, now; what comes later is refused."""

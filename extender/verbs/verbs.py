@@ -47,6 +47,7 @@ from extender.verbs.messages import (
 
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
+_SHORT = 1.0  # seconds; the scheduler waits three for the answer
 
 
 class SchedulerVerbs:
@@ -92,8 +93,20 @@ class SchedulerVerbs:
         clear = self._ledger.may_clear(
             Uid(args.pod.metadata.uid),
             {node: [Uid(each.uid) for each in victims.pods or ()] for node, victims in candidates.items()},
+            self._is_confirmed(args.pod),
         )
         return PreemptionResult({node: victims for node, victims in candidates.items() if node in clear})
+
+    def _is_confirmed(self, pod: Pod) -> bool:
+        """Whether a pod is there, if only the API server knows it yet: the scheduler asks once, and may have
+        heard of it before we do."""
+        meta = pod.metadata
+        if self._ledger.pod(Uid(meta.uid)) is not None:
+            return True
+        try:
+            return self._cluster.pod(meta.namespace, meta.name, _SHORT).metadata.uid == meta.uid
+        except ApiError:
+            return False
 
     def _bind(self, args: BindingArgs, caller: BindCaller) -> str:
         pod = self._ledger.pod(Uid(args.pod_uid))

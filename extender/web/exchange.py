@@ -1,11 +1,13 @@
 """From the bytes of a request to the bytes of its answer: gunicorn's parser and writer around an application.
 
 What a web browser sends is answered with 403: no page has business here. An Origin says that a page asks; on
-loopback the name of a host says so, too, for a page may give its own name the address 127.0.0.1.
+loopback the name of a host says so, too, for a page may give its own name the address 127.0.0.1. Over TLS it
+need not be looked at: no page gets past a certificate for another name.
 """
 
 from collections.abc import Mapping, MutableMapping
 from ipaddress import ip_address
+from ssl import SSLSocket
 from typing import Any
 from urllib.parse import urlsplit
 from wsgiref.types import WSGIApplication
@@ -55,7 +57,7 @@ class Exchange:
         sink: Any = outgoing  # of a socket only `send` and `sendall` are asked
         response, environ = wsgi.create(request, sink, connection.client, self._server, self._settings)
         environ["gunicorn.socket"] = connection.sock
-        self._refuse_browsers(environ)
+        self._refuse_browsers(environ, secure=isinstance(connection.sock, SSLSocket))
         self._run(response, environ)
         return bytes(outgoing.data), not response.should_close()
 
@@ -70,11 +72,11 @@ class Exchange:
         except (ParseException, OSError, StopIteration, ValueError) as fault:
             raise BadRequest(_words(fault)) from fault
 
-    def _refuse_browsers(self, environ: MutableMapping[str, Any]) -> None:
+    def _refuse_browsers(self, environ: MutableMapping[str, Any], secure: bool) -> None:
         if "HTTP_ORIGIN" in environ:
             raise Forbidden("Pages of the web are not answered, and this request has an Origin")
         host = environ.get("HTTP_HOST", "")
-        if self._local and host and not _is_loopback(_name_of(host)):
+        if self._local and not secure and host and not _is_loopback(_name_of(host)):
             raise Forbidden("This port is called by an address of loopback, or as localhost")
 
     def _run(self, response: wsgi.Response, environ: MutableMapping[str, Any]) -> None:

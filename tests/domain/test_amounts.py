@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 from msgspec.structs import replace
 
 from extender.api.objects import Container, Pod, ResourceRequirements
@@ -11,7 +12,7 @@ from extender.domain.model.records import Uid
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import MOST
 from tests.domain.builders import SCHEDULER, group, node, on_nodes, pod, queue, stranger
-from tests.domain.world import World, gang, single
+from tests.domain.world import World, gang, key, single
 
 STRANGE = {f"x.io/r{n}": "1" for n in range(4000)}
 
@@ -166,3 +167,16 @@ def test_a_pod_that_becomes_ours_is_known_in_full() -> None:
     world.add(selected).settle()
     world.add(ours).settle()
     assert world.reason(single("p")) is Reason.NEVER_FITS
+
+
+def test_a_pod_that_cannot_be_taken_in_is_not_half_recorded() -> None:
+    """Its role is no text, which is found out late: when its group is counted."""
+    world = World(node("n0"), group("a", 1))
+    before = idle(world)
+    with pytest.raises(TypeError):
+        world.add(pod("a-0", "a", on="n0", role=["worker"]))  # type: ignore[arg-type]
+    assert world.ledger.pod(Uid("uid-a-0")) is None
+    assert world.ledger.members(key("a")) == []
+    assert idle(world) == before
+    world.add(pod("a-0", "a", on="n0"))
+    assert idle(world)["pods"] == before["pods"] - 1

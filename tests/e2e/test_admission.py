@@ -490,7 +490,7 @@ def _allocated(judge: Muster, queue: str) -> object:
 
 
 def test_a_job_without_a_queue_is_taken_while_default_is_closed(stage: Stage, judge: Muster) -> None:
-    known(stage, judge, "default")
+    wait_for(lambda: stage.api.find(QUEUES, "default"), what="default is made")
     stage.api.patch(QUEUES, "default", {"spec": {"state": "Closed"}})
     wait_for(lambda: _states(judge)["default"] == "Closed", what="default known as Closed")
     dry(stage.api, JOBS, job(stage, "j"))

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.harness import scheduler as configurations
 from tests.e2e.harness.access import User
 from tests.e2e.harness.embedded import EmbeddedStage, embedded_stage
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.recorder import Recorder, Told
 from tests.e2e.harness.resources import EVENTS, PODS
+from tests.e2e.harness.scheduler import MARKED, for_everybody
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
@@ -77,14 +77,14 @@ Scenario = Callable[[Play], None]
 
 def a_gang_that_starts_at_once(play: Play) -> None:
     play.nodes(3, cpu="4")
-    play.stage.wait_phase(play.stage.gang("a", 3, cpu="2", gated=True))
+    play.stage.wait_phase(play.stage.gang("a", 3, cpu="2", gated=True, **MARKED))
 
 
 def two_gangs_that_fit_alone_but_not_together(play: Play) -> None:
     play.nodes(3, cpu="2")
-    first = play.stage.gang("a", 3, cpu="2", gated=True)
+    first = play.stage.gang("a", 3, cpu="2", gated=True, **MARKED)
     play.stage.wait_phase(first)
-    second = play.stage.gang("b", 2, cpu="2", gated=True)
+    second = play.stage.gang("b", 2, cpu="2", gated=True, **MARKED)
     play.stage.wait_reason("b", "NoRoom")
     play.stage.finish(first)
     play.stage.wait_phase(second)
@@ -93,9 +93,9 @@ def two_gangs_that_fit_alone_but_not_together(play: Play) -> None:
 def a_group_of_one_refused_and_then_admitted(play: Play) -> None:
     play.nodes(1, cpu="4")
     play.stage.queue("q", capability={"cpu": "2"})
-    filler = play.stage.pods("filler", 1, cpu="2", queue="q", gated=True)
+    filler = play.stage.pods("filler", 1, cpu="2", queue="q", gated=True, **MARKED)
     play.stage.wait_phase(filler)
-    (pod,) = play.stage.pods("p", 1, cpu="2", queue="q")
+    (pod,) = play.stage.pods("p", 1, cpu="2", queue="q", **MARKED)
     play.wait_refused(pod)
     play.wait_reason("QueueCeiling")
     play.stage.finish(filler)
@@ -104,9 +104,9 @@ def a_group_of_one_refused_and_then_admitted(play: Play) -> None:
 
 def an_ungated_gang_that_has_to_wait(play: Play) -> None:
     play.nodes(1, cpu="4")
-    filler = play.stage.pods("filler", 1, cpu="2", gated=True)
+    filler = play.stage.pods("filler", 1, cpu="2", gated=True, **MARKED)
     play.stage.wait_phase(filler)
-    gang = play.stage.gang("a", 2, cpu="2")
+    gang = play.stage.gang("a", 2, cpu="2", **MARKED)
     play.wait_refused(*gang)
     play.stage.wait_reason("a", "NoRoom")
     play.stage.finish(filler)
@@ -125,7 +125,7 @@ def pods_that_fit_on_no_node(play: Play) -> None:
 def an_urgent_pod_of_somebody_else(play: Play) -> None:
     """It may clear the node of a pod on its own, not those of a gang; then it comes with its nomination."""
     play.nodes(3, cpu="2")
-    gang = play.stage.gang("a", 2, cpu="2", gated=True)
+    gang = play.stage.gang("a", 2, cpu="2", gated=True, **MARKED)
     play.stage.wait_phase(gang)
     victim = play.stage.pods("victim", 1, cpu="2", scheduler=EVERYBODY)
     play.stage.wait_phase(victim)
@@ -141,7 +141,7 @@ def an_urgent_member_that_evicts_nobody(play: Play) -> None:
     play.nodes(1, cpu="2")
     play.stage.wait_phase(play.stage.pods("standing", 1, cpu="2", scheduler=EVERYBODY))
     urgent = play.stage.priority("urgent", 100_000)
-    (pod,) = play.stage.pods("p", 1, cpu="2", priorityClassName=urgent)
+    (pod,) = play.stage.pods("p", 1, cpu="2", priorityClassName=urgent, **MARKED)
     play.wait_condition(pod, "no candidate node for preemption")
 
 
@@ -165,10 +165,8 @@ class Course(NamedTuple):
 
 def course(stage: Stage, user: User, scenario: Scenario) -> Course:
     muster = stage.start_muster(user=user)
-    config = configurations.load("sidecar.yaml")
-    config["profiles"].append({"schedulerName": EVERYBODY, "percentageOfNodesToScore": 100})
     with Recorder(muster.address) as recorder:
-        stage.start_scheduler(config, muster=recorder.address, user=user)
+        stage.start_scheduler(for_everybody(EVERYBODY), muster=recorder.address, user=user)
         play = Play(stage, muster, recorder)
         scenario(play)
         return _seen(play)

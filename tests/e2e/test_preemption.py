@@ -1,35 +1,28 @@
 """Preemption by pods that are not ours: a running gang is never broken for them.
 
 The scheduler of these tests serves everybody, and asks Muster about all its pods. Only those of Muster's are
-bound by it: they carry the mark that its second entry asks for.
+bound by it.
 """
 
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness import scheduler as configurations
 from tests.e2e.harness.access import User
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import PODS
-from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.scheduler import MARKED, KubeScheduler, for_everybody
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
 EVERYBODY = "default-scheduler"
-MARK = "kube-muster.io/bind"
-OURS: Json = {"limits": {MARK: "1"}}
 
 
 @pytest.fixture
 def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
     """The sidecar's configuration, with the cluster's default profile in the same process."""
-    config = configurations.load("sidecar.yaml")
-    config["profiles"].append({"schedulerName": EVERYBODY, "percentageOfNodesToScore": 100})
-    binder = next(entry for entry in config["extenders"] if "bindVerb" in entry)
-    binder["managedResources"] = [{"name": MARK, "ignoredByScheduler": True}]
-    return stage.start_scheduler(config, muster=muster.address, user=muster_user)
+    return stage.start_scheduler(for_everybody(EVERYBODY), muster=muster.address, user=muster_user)
 
 
 @pytest.fixture
@@ -44,7 +37,7 @@ def test_an_urgent_pod_takes_the_place_of_another_pod_and_of_no_gang(
     """The gang would be the cheaper victim: its pods are less important than the one that goes."""
     higher = stage.priority("higher", 10)
     stage.nodes(3, cpu="2")
-    gang = stage.gang("a", 2, cpu="2", gated=True, **OURS)
+    gang = stage.gang("a", 2, cpu="2", gated=True, **MARKED)
     stage.wait_phase(gang)
     victim = stage.pods("victim", 1, cpu="2", scheduler=EVERYBODY, priorityClassName=higher)
     stage.wait_phase(victim)
@@ -57,7 +50,7 @@ def test_an_urgent_pod_waits_where_only_gangs_could_give_way(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, urgent: Json
 ) -> None:
     stage.nodes(3, cpu="2")
-    gang = stage.gang("a", 3, cpu="2", gated=True, **OURS)
+    gang = stage.gang("a", 3, cpu="2", gated=True, **MARKED)
     stage.wait_phase(gang)
     pod = stage.pods("urgent", 1, cpu="2", **urgent)
     wait_for(lambda: _preempt_calls(muster) and _is_refused(stage, pod[0]), what="the preemption is refused")
@@ -71,7 +64,7 @@ def test_a_member_that_its_gang_can_spare_gives_way(
     stage: Stage, scheduler: KubeScheduler, urgent: Json
 ) -> None:
     stage.nodes(3, cpu="2")
-    gang = stage.gang("a", 3, min_member=2, cpu="2", gated=True, **OURS)
+    gang = stage.gang("a", 3, min_member=2, cpu="2", gated=True, **MARKED)
     stage.wait_phase(gang)
     stage.wait_phase(stage.pods("urgent", 1, cpu="2", **urgent))
     assert sorted(map(str, (stage.phases([name]) for name in gang))).count("{'Running'}") == 2
@@ -82,7 +75,7 @@ def test_of_two_urgent_pods_at_once_only_as_many_are_served_as_the_gang_can_spar
 ) -> None:
     """The second one is judged before anything shows that the first one's victim is going."""
     stage.nodes(6, cpu="2")
-    gang = stage.gang("a", 6, min_member=4, cpu="2", gated=True, **OURS)
+    gang = stage.gang("a", 6, min_member=4, cpu="2", gated=True, **MARKED)
     stage.wait_phase(gang)
     pods = stage.pods("urgent", 4, cpu="2", **urgent)
     wait_for(lambda: len(stage.bound(pods)) >= 2, what="two are served")
@@ -97,7 +90,7 @@ def test_an_urgent_member_evicts_nobody(stage: Stage, scheduler: KubeScheduler, 
     stage.nodes(2, cpu="2")
     standing = stage.pods("standing", 2, cpu="2", scheduler=EVERYBODY)
     stage.wait_phase(standing)
-    important = {"priorityClassName": urgent["priorityClassName"], **OURS}
+    important = {"priorityClassName": urgent["priorityClassName"], **MARKED}
     gated = stage.gang("gated", 2, cpu="2", gated=True, **important)
     ungated = stage.gang("ungated", 2, cpu="2", **important)
     stage.wait_reason("gated", "NoRoom")

@@ -38,6 +38,18 @@ def releases() -> float:
 # ---- whole
 
 
+def test_a_call_that_is_held_shows_that_the_scheduler_is_there() -> None:
+    """If it does not ask about a member meanwhile, it has a reason."""
+    with gang_of_three().calls() as stage:
+        call = stage.held_call("g-0")
+        stage.now += 100.0
+        asked_before = stage.ledger.snapshot().attention.asked_at
+        stage.barrier.sweep()
+        assert stage.ledger.snapshot().attention.asked_at == stage.now > asked_before
+        stage.barrier.stop()
+        assert call.result(PATIENCE) == STOPPING
+
+
 def test_a_gang_is_held_until_it_is_whole_and_then_posted_at_once() -> None:
     with gang_of_three().calls() as stage:
         calls = [stage.held_call("g-0"), stage.held_call("g-1")]

@@ -117,6 +117,15 @@ def test_a_candidate_is_dropped_for_one_of_several_gangs() -> None:
     assert survivors(stage, stranger("p"), a=victims("loose-0", "tight-0")) == {}
 
 
+def test_a_pod_that_only_the_api_server_knows_yet_may_evict() -> None:
+    """The scheduler asks once; it may have heard of the pod before we do."""
+    stage = crowded_gang(size=4, min_member=2)
+    new, free = stranger("new"), {"a": victims("g-0", "g-1")}
+    stage.api.pods["new"] = new
+    assert survivors_of_unseen(stage, new, **free) == free
+    assert survivors(stage, stranger("p"), **free) == {}
+
+
 def test_an_invented_pod_evicts_none_of_ours_and_is_promised_nothing() -> None:
     stage = crowded_gang(size=4, min_member=2).add(stranger("s", on="n"))
     assert isinstance(stage, Stage)

@@ -128,3 +128,11 @@ def test_the_limits_are_those_that_are_told() -> None:
     patience = connection.Patience()
     assert (patience.head, patience.body, patience.handshake) == (5, 10, 5)
     assert server.SPARE_THREADS == 64
+
+
+def test_over_tls_any_name_is_answered(program: Server) -> None:
+    """A certificate vouches for it: the API server calls webhooks by the name of their Service."""
+    caller = HTTPSConnection("127.0.0.1", program.webhook_port, context=ssl._create_unverified_context())
+    caller.request("POST", "/echo", b"x", {"Host": "muster-webhooks.kube-muster.svc"})
+    assert caller.getresponse().read() == b"x"
+    caller.close()

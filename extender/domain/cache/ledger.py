@@ -184,10 +184,13 @@ class Ledger(LedgerQueries):
         with self._lock:
             return self._reservations.fullness(uid, nodes)
 
-    def may_clear(self, claimant: Uid, victims: Mapping[str, Sequence[Uid]]) -> set[str]:
-        """The nodes whose victims a pod of others may evict without breaking a gang or a start under way."""
+    def may_clear(
+        self, claimant: Uid, victims: Mapping[str, Sequence[Uid]], is_confirmed: bool = False
+    ) -> set[str]:
+        """The nodes whose victims a pod of others may evict without breaking a gang or a start under way.
+        `is_confirmed`: the API server has the pod, whether the watch has shown it or not."""
         with self._lock:
-            return self._grants.may_clear(claimant, victims)
+            return self._grants.may_clear(claimant, victims, is_confirmed)
 
     # ---- what decisions are made on, and what they bring
 

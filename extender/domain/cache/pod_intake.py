@@ -98,6 +98,13 @@ class PodIntake:
         before = self.pods.get(record.uid)
         if record == before:
             return
+        try:
+            self._take_in(record, before)
+        except Exception:  # rather unknown than half-recorded: the watch offers it again
+            self.drop_pod(record.uid)
+            raise
+
+    def _take_in(self, record: PodRecord, before: PodRecord | None) -> None:
         if before is not None and before.group and before.group != record.group:
             self._leave_group(before)
         self.pods[record.uid] = record

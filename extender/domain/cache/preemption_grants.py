@@ -50,23 +50,28 @@ class PreemptionGrants:
         self._clock = clock
         self._grants: dict[Uid, Grant] = {}
 
-    def may_clear(self, claimant: Uid, victims: Mapping[str, Sequence[Uid]]) -> set[str]:
+    def may_clear(
+        self, claimant: Uid, victims: Mapping[str, Sequence[Uid]], is_confirmed: bool = False
+    ) -> set[str]:
         """The nodes whose victims a pod of others may evict without breaking a gang or a start under way. One
-        that no watch has shown may evict none of ours: whoever reaches the port could invent it."""
+        that neither the watch has shown nor the API server has confirmed may evict none of ours: anyone who
+        reaches the port could invent it."""
+        is_real = is_confirmed or claimant in self._pods
         now = self._clock()
         promised = self._losses(claimant, now)
         options = {
             node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
             for node, uids in victims.items()
         }
-        granted = {node: pods for node, pods in options.items() if self._may_lose(claimant, pods, promised)}
+        granted = {
+            node: pods
+            for node, pods in options.items()
+            if not pods or (is_real and self._could_lose(pods, promised))
+        }
         self._grants.pop(claimant, None)
         if any(granted.values()):
             self._grants[claimant] = Grant(granted, now + _PATIENCE)
         return set(granted)
-
-    def _may_lose(self, claimant: Uid, victims: Sequence[PodRecord], promised: Losses) -> bool:
-        return not victims or (claimant in self._pods and self._could_lose(victims, promised))
 
     def _losses(self, but: Uid, now: float) -> Losses:
         """What all claimants but one may still take."""

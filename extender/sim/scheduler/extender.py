@@ -38,10 +38,14 @@ class Filtered:
 
 
 class Extender:
-    """`address` is HOST:PORT. `heard` is told every call with its answer."""
+    """`address` is HOST:PORT. `heard` is told every call with its answer. `bind_mark`: the resource that the
+    entry for binding manages; empty: it binds all pods."""
 
-    def __init__(self, address: str, heard: Heard | None = None, scores: bool = False) -> None:
+    def __init__(
+        self, address: str, heard: Heard | None = None, scores: bool = False, bind_mark: str = ""
+    ) -> None:
         self.scores = scores  # whether prioritize is configured
+        self._bind_mark = bind_mark
         self._address = address
         self._heard = heard or (lambda *_: None)
         self._choosing = http.client.HTTPConnection(address, timeout=CHOOSING_TIMEOUT)
@@ -70,6 +74,11 @@ class Extender:
         args = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": asked}
         left = self._choose("preempt", args).get("NodeNameToMetaVictims") or {}
         return {node: [each["UID"] for each in found.get("Pods") or ()] for node, found in left.items()}
+
+    def is_binder_of(self, pod: Json) -> bool:
+        """Whether its entry for binding is interested in a pod."""
+        asked = (each.get("resources", {}).get("requests", {}) for each in pod["spec"]["containers"])
+        return not self._bind_mark or any(self._bind_mark in requests for requests in asked)
 
     def bind(self, pod: Json, node: str) -> None:
         """Held until the whole gang stands, so each call has a connection and a thread of its own."""

@@ -206,7 +206,7 @@ class Scheduler:
 
     def _post(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
-        if self._is_extended(pod):
+        if self._is_extended(pod) and self._extender.is_binder_of(pod):
             return self._extender.bind(pod, node)
         binding = {"metadata": {"uid": meta["uid"]}, "target": {"kind": "Node", "name": node}}
         self._service.bind(meta["namespace"], meta["name"], binding)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from tests.bench.cases.aborting import abort
+from tests.bench.cases.counting import count_case
 from tests.bench.cases.deciding import decide_case
 from tests.bench.cases.filtering import filter_case
 from tests.bench.cases.flooding import flood_case
@@ -22,6 +23,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "flood": flood_case,
     "gates": gates,
     "abort": abort,
+    "count": count_case,
     "decide": decide_case,
     "start": start,
     "tell": tell,

@@ -73,7 +73,7 @@ class EmbeddedStage(Stage):
     def start_scheduler(self, config: str | Json = PLAIN, **options: Any) -> Any:
         read = load(config) if isinstance(config, str) else config
         profiles = frozenset(each["schedulerName"] for each in read.get("profiles", [STOCK]))
-        extender = Extender(options.get("muster", NOBODY))
+        extender = Extender(options.get("muster", NOBODY), bind_mark=_bind_mark(read))
         extended, plain = (profiles, frozenset()) if read.get("extenders") else (frozenset(), profiles)
         scheduler = EmbeddedScheduler(self._service, extender, Random(0), extended, plain)
         self.started.callback(scheduler.stop)
@@ -82,6 +82,12 @@ class EmbeddedStage(Stage):
 
     def start_fault_proxy(self, remember: int | None = None) -> FaultProxy:
         return self.started.enter_context(FaultProxy(self.cluster.server, remember=remember))
+
+
+def _bind_mark(config: Json) -> str:
+    """The resource that the entry for binding manages; empty where it manages none."""
+    binders = [entry for entry in config.get("extenders", []) if "bindVerb" in entry]
+    return next((each["name"] for entry in binders for each in entry.get("managedResources", [])), "")
 
 
 @contextmanager

@@ -176,7 +176,8 @@ class Judge:
             self._on_node[event.node].add(event.uid)
             if before is None or not before.holds:
                 self._came[event.uid] = self._calm(event.at)
-                self._judge_node(event)
+                if not (event.foreign and before is None):  # created on its node: no scheduler put it there
+                    self._judge_node(event)
         else:
             self._on_node[event.node].discard(event.uid)
         if event.gang is not None:

@@ -16,6 +16,9 @@ from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
 CONFIGS = Path(__file__).parents[3] / "scheduler-config"
+BIND_MARK = "kube-muster.io/bind"
+MARKED: Json = {"limits": {BIND_MARK: "1"}}
+"""For pods that are to be bound by the extender of `for_everybody`."""
 PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
 
@@ -23,6 +26,16 @@ def load(name: str) -> Json:
     """A configuration as the repository ships it: `sidecar.yaml`, `default-scheduler.yaml`."""
     found: Json = yaml.safe_load((CONFIGS / name).read_text())
     return found
+
+
+def for_everybody(profile: str) -> Json:
+    """The sidecar's configuration with one more profile. Muster is asked about all pods, and binds those that
+    are MARKED: it binds no pods but its own."""
+    config = load("sidecar.yaml")
+    config["profiles"].append({"schedulerName": profile, "percentageOfNodesToScore": 100})
+    binder = next(entry for entry in config["extenders"] if "bindVerb" in entry)
+    binder["managedResources"] = [{"name": BIND_MARK, "ignoredByScheduler": True}]
+    return config
 
 
 class KubeScheduler:
