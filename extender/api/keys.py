@@ -18,6 +18,7 @@ NUDGE = "kube-muster.io/nudge"
 PLACE_MARK = "kube-muster.io/place"
 BIND_MARK = "kube-muster.io/bind"
 MARKS = frozenset({PLACE_MARK, BIND_MARK})
+ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup: its start was admitted, and is not whole yet
 QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: which queue took it in, and whom
 STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # annotation: the same as the condition, on groups of others
 

@@ -14,29 +14,31 @@ from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.life import Phase
-from extender.domain.model.marks import says_whole, whole_condition
+from extender.domain.model.marks import admitted_note, notes_admitted, said_members, whole_condition
 from extender.domain.model.queue_notes import note, noted_queue
 from extender.domain.model.reasons import Outcome
 
 
 class ReportedStatus(msgspec.Struct, frozen=True):
-    """What a PodGroup is to say. `numbers`: members that run, have succeeded, have failed."""
+    """What a PodGroup is to say. `stood_with`: how many members it needed when it stood whole, None: it never
+    did. `numbers`: members that run, have succeeded, have failed."""
 
     phase: str
     scheduled: bool
     reason: str
     detail: str
-    stood_whole: bool
+    stood_with: int | None
     numbers: tuple[int, int, int]
     queue_uid: str
+    admitted: bool
 
     @property
-    def course(self) -> tuple[str, str, bool, str]:
-        return (self.phase, self.reason, self.stood_whole, self.queue_uid)
+    def course(self) -> tuple[str, str, int | None, str, bool]:
+        return (self.phase, self.reason, self.stood_with, self.queue_uid, self.admitted)
 
 
 def report_of(
-    decision: GroupDecision, stood_whole: bool, queue_uid: str, written: ReportedStatus
+    decision: GroupDecision, stood_with: int | None, queue_uid: str, admitted: bool, written: ReportedStatus
 ) -> ReportedStatus:
     """A queue that took the group in stays noted when it is gone: that is how its groups are known."""
     life = decision.life
@@ -45,9 +47,10 @@ def report_of(
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
         reason=str(decision.reason or life.outcome or decision.verdict),
         detail=decision.detail,
-        stood_whole=stood_whole,
+        stood_with=stood_with,
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,
+        admitted=admitted,
     )
 
 
@@ -60,21 +63,22 @@ def reported(group: PodGroup) -> ReportedStatus:
         scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        stood_whole=whole is not None and says_whole(whole, group.metadata.uid),
+        stood_with=said_members(whole, group.metadata.uid) if whole else None,
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=noted_queue(group.metadata),
+        admitted=notes_admitted(group.metadata),
     )
 
 
 def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     """The merge patch that makes `group` say `report`, good for this version of it only."""
     ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
-    if report.stood_whole:
-        ours.append(whole_condition(group.metadata.uid))
+    if report.stood_with is not None:
+        ours.append(whole_condition(group.metadata.uid, report.stood_with))
     before = {each.type: each for each in group.status.conditions or ()}
     ours = [dated(each, before.get(each.type)) for each in ours]
     others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
-    noted = {"annotations": note(report.queue_uid, group.metadata.uid)} if report.queue_uid else {}
+    noted = {"annotations": annotations} if (annotations := _notes(group, report)) else {}
     running, succeeded, failed = report.numbers
     return {
         "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
@@ -86,3 +90,13 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
             "failed": failed,
         },
     }
+
+
+def _notes(group: PodGroup, report: ReportedStatus) -> dict[str, str | None]:
+    """The annotations to write; None takes one away."""
+    uid, notes = group.metadata.uid, dict[str, str | None]()
+    if report.queue_uid:
+        notes.update(note(report.queue_uid, uid))
+    if report.admitted is not notes_admitted(group.metadata):
+        notes.update(admitted_note(uid, report.admitted))
+    return notes

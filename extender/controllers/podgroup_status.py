@@ -19,6 +19,7 @@ from extender.controllers.paced import PacedController
 from extender.controllers.podgroup_patch import ReportedStatus, patch, report_of, reported
 from extender.controllers.write_backoff import WriteBackoff
 from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.marks import admitted_note, whole_note
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, Origin
 from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
@@ -122,14 +123,19 @@ class PodGroupStatusController(PacedController[GroupKey]):
         return lacks_members and self._ledger.has_members(key)
 
     def _note_on_others(self, key: GroupKey) -> None:
-        """The status of a PodGroup of another kind is its owner's: that it stood whole is an annotation."""
+        """The status of a PodGroup of another kind is its owner's: what must be noted is an annotation."""
         record = self._ledger.group_record(key)
-        if record is None or record.origin not in _OTHERS or record.stood_whole:
+        if record is None or record.origin not in _OTHERS:
             return
-        if self._ledger.history(key)[0]:
-            kind = _OTHERS[record.origin]
-            note = self._cluster.note_stood_whole
-            self.write(key, partial(note, kind, record.namespace, record.name, record.uid))
+        members, _, admitted = self._ledger.history(key)
+        notes: dict[str, str | None] = {}
+        if members is not None and members != record.stood_with:
+            notes.update(whole_note(record.uid, members))
+        if admitted is not record.admitted:
+            notes.update(admitted_note(record.uid, admitted))
+        if notes:
+            kind, note = _OTHERS[record.origin], self._cluster.note_on_group
+            self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
         return report_of(decision, *self._ledger.history(key), written)

@@ -11,7 +11,6 @@ import msgspec
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE
 from extender.api.objects import Lease, Pod, PodGroup, Queue, Wire
-from extender.domain.model.marks import whole_note
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from extender.kube.events import ObjectIdentity
 from extender.kube.requests import APPLY, STRATEGIC, Requests, decoded
@@ -154,11 +153,17 @@ class ApiClient(Requests):
         patch = {"metadata": {"uid": uid, "annotations": {GROUP_ANNOTATION: group}}}
         self._patch(PODS.path(namespace, name), patch, timeout)
 
-    def note_stood_whole(
-        self, kind: Resource, namespace: str, name: str, uid: str, timeout: float = 10
+    def note_on_group(
+        self,
+        kind: Resource,
+        namespace: str,
+        name: str,
+        uid: str,
+        notes: dict[str, str | None],
+        timeout: float = 10,
     ) -> None:
-        """Note it on a group whose status belongs to others."""
-        patch = {"metadata": {"uid": uid, "annotations": whole_note(uid)}}
+        """Write annotations on a group whose status belongs to others; None takes one away."""
+        patch = {"metadata": {"uid": uid, "annotations": notes}}
         self._patch(kind.path(namespace, name), patch, timeout)
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:

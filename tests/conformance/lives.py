@@ -66,7 +66,7 @@ def _filling(name: str, size: int, tasks: list[dict[str, Any]]) -> Pod:
 def _group(case: Case) -> PodGroup:
     phase, needed = case.input["currentPhase"], case.input["minMember"]
     made = group({"namespace": "ns", "name": "g", "minMember": needed, "queue": "default", "phase": phase})
-    whole = [whole_condition(made.metadata.uid)] if phase == "Running" else None
+    whole = [whole_condition(made.metadata.uid, needed)] if phase == "Running" else None
     return replace(made, status=replace(made.status, conditions=whole))
 
 

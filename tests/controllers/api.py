@@ -86,10 +86,16 @@ class Api(ApiClient):
     def name_group(self, namespace: str, name: str, uid: str, group: str, timeout: float = 10) -> None:
         self._note("name group", name, group)
 
-    def note_stood_whole(
-        self, kind: Resource, namespace: str, name: str, uid: str, timeout: float = 10
+    def note_on_group(
+        self,
+        kind: Resource,
+        namespace: str,
+        name: str,
+        uid: str,
+        notes: dict[str, str | None],
+        timeout: float = 10,
     ) -> None:
-        self._note("stood whole", name, kind)
+        self._note("note on group", name, (kind, notes))
 
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
         self._note("event", event["metadata"]["name"], event)

@@ -60,7 +60,9 @@ class Desk(Bench):
         self.copies[name] = versioned(
             replace(
                 copy,
-                metadata=replace(copy.metadata, annotations=noted),
+                metadata=replace(
+                    copy.metadata, annotations={k: v for k, v in noted.items() if v is not None}
+                ),
                 status=msgspec.convert(patch["status"], PodGroupStatus),
             ),
             version,

@@ -102,7 +102,7 @@ def test_before_the_cluster_is_read_nothing_is_decided() -> None:
 def test_time_alone_is_a_reason_to_decide_again() -> None:
     wheel = Wheel()
     wheel.ledger.set_node(node("a", cpu="1"))
-    group, _, missing = gang("g", 2, told_phase="Inqueue")
+    group, _, missing = gang("g", 2, admitted=True)
     wheel.ledger.set_group(group)
     wheel.ledger.set_pod(pod("g-0", "g", on="a"))
     wheel.ledger.set_pod(missing)

@@ -24,7 +24,7 @@ class Undoing(Bench):
 
     def __init__(self) -> None:
         bound = [pod("g-0", "g", on="a"), pod("g-1", "g", on="b")]
-        record, *_, last = gang("g", 3, told_phase="Inqueue")
+        record, *_, last = gang("g", 3, admitted=True)
         super().__init__(nodes("a", "b", cpu="1"), record, bound, last)
         self.settle()
         self.undoer = EvictionsController(self.means(), self.recorder)

@@ -86,7 +86,7 @@ def test_a_start_that_lasts_is_told() -> None:
 
 
 def test_a_start_that_is_undone_is_told_once_and_at_once() -> None:
-    record, *_, last = gang("g", 3, told_phase="Inqueue")
+    record, *_, last = gang("g", 3, admitted=True)
     bound = [pod("g-0", "g", on="a"), pod("g-1", "g", on="b")]
     with announcing(nodes("a", "b", cpu="1"), record, bound, last) as bench:
         bench.look(after=LASTING)

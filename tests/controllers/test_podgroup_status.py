@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.keys import QUEUE_UID, SCHEDULED, STOOD_WHOLE
+from extender.api.keys import ADMITTED, QUEUE_UID, SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, Meta, PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
 from extender.controllers import podgroup_status
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_patch import ReportedStatus, reported
 from extender.controllers.podgroup_status import PodGroupStatusController
-from extender.domain.model.marks import whole_condition, whole_note
+from extender.domain.model.marks import admitted_note, whole_condition, whole_note
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Forbidden, ServerFault
@@ -94,7 +94,7 @@ def test_counts_alone_wait_their_turn() -> None:
 def test_the_queue_that_takes_a_group_in_is_noted_and_stays_so_when_it_goes() -> None:
     with desk(node("a"), queue("q"), gang("g", 2, queue="q")) as bench:
         (patch,) = bench.look()
-        assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g"}
+        assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g", ADMITTED: "uid-g"}
         bench.ledger.drop_queue("q")
         bench.settle()
         (patch,) = bench.look()
@@ -147,7 +147,7 @@ def test_a_running_group_that_lacks_members_says_why_and_still_runs() -> None:
 
 def test_once_it_stood_whole_the_moment_of_that_stays() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
-        whole = replace(whole_condition("uid-g"), last_transition_time=LONG_AGO)
+        whole = replace(whole_condition("uid-g", 2), last_transition_time=LONG_AGO)
         copy = bench.copies["g"]
         bench.copies["g"] = replace(copy, status=PodGroupStatus("Pending", [whole]))
         bench.show("g")
@@ -416,23 +416,44 @@ def test_groups_of_one_have_nobody_to_tell() -> None:
         assert bench.look() == []
 
 
+# ---- admitted starts
+
+
+def test_an_admitted_start_is_noted_until_it_is_whole() -> None:
+    with desk(node("a"), gang("g", 2)) as bench:
+        bench.settle()
+        (patch,) = bench.look()
+        assert patch["metadata"]["annotations"][ADMITTED] == "uid-g"
+        assert patch["status"]["phase"] == "Inqueue"
+        bench.show("g")
+        bench.start("g")
+        (patch,) = bench.look()
+        assert patch["metadata"]["annotations"][ADMITTED] is None
+
+
 # ---- groups of other kinds
 
 
-def test_a_group_whose_status_is_not_ours_bears_a_note_that_it_stood_whole() -> None:
+def test_a_group_whose_status_is_not_ours_bears_notes_of_how_far_it_came() -> None:
     meta = Meta(name="g", namespace=NAMESPACE, uid="other")
     theirs = PluginsPodGroup(meta, PodGroupSpec(2))
     members = [builders.pod(name, "g") for name in names("g", 2)]
-    with desk(node("a"), theirs, members) as bench:
+
+    def noted(notes: dict[str, str | None]) -> list[Any]:
+        """What was written since this was last asked; the API has `notes` from then on."""
         assert bench.look() == []
-        assert bench.api.calls == []
+        written, bench.api.calls = bench.api.done("note on group"), []
+        there = {name: value for name, value in notes.items() if value}
+        bench.add(replace(theirs, metadata=replace(meta, annotations=there)))
+        return written
+
+    with desk(node("a"), theirs, members) as bench:
+        admitted, whole = admitted_note("other", True), whole_note("other", 2)
+        assert noted(admitted) == [("g", (PLUGINS_POD_GROUPS, admitted))]
         bench.start("g")
-        bench.look()
-        assert bench.api.done("stood whole") == [("g", PLUGINS_POD_GROUPS)]
-        bench.add(replace(theirs, metadata=replace(meta, annotations=whole_note(meta.uid))))
+        assert noted({**whole}) == [("g", (PLUGINS_POD_GROUPS, {**whole, **admitted_note("other", False)}))]
         bench.settle()
-        bench.look()
-        assert bench.api.calls == []
+        assert noted({**whole}) == []
 
 
 # ---- many groups

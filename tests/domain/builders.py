@@ -136,17 +136,20 @@ def group(
     uid: str = "",
     min_resources: Quantities | None = None,
     queue_uid: str = "",
+    admitted: bool = False,
 ) -> PodGroup:
+    uid = uid or f"uid-{name}"
+    notes = {**(note(queue_uid, uid) if queue_uid else {}), **({keys.ADMITTED: uid} if admitted else {})}
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
-        conditions.append(whole_condition(uid or f"uid-{name}"))
+        conditions.append(whole_condition(uid, min_member))
     return PodGroup(
         Meta(
             name=name,
             namespace=NAMESPACE,
-            uid=uid or f"uid-{name}",
+            uid=uid,
             creation_timestamp=created or None,
-            annotations=note(queue_uid, uid or f"uid-{name}") if queue_uid else None,
+            annotations=notes or None,
         ),
         PodGroupSpec(
             min_member,

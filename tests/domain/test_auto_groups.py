@@ -283,6 +283,6 @@ def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
 
 
 def test_that_it_stood_whole_is_read_from_its_note() -> None:
-    noted = PluginsPodGroup(meta("g", **whole_note("other-g")), PodGroupSpec(2))
+    noted = PluginsPodGroup(meta("g", **whole_note("other-g", 2)), PodGroupSpec(2))
     there = world(node("n"), noted, pod("g-0", "g", on="n"))
     assert there.stood_whole("g")

@@ -5,11 +5,11 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects import Condition, PluginsPodGroup, PodGroup, PodGroupSpec
-from extender.domain.model.marks import notes_whole, says_whole, whole_condition, whole_note
-from extender.domain.model.reasons import Reason
+from extender.domain.model.marks import noted_members, said_members, whole_condition, whole_note
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from tests.domain.builders import group, pod, queue
-from tests.domain.world import World, key, nodes
+from tests.domain.world import World, gang, key, nodes
 
 
 def seeded(noted: PodGroup, marks_kept: bool) -> World:
@@ -29,23 +29,27 @@ def test_that_a_group_stood_whole_is_believed_where_nobody_else_could_say_it(
     "forged",
     [
         Condition(keys.STOOD_WHOLE, "True", "AllMembersStarted"),
-        whole_condition("uid-of-another"),
-        replace(whole_condition("uid-g"), status="False"),
+        whole_condition("uid-of-another", 1),
+        replace(whole_condition("uid-g", 1), status="False"),
+        Condition(
+            keys.STOOD_WHOLE, "True", message="all members that it needs ran at the same time: x/uid-g"
+        ),
     ],
 )
 def test_a_condition_that_names_another_object_says_nothing(forged: Condition) -> None:
     plain = group("g", 32)
     marked = replace(plain, status=replace(plain.status, conditions=[forged]))
-    assert not says_whole(forged, "uid-g")
+    assert said_members(forged, "uid-g") is None
     assert not seeded(marked, marks_kept=True).stood_whole("g")
 
 
 def test_a_note_that_names_another_object_says_nothing() -> None:
-    meta = replace(group("g", 1).metadata, annotations=whole_note("uid-g"))
-    assert notes_whole(meta)
-    assert not notes_whole(replace(meta, uid="copy"))
-    assert not notes_whole(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: "true"}))
-    assert not notes_whole(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: ""}))
+    meta = replace(group("g", 1).metadata, annotations=whole_note("uid-g", 3))
+    assert noted_members(meta) == said_members(whole_condition("uid-g", 3), "uid-g") == 3
+    assert noted_members(replace(meta, uid="copy")) is None
+    for words in ("true", "uid-g", "/uid-g", "-1/uid-g", "99999999999/uid-g", "²/uid-g"):
+        assert noted_members(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: words})) is None
+    assert noted_members(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: "3/"})) is None
 
 
 def test_what_muster_saw_itself_stays_when_marks_are_not_kept_any_more() -> None:
@@ -63,6 +67,66 @@ def test_marks_count_from_the_moment_they_are_kept() -> None:
     world.ledger.trust_marks(True)
     assert world.ledger.version > version
     assert world.stood_whole("g")
+
+
+# ---- that a start was admitted
+
+FORGED_PHASE = group("g", 4, "q", phase="Inqueue", created="2026-01-02")
+FORGED_COPY = replace(
+    FORGED_PHASE, metadata=replace(FORGED_PHASE.metadata, annotations={keys.ADMITTED: "uid-of-another"})
+)
+OF_OTHERS = PluginsPodGroup(replace(FORGED_PHASE.metadata, annotations={keys.QUEUE: "q"}), PodGroupSpec(4))
+NOTED = group("g", 4, "q", admitted=True, created="2026-01-02")
+NOTED_OF_OTHERS = replace(
+    OF_OTHERS,
+    metadata=replace(OF_OTHERS.metadata, annotations={keys.ADMITTED: "uid-g", keys.QUEUE: "q"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "marks_kept", "resumed"),
+    [
+        (FORGED_PHASE, True, False),
+        (FORGED_COPY, True, False),
+        (OF_OTHERS, True, False),
+        (NOTED, False, False),
+        (NOTED, True, True),
+        (NOTED_OF_OTHERS, True, True),
+    ],
+)
+def test_only_a_start_that_muster_noted_goes_on_ahead_of_others(
+    given: PodGroup | PluginsPodGroup, marks_kept: bool, resumed: bool
+) -> None:
+    """One of its members is on a node when Muster comes; a gang that is older waits for the room."""
+    older = gang("older", 6, queue="q", created="2026-01-01")
+    members = [pod(f"g-{n}", "g", queue="q") for n in range(1, 4)]
+    world = World(nodes("a", cpu="8"), queue("q"), older, given, members, marks_kept=marks_kept)
+    world.add(pod("g-0", "g", queue="q", on="a", phase="Pending")).settle()
+    expected = [Verdict.WAITING, Verdict.STARTING] if resumed else [Verdict.STARTING, Verdict.WAITING]
+    assert world.verdicts("older", "g") == expected
+
+
+def test_without_the_policy_members_left_by_a_crash_are_completed_or_undone() -> None:
+    def left(cpu: str) -> World:
+        members = [pod("g-0", "g", queue="q", on="a", phase="Pending"), pod("g-1", "g", queue="q")]
+        noted = group("g", 2, "q", admitted=True)
+        return World(nodes("a", cpu=cpu), queue("q"), noted, members, marks_kept=False).settle()
+
+    assert left("2").plan("g") == {"g-1": "a"}
+    world = left("1")
+    assert (world.verdict("g"), world.decision("g").undo) == (Verdict.WAITING, ())
+    world.pass_time(world.ledger.limits.deadline(2) + 1.0)
+    assert world.decision("g").undo == ("uid-g-0",)
+
+
+def test_a_start_that_was_whole_at_a_restart_is_completed_when_a_member_is_refused() -> None:
+    """All were bound, none ran yet: the older gang still comes after it."""
+    members = [pod(f"g-{n}", "g", queue="q", on="a", phase="Pending") for n in range(2)]
+    world = World(nodes("a", cpu="2"), queue("q"), group("g", 2, "q", admitted=True), members).settle()
+    assert world.verdict("g") is Verdict.RUNNING
+    world.add(gang("older", 1, queue="q", created="2026-01-01"))
+    world.delete("g-1").add(pod("g-2", "g", queue="q")).settle()
+    assert world.plan("g") == {"g-2": "a"}
 
 
 # ---- which queue took a group in

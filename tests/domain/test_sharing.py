@@ -64,6 +64,19 @@ def test_elastic_members_do_not_take_the_room_of_a_claimant() -> None:
     world.add(gang("claimant", 3, queue="r")).settle()
     assert world.reason("claimant") is Reason.NO_ROOM
     assert not world.plan("elastic")
+    assert world.reason("elastic") is Reason.QUEUE_SHARE
+    assert world.detail("elastic") == "groups of r have a claim on the room"
+
+
+def test_elastic_members_that_would_find_no_room_anyway_say_so() -> None:
+    """The two cpus that are kept would not do for one of 3."""
+    world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
+    world.add(gang("elastic", 3, min_member=3, queue="q"), pod("elastic-9", "elastic", cpu="3"))
+    for n in range(3):
+        world.bind(f"elastic-{n}", "n")
+    world.add(gang("claimant", 3, queue="r")).settle()
+    assert world.decision("claimant").claims_room
+    assert [world.reason("elastic"), world.detail("elastic")] == [Reason.NO_ROOM, ""]
 
 
 def test_elastic_members_borrow_what_nobody_claims() -> None:

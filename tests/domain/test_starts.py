@@ -49,7 +49,7 @@ def test_two_gangs_that_fit_alone_but_not_together() -> None:
 def crashed(limits: Limits | None = None) -> World:
     """One of two members is bound; the process that began the start is gone."""
     return World(
-        node("n"), group("g", 2, phase="Inqueue"), pod("g-0", "g", on="n", phase="Pending"), limits=limits
+        node("n"), group("g", 2, admitted=True), pod("g-0", "g", on="n", phase="Pending"), limits=limits
     )
 
 
@@ -406,7 +406,7 @@ def test_members_beyond_the_minimum_do_not_follow_a_seed_into_a_closed_queue() -
 
 
 def test_a_start_left_by_a_crash_is_not_completed_beyond_the_ceiling() -> None:
-    world = World(node("n"), queue("q", capability={"cpu": "1"}), group("g", 2, "q", phase="Inqueue"))
+    world = World(node("n"), queue("q", capability={"cpu": "1"}), group("g", 2, "q", admitted=True))
     world.add(pod("g-0", "g", queue="q", on="n", phase="Pending"), pod("g-1", "g", queue="q")).settle()
     assert (world.verdict("g"), world.decision("g").undo) == (WAITS, ("uid-g-0",))
     assert "cpu" in world.detail("g")

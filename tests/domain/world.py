@@ -257,7 +257,7 @@ class World:
 
     def stood_whole(self, group: str) -> bool:
         self.ledger.snapshot()
-        return self.ledger.history(key(group))[0]
+        return self.ledger.history(key(group))[0] is not None
 
     # ---- the scheduler's side
 
@@ -328,13 +328,13 @@ def gang(
     roles: Mapping[str, int] | None = None,
     priority_class: str = "",
     created: str = "",
-    told_phase: str = "",
+    admitted: bool = False,
     **pods: Any,
 ) -> list[Any]:
-    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed. `told_phase`
-    "Inqueue": its start was admitted before Muster came."""
+    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed.
+    `admitted`: it is noted that Muster admitted its start, before this one came."""
     needed = members if min_member is None else min_member
-    record = builders.group(name, needed, queue, roles, priority_class, created, told_phase)
+    record = builders.group(name, needed, queue, roles, priority_class, created, admitted=admitted)
     return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 
 

@@ -217,3 +217,25 @@ def test_a_pod_that_names_its_node_brings_nobody_past_the_ceiling(
     stage.wait_reason("a", "QueueCeiling")
     assert stage.bound(others) == {}
     stage.delete_pods([*seed, *others])
+
+
+def test_thousands_of_queues_that_are_absent_hold_up_nobody(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """3,000 groups that name as many queues which nobody made: a gang of another queue starts, and so does
+    one that comes when they have been told. Muster stays well all the while."""
+    stage.nodes(2, cpu="4")
+    stage.queue("there")
+    absent = [
+        objects.pod_group(f"absent-{n}", namespace=stage.namespace, min_member=1, queue=f"absent-{n}")
+        for n in range(3000)
+    ]
+    stage.api.create_many(POD_GROUPS, absent)
+    stage.wait_phase(stage.gang("soon", 4, queue="there", gated=True))
+    assert muster.live()
+    stage.wait_reason("absent-2999", "QueueNotFound")
+    late = stage.gang("late", 4, queue="there", gated=True)
+    stage.wait_phase(late)
+    assert muster.live()
+    assert len(muster.debug("/debug/queues")) >= 1
+    assert muster.metric("muster_faults_total") == 0

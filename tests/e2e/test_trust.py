@@ -83,7 +83,8 @@ def test_what_muster_notes_on_groups_is_kept_to_muster(
     for body in (
         stood_whole(forged, words),
         {"metadata": {"annotations": {QUEUE_UID: f"{NO_QUEUE}/{uid}"}}},
-        {"metadata": {"annotations": {"kube-muster.io/stood-whole": uid}}},
+        {"metadata": {"annotations": {"kube-muster.io/stood-whole": f"9/{uid}"}}},
+        {"metadata": {"annotations": {"kube-muster.io/admitted": uid}}},
     ):
         assert "are written only by Muster" in patch("forged", body)
     assert patch("forged", {"spec": {"minMember": 8}, "metadata": {"labels": {"a": "b"}}}) == ""

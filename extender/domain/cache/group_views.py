@@ -12,8 +12,9 @@ from extender.domain.cache.groups import Group, Members
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
+from extender.domain.model.needs import Needs
 from extender.domain.model.reasons import Reason
-from extender.domain.model.records import GroupKey, Origin
+from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.group_view import GroupView
@@ -63,13 +64,15 @@ class GroupViews:
 
     def _view(self, group: Group) -> GroupView:
         queue, members = self._registry.queue_of(group), Members(group, self._claims)
-        record, (min_member, min_task_member) = group.record, group.needs
+        record, needs = group.record, group.needs
+        on_nodes = Counter(pod.role for pod in members.placed)
         self._note_history(group, queue, members)
+        stood_with = group.stood_with.within(needs) if group.stood_with else None
         return GroupView(
             key=group.key,
             queue=queue,
-            min_member=min_member,
-            min_task_member=min_task_member,
+            min_member=needs.min_member,
+            min_task_member=needs.min_task_member,
             priority=self._registry.priority_of(group),
             created=record.created if record else min((p.created for p in group.pods.values()), default=""),
             recorded=record is not None,
@@ -77,8 +80,9 @@ class GroupViews:
             fault=record.fault if record else "",
             min_resources=record.min_resources if record else {},
             entitled=group.entitled,
-            stood_whole=group.stood_whole,
-            stands=whole(*group.needs, Counter(pod.role for pod in members.placed), len(members.placed)),
+            stood_with=stood_with,
+            stands=whole(*needs, on_nodes, on_nodes.total()),
+            stands_as_before=stood_with is not None and whole(*stood_with, on_nodes, on_nodes.total()),
             resumes=self._resumes(group),
             start=group.start,
             placed=tuple(members.placed),
@@ -105,22 +109,35 @@ class GroupViews:
         left on a node stands no more: it starts anew, whole."""
         record = group.record
         came_before = record is not None and (
-            record.phase not in _NOT_JUDGED or record.last_reason not in _SAYS_NOTHING or record.stood_whole
+            record.phase not in _NOT_JUDGED
+            or record.last_reason not in _SAYS_NOTHING
+            or record.stood_with is not None
         )
         group.entitled = group.entitled or came_before or self._registry.queues.is_open(queue)
-        roles = Counter(pod.role for pod in members.placed if pod.started)
-        noted = self._registry.marks_count and record is not None and record.stood_whole
-        stood = noted or whole(*group.needs, roles, roles.total())
-        group.stood_whole = bool(members.placed) and (group.stood_whole or stood)
+        group.stood_with = self._stood_with(group, members) if members.placed else None
 
-    @staticmethod
-    def _resumes(group: Group) -> bool:
-        """Whether members on nodes show a start that Muster had admitted before it was started anew. Kinds of
-        PodGroup that have no phase of ours cannot tell."""
+    def _stood_with(self, group: Group, members: Members) -> Needs | None:
+        """What it needed when it last stood whole. Once it did, it stands with more as soon as they are on
+        nodes. Of roles nothing is noted on a PodGroup."""
         record = group.record
-        if record is None or group.waited:
-            return False
-        return record.origin is not Origin.VOLCANO or record.phase not in _NOT_JUDGED
+        roles = Counter(pod.role for pod in members.placed if pod.started or group.stood_whole)
+        if whole(*group.needs, roles, roles.total()):
+            return group.needs
+        if (
+            group.stood_with is None
+            and self._registry.marks_count
+            and record
+            and record.stood_with is not None
+        ):
+            return Needs(record.stood_with, {})
+        return group.stood_with
+
+    def _resumes(self, group: Group) -> bool:
+        """Whether members on nodes show a start that Muster had admitted before it was started anew. Only a
+        note that nobody else may write tells: a phase and a node anybody may write. Where notes are not kept
+        to Muster, or there was no time to write one, the members that miss are judged like all others."""
+        noted = group.record is not None and group.record.admitted
+        return noted and self._registry.marks_count and not group.waited
 
     def _queue_names(self) -> set[str]:
         return {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from extender.domain.cache.claims import Claims
 from extender.domain.lifecycle.quorum import whole
+from extender.domain.model.needs import Needs
 from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape
@@ -34,7 +35,7 @@ class Group:
         "standing",
         "start",
         "started",
-        "stood_whole",
+        "stood_with",
         "view",
         "waited",
     )
@@ -58,7 +59,7 @@ class Group:
     def forget_history(self) -> None:
         self.start = Start()
         self.entitled = False
-        self.stood_whole = False
+        self.stood_with: Needs | None = None  # what it needed when it last stood whole
         self.waited = False  # this process let it wait
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
@@ -91,12 +92,16 @@ class Group:
         return any(pod.auto for pod in self.pods.values())
 
     @property
-    def needs(self) -> tuple[int, dict[str, int]]:
+    def needs(self) -> Needs:
         """minMember and minTaskMember; where there never was a PodGroup 1, unless the pods' controller asks
         for more."""
         if self.last_record is None:
-            return (self.owner.min_member if self.owner else 1), {}
-        return self.last_record.min_member, dict(self.last_record.min_task_member)
+            return Needs(self.owner.min_member if self.owner else 1, {})
+        return Needs(self.last_record.min_member, dict(self.last_record.min_task_member))
+
+    @property
+    def stood_whole(self) -> bool:
+        return self.stood_with is not None
 
     def is_quorate(self) -> bool:
         """Whether the members that stand make the group whole, or it once was."""
@@ -111,8 +116,10 @@ class Group:
             self.started.pop(pod.uid, None)
             return
         self.started[pod.uid] = pod.role
-        if not self.stood_whole and self.record is not None and len(self.started) >= self.needs[0]:
-            self.stood_whole = whole(*self.needs, Counter(self.started.values()), len(self.started))
+        if self.stood_whole or self.record is None or len(self.started) < self.needs.min_member:
+            return
+        if whole(*self.needs, Counter(self.started.values()), len(self.started)):
+            self.stood_with = self.needs
 
     def note_bound(self, pod: PodRecord, now: float) -> None:
         """Since when a member is on its node, as far as we saw."""

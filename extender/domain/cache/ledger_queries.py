@@ -164,11 +164,14 @@ class LedgerQueries:
         group = self._registry.groups.get(key)
         return bool(self._pod_intake.left) and (group is None or not group.pods)
 
-    def history(self, key: GroupKey) -> tuple[bool, str]:
-        """What outlives a restart: whether a group stood whole, and the UID of the queue that takes it in."""
+    def history(self, key: GroupKey) -> tuple[int | None, str, bool]:
+        """What outlives a restart: how many members a group needed when it stood whole, None where it never
+        did; the UID of the queue that takes it in; whether its start was admitted and is not whole yet."""
         group = self._registry.groups.get(key)
         view = group.view if group else None
-        return (group.stood_whole if group else False, view.accepted_by if view else "")
+        stood_with = group.stood_with.min_member if group and group.stood_with else None
+        admitted = group is not None and group.start.admitted
+        return stood_with, view.accepted_by if view else "", admitted
 
     # ---- queues
 

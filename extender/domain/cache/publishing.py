@@ -114,7 +114,7 @@ class Publishing:
         self._learn(group, decision)
         group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
         if decision.stood_whole and not group.stood_whole:
-            group.stood_whole = True
+            group.stood_with = group.view.needs if group.view else group.needs
             self._registry.touch(group.key)
             self._changes.mark()
         start = self._started(group, decision)
@@ -142,7 +142,8 @@ class Publishing:
             case Verdict.ENDED:
                 return Start()
             case Verdict.RUNNING:
-                return msgspec.structs.replace(start, admitted_at=None)
+                resumed = group.view is not None and group.view.resumes
+                return msgspec.structs.replace(start, admitted_at=None, admitted=start.admitted or resumed)
             case Verdict.WAITING if not decision.undo:
                 since = start.claims_since
                 if decision.claims_room and since is None:

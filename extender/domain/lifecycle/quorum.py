@@ -10,6 +10,7 @@ from functools import cached_property
 
 import msgspec
 
+from extender.domain.model.needs import Needs
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
@@ -59,12 +60,25 @@ def missing(group: GroupView) -> Missing:
 
 def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
     """The same, where those known to be `fitting` come before the others."""
+    return _missing(group, group.needs, fitting)
+
+
+def lost(group: GroupView) -> Missing:
+    """The members to start next so that the group stands with as many as it stood whole with."""
+    return group.once(_lost)
+
+
+def _lost(group: GroupView) -> Missing:
+    return _missing(group, group.stood_with or Needs(0, {}), ())
+
+
+def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missing:
     candidates = [pod for pod, _ in group.pinned] + _by_preference(group, fitting)
-    needed = dict(binding_roles(group.min_member, group.min_task_member))
+    needed = dict(binding_roles(*needs))
     for pod in group.placed:
         needed[pod.role] = needed.get(pod.role, 0) - 1
     chosen, spare = _for_roles(candidates, needed)
-    still = max(group.min_member - len(group.placed) - len(chosen), 0)
+    still = max(needs.min_member - len(group.placed) - len(chosen), 0)
     members = (*chosen, *spare[:still])
     return Missing(members, _absent(group, needed, still - len(spare)))
 

@@ -13,7 +13,7 @@ class State(Enum):
     ENDING = auto()  # it was whole, its members go, and nobody waits to replace them
     RESTING = auto()  # it stood whole, and nobody waits to join it
     EMPTY = auto()  # it needs nobody and has nobody: others without members wait for those
-    STANDING = auto()  # those on nodes make it whole; members beyond minMember may join
+    STANDING = auto()  # those on nodes make it whole, or did before its needs grew; more members may join
     REPLACING = auto()  # it stood whole and lost members
     STARTING = auto()  # Muster admitted its start, and it is not whole yet
     WAITING = auto()  # everything that it misses is still to be judged
@@ -33,7 +33,7 @@ def _state(group: GroupView) -> State:
         return State.RESTING
     if not (group.min_member or group.placed or group.pinned or group.waiting or group.leaving):
         return State.EMPTY
-    if group.stands:
+    if group.stands or group.stands_as_before:
         return State.STANDING
     if group.stood_whole:
         return State.REPLACING
@@ -44,7 +44,7 @@ def _was_admitted(group: GroupView) -> bool:
     """Whether Muster itself admitted the start. A pod that names its node from the beginning proves nothing:
     else it would bring all others past the queue's state, order, share and ceiling.
 
-    After a crash its PodGroup's phase shows it, unless this process has let the group wait since.
+    After a crash a note on its PodGroup shows it, unless this process has let the group wait since.
     """
     if group.start.admitted or group.pinned:
         return True

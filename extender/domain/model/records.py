@@ -85,7 +85,8 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     priority_class: str = ""
     created: str = ""
     phase: str = ""
-    stood_whole: bool = False
+    stood_with: int | None = None  # how many members it needed when it stood whole
+    admitted: bool = False  # it is noted that Muster admitted its start
     last_reason: str = ""
     fault: str = ""
     min_resources: Resources = {}

@@ -17,7 +17,7 @@ from extender.api.objects import (
     PodGroupSpec,
 )
 from extender.api.quantities import BadQuantity
-from extender.domain.model.marks import notes_whole, says_whole
+from extender.domain.model.marks import noted_members, notes_admitted, said_members
 from extender.domain.model.ownership import group_of, own_queue, queue_named_by
 from extender.domain.model.pod_owners import controller_of
 from extender.domain.model.queue_notes import noted_queue
@@ -120,7 +120,7 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
 def plugins_record(group: PluginsPodGroup) -> GroupRecord:
     """It says the same under other names; its queue is that of the group's annotation."""
     record = group_record(PodGroup(group.metadata, replace(group.spec, queue=queue_named_by(group.metadata))))
-    return replace(record, origin=Origin.PLUGINS, stood_whole=notes_whole(group.metadata), queue_uid="")
+    return replace(record, origin=Origin.PLUGINS, stood_with=noted_members(group.metadata), queue_uid="")
 
 
 def native_record(group: NativePodGroup) -> GroupRecord:
@@ -131,7 +131,7 @@ def native_record(group: NativePodGroup) -> GroupRecord:
         priority_class_name=group.spec.priority_class_name,
     )
     record = group_record(PodGroup(group.metadata, spec))
-    return replace(record, origin=Origin.NATIVE, stood_whole=notes_whole(group.metadata), queue_uid="")
+    return replace(record, origin=Origin.NATIVE, stood_with=noted_members(group.metadata), queue_uid="")
 
 
 def group_record(group: PodGroup) -> GroupRecord:
@@ -148,7 +148,8 @@ def group_record(group: PodGroup) -> GroupRecord:
         priority_class=spec.priority_class_name,
         created=meta.creation_timestamp or "",
         phase=group.status.phase,
-        stood_whole=says_whole(_condition(group, keys.STOOD_WHOLE), meta.uid),
+        stood_with=said_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
+        admitted=notes_admitted(meta),
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),
         min_resources=_min_resources(spec),

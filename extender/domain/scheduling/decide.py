@@ -62,7 +62,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     if hungry:
         lending.begin()
         elastic.grow(round_, hungry, is_lent=True)
-    elastic.settle(round_, standing)
+    elastic.settle(round_, standing, lending)
     return decisions_of(round_, previous)
 
 

@@ -16,6 +16,7 @@ from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape
 from extender.domain.scheduling.backoff import retry_of
 from extender.domain.scheduling.kept_plans import KeptPlan
+from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import obstacle
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.round import Round
@@ -58,12 +59,12 @@ def grow(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
             _drop_broken(round_, line)
 
 
-def settle(round_: Round, standing: Iterable[KeptPlan]) -> None:
+def settle(round_: Round, standing: Iterable[KeptPlan], lending: Lending) -> None:
     """What is decided on groups that stand."""
     for kept in standing:
         if round_.is_broken(kept.group):
             continue
-        decision = round_.judge(_decision, kept.group, kept, held=kept.plan)
+        decision = round_.judge(_decision, kept.group, kept, lending, held=kept.plan)
         if decision is not None:
             round_.settle(decision)
 
@@ -125,9 +126,11 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
         yield shares.headroom(queue, requests, shares.deserved(queue)), Reason.QUEUE_SHARE
 
 
-def _decision(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
-    retry = retry_of(round_, kept)
-    is_short = bool(kept.left())
+def _decision(round_: Round, group: GroupView, kept: KeptPlan, lending: Lending) -> GroupDecision:
+    retry, left = retry_of(round_, kept), kept.left()
+    is_short = bool(left)
+    if kept.reason is Reason.NO_ROOM and any(lending.keeps_room_from(pod) for pod in _one_of_each(left)):
+        kept.reason, kept.detail = Reason.QUEUE_SHARE, lending.text()
     return GroupDecision(
         group.key,
         group.queue,
@@ -140,6 +143,11 @@ def _decision(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
         moved=kept.moved,
         stood_whole=_has_stood_whole(round_, group),
     )
+
+
+def _one_of_each(pods: Iterable[PodRecord]) -> Iterable[PodRecord]:
+    """One pod of each shape: they find room or not together."""
+    return {pod.shape: pod for pod in pods}.values()
 
 
 def _verdict(kept: KeptPlan) -> Verdict:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from extender.domain.lifecycle.quorum import missing
+from extender.domain.lifecycle.quorum import lost, missing
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.placement.holding import Holding
@@ -97,9 +97,14 @@ def _oldest_silences(group: GroupView) -> tuple[SchedulerSilence, ...]:
 
 
 def _holding(group: GroupView) -> Holding:
-    """Of a group that stands, everybody who waits; else those who must still start."""
+    """Of a group that stands, everybody who waits; else those who must still start, or replace others."""
     pinned = {pod.uid for pod, _ in group.pinned}
-    members = group.waiting if group.stands else missing(group).members
-    loose = [pod for pod in members if pod.uid not in pinned]
+    loose = [pod for pod in _who_may_start(group) if pod.uid not in pinned]
     pods = [(pod, group.planned[pod.uid]) for pod in loose if pod.uid in group.planned]
     return Holding(pods, [pod for pod in loose if pod.uid not in group.planned])
+
+
+def _who_may_start(group: GroupView) -> Sequence[PodRecord]:
+    if group.stands or group.stands_as_before:
+        return group.waiting
+    return (lost(group) if group.stood_whole else missing(group)).members

@@ -6,8 +6,12 @@ bounded time; then it is lent for as long, and so on. Otherwise a group that can
 idle for all queues.
 """
 
+from collections import Counter
+from functools import cached_property
+
 from extender.domain.lifecycle.quorum import Missing, Signature, missing
 from extender.domain.model.reasons import Reason
+from extender.domain.model.records import PodRecord, Uid
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -19,6 +23,7 @@ class Lending:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._claimants: list[GroupView] = []
+        self._kept: list[tuple[GroupView, dict[Uid, str]]] = []  # the room that is kept, and for whom
         self._would_stand: dict[Signature, bool] = {}
         self.unclaimed: Planner | None = None
         """The room as it was before claims were kept; None while nothing is lent yet."""
@@ -52,12 +57,26 @@ class Lending:
         planner = self._round.budget.planner
         self.unclaimed = planner.clone()
         for group in self._claimants:
-            self._round.judge(_keep_room, group)
+            if plan := self._round.judge(_keep_room, group):
+                self._kept.append((group, plan))
 
     def text(self) -> str:
         """The queues whose groups have a claim, as text."""
         queues = ", ".join(sorted({each.queue for each in self._claimants}))
         return f"groups in {queues} have a claim on the room"
+
+    def keeps_room_from(self, pod: PodRecord) -> bool:
+        """Whether a pod that found none would have room if nothing were kept. To be asked when nobody takes
+        anything any more."""
+        return bool(self._kept) and self._given_back.could_place([pod], Counter({pod.shape: 1}))
+
+    @cached_property
+    def _given_back(self) -> Planner:
+        """The room that is left, and what is kept of it."""
+        planner = self._round.budget.planner.clone()
+        for group, plan in self._kept:
+            planner.give_back(missing(group).members, plan)
+        return planner
 
     def _is_kept_now(self, group: GroupView) -> bool:
         """Room is kept for a while, then lent for as long."""
@@ -69,7 +88,8 @@ class Lending:
         return periods % 2 == 0
 
 
-def _keep_room(round_: Round, group: GroupView) -> None:
+def _keep_room(round_: Round, group: GroupView) -> dict[Uid, str] | None:
     wanted, planner = missing(group), round_.budget.planner
-    if any(planner.capacity.total(shape) for shape in wanted.shapes):
-        planner.place(wanted.members, partly=True)
+    if not any(planner.capacity.total(shape) for shape in wanted.shapes):
+        return None
+    return planner.place(wanted.members, partly=True)

@@ -3,6 +3,9 @@
 They have the first claim on room, before all groups that wait. For places in the window they come after the
 gangs: a replacement that the scheduler refuses again and again would shut all of them out. Replacements that
 are refused back off.
+
+What a group needs beyond what it stood whole with, since its minMember was raised, is no replacement: those
+members come as elastic ones do, once the lost are replaced.
 """
 
 from collections import Counter
@@ -10,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.lifecycle.quorum import missing
+from extender.domain.lifecycle.quorum import lost
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, requests_of
@@ -56,7 +59,7 @@ def _replace(round_: Round, group: GroupView, kept: KeptPlan, more: dict[Uid, st
         group.queue,
         Verdict.RUNNING,
         reason,
-        group.start.failure if reason is Reason.BACKING_OFF else missing(group).absent,
+        group.start.failure if reason is Reason.BACKING_OFF else lost(group).absent,
         plan=kept.plan,
         failed=retry.failed,
         retry_at=retry.at,

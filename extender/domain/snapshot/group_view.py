@@ -6,6 +6,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from extender.domain.model.needs import Needs
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 
@@ -61,10 +62,13 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What its PodGroup says that the members it needs ask for together."""
     entitled: bool
     """Whether it came while its queue was open."""
-    stood_whole: bool
-    """Whether all that it needs have been on nodes: from then on, losing members undoes nothing."""
+    stood_with: Needs | None
+    """What it needed when it last stood whole, as far as it still does: who is lost of those is replaced.
+    None: it never stood whole."""
     stands: bool
     """Whether those placed make it whole now."""
+    stands_as_before: bool
+    """Whether it stood whole, and those placed are as many as then: what it needs besides is growth."""
     resumes: bool
     """Whether members on nodes show a start that Muster had admitted before it was started anew."""
     start: Start
@@ -103,6 +107,15 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What members on nodes, and those pinned, ask for together."""
     pending: Resources
     """What those that wait ask for together."""
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(self.min_member, self.min_task_member)
+
+    @property
+    def stood_whole(self) -> bool:
+        """Whether all that it needs have been on nodes: losing members undoes nobody from then on."""
+        return self.stood_with is not None
 
     @property
     def is_in_queue(self) -> bool:

@@ -1,0 +1,107 @@
+"""A group whose minMember is raised after it stood whole grows: only members that it lost are replaced ahead
+of others, and nobody who stands is undone."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from extender.domain.model.marks import whole_condition
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.world import World, gang, names
+
+SHARED, CAPPED = queue("q"), queue("q", capability={"cpu": "4"})
+
+
+def standing(
+    stood: int, members: int, *others: Any, q: Any = SHARED, cpu: str = "8", **options: Any
+) -> World:
+    """Group g of queue q stood whole with so many members; as many as `members` wait besides."""
+    world = World(node("n", cpu=cpu), q, *others, gang("g", stood, queue="q"), **options).start("g")
+    assert world.stood_whole("g")
+    return world.add([pod(f"g-{n}", "g") for n in range(stood, stood + members)])
+
+
+def raised(world: World, needed: int) -> World:
+    world.add(group("g", needed, "q")).settle()
+    assert (world.verdict("g"), world.decision("g").undo) == (Verdict.RUNNING, ())
+    return world
+
+
+def test_growth_waits_for_room_that_another_queue_has_a_claim_on() -> None:
+    """Both queues deserve 4 of 8 cpus: q has them, and r's gang of 4 lacks the one of a stranger."""
+    world = standing(4, 4, queue("r"), stranger("s", on="n"))
+    world.add(gang("claimant", 4, queue="r"))
+    assert raised(world, 8).plan("g") == {}
+    assert world.decision("claimant").claims_room
+    assert world.reason("g") is Reason.QUEUE_SHARE
+
+
+def test_growth_stops_at_the_ceiling_and_says_so() -> None:
+    world = raised(standing(1, 7, q=CAPPED), 8)
+    assert len(world.plan("g")) == 3
+    assert world.reason("g") is Reason.QUEUE_CEILING
+
+
+def test_growth_comes_after_gangs_that_wait() -> None:
+    """The gang was there later, but it waits to start: it goes first."""
+    world = standing(1, 7).add(gang("gang", 6, queue="q", created="2026-02-01"))
+    assert len(raised(world, 8).plan("gang")) == 6
+    assert len(world.plan("g")) == 1
+
+
+@pytest.mark.parametrize("minMember", [8, 2**31 - 1])
+def test_growth_waits_while_the_queue_takes_nobody_in(minMember: int) -> None:
+    world = standing(1, 7)
+    world.ledger.drop_queue("q")
+    assert world.add(group("g", minMember, "q")).settle().plan("g") == {}
+    assert (world.verdict("g"), world.reason("g")) == (Verdict.RUNNING, Reason.QUEUE_NOT_FOUND)
+
+
+def test_members_that_are_lost_are_replaced_first_and_the_rest_is_growth() -> None:
+    """It stood whole with 3 and lost two; once those are replaced a gang of 5 finds room, and no more."""
+    world = standing(3, 5).add(gang("gang", 5, queue="q"))
+    world.delete("g-0", "g-1")
+    raised(world, 6)
+    assert [len(world.plan(name)) for name in ("g", "gang")] == [2, 5]
+    assert world.start("g").reason("g") is Reason.NO_ROOM
+
+
+def test_who_grew_and_stands_whole_again_has_its_losses_of_those_replaced() -> None:
+    world = raised(standing(1, 3), 4).start("g").add(gang("gang", 5, queue="q", created="2026-02-01"))
+    world.settle().delete(*names("g", 3)).add([pod(f"h-{n}", "g") for n in range(3)]).settle()
+    assert len(world.plan("g")) == 3
+
+
+def test_a_smaller_minmember_that_is_raised_again_is_growth_as_well() -> None:
+    world = raised(standing(4, 0), 1).delete("g-1", "g-2", "g-3").settle()
+    world.add([pod(f"h-{n}", "g") for n in range(3)], gang("gang", 7, queue="q"), group("g", 4, "q")).settle()
+    assert len(world.plan("gang")) == 7
+    assert world.plan("g") == {}
+
+
+def test_roles_that_nobody_had_are_growth() -> None:
+    world = World(node("n", cpu="8"), SHARED, gang("g", 2, queue="q")).start("g")
+    world.add(gang("gang", 5, queue="q"), pod("d-0", "g", role="d"), pod("d-1", "g", role="d"))
+    world.add(group("g", 2, "q", roles={"d": 2})).settle()
+    assert len(world.plan("gang")) == 5
+    assert len(world.plan("g")) == 1
+
+
+def test_a_lost_driver_is_replaced_although_a_worker_is_there_in_its_place() -> None:
+    world = World(node("n", cpu="4"), SHARED, group("g", 2, "q", roles={"d": 1}))
+    world.add(pod("d-0", "g", role="d"), pod("w-0", "g"), pod("w-1", "g")).start("g")
+    world.delete("d-0").add(pod("d-1", "g", role="d"), gang("gang", 2, queue="q")).settle()
+    assert world.plan("g") == {"d-1": "n"}
+
+
+@pytest.mark.parametrize(("noted", "replaced"), [(1, 0), (3, 2)])
+def test_what_it_stood_whole_with_outlives_a_restart(noted: int, replaced: int) -> None:
+    plain = group("g", 6, "q", phase="Running")
+    said = [whole_condition("uid-g", noted)]
+    marked = replace(plain, status=replace(plain.status, conditions=said))
+    world = World(node("n", cpu="6"), SHARED, marked, pod("g-0", "g", on="n"))
+    world.add([pod(f"g-{n}", "g") for n in range(1, 6)], gang("gang", 5, queue="q")).settle()
+    assert len(world.plan("g")) == replaced
+    assert (world.verdict("gang") is Verdict.STARTING) == (replaced == 0)
