@@ -65,7 +65,7 @@ def test_elastic_members_do_not_take_the_room_of_a_claimant() -> None:
     assert world.reason("claimant") is Reason.NO_ROOM
     assert not world.plan("elastic")
     assert world.reason("elastic") is Reason.QUEUE_SHARE
-    assert world.detail("elastic") == "groups of r have a claim on the room"
+    assert world.detail("elastic") == "groups in r have a claim on the room"
 
 
 def test_elastic_members_that_would_find_no_room_anyway_say_so() -> None:
