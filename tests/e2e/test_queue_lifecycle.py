@@ -41,8 +41,16 @@ def wish(stage: Stage, queue: str, wanted: str) -> None:
 
 
 def condition(stage: Stage, queue: str, kind: str = "Open") -> Json:
-    conditions = stage.api.get(QUEUES, queue)["status"]["conditions"]
-    return next(each for each in conditions if each["type"] == kind)
+    conditions = stage.api.get(QUEUES, queue)["status"].get("conditions", [])
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+def wait_condition(stage: Stage, queue: str, kind: str = "Open", **wanted: str) -> None:
+    """The state is written first, and the conditions after it."""
+    wait_for(
+        lambda: wanted.items() <= condition(stage, queue, kind).items(),
+        what=f"condition {kind} of {queue} {wanted}",
+    )
 
 
 def is_marked(stage: Stage, queue: str) -> bool:
@@ -81,13 +89,13 @@ def test_root_and_default_are_there_and_come_back(stage: Stage, muster: Muster) 
 def test_a_queue_closes_when_its_last_group_goes_and_opens_again(stage: Stage, muster: Muster) -> None:
     stage.queue("q")
     wait_state(stage, "Open", "q")
-    assert condition(stage, "q", "Valid")["status"] == "True"
+    wait_condition(stage, "q", "Valid", status="True")
     for name in ("a", "b"):
         stage.group(name, 1, queue="q")
     wait_for(lambda: stage.api.get(QUEUES, "q")["status"]["inqueue"] == 2, what="two groups counted")
     wish(stage, "q", "Closed")
     wait_state(stage, "Closing", "q")
-    assert condition(stage, "q")["reason"] == "Closed"
+    wait_condition(stage, "q", reason="Closed")
     stage.api.delete(POD_GROUPS, "a", stage.namespace)
     wait_for(lambda: stage.api.get(QUEUES, "q")["status"]["inqueue"] == 1, what="one group counted")
     assert state(stage, "q") == "Closing"
@@ -111,7 +119,7 @@ def test_a_queue_without_spec_state_keeps_what_its_status_says(stage: Stage, mus
     stage.queue("q")
     wait_state(stage, "Open", "q")
     stage.api.patch(QUEUES, "q", {"status": {"state": "Closed"}}, sub="status")
-    wait_for(lambda: condition(stage, "q")["status"] == "False", what="the queue taken for closed")
+    wait_condition(stage, "q", status="False")
     stage.group("a", 1, queue="q")
     wait_state(stage, "Closing", "q")
     muster.restart(hard=True)
@@ -205,7 +213,7 @@ def test_closing_passes_to_children_and_opening_to_those_that_it_closed(stage: S
     wait_state(stage, "Closed", "team", "child", "own")
     wait_state(stage, "Closing", "grandchild")
     assert [is_marked(stage, name) for name in ("child", "grandchild", "own")] == [True, True, False]
-    assert condition(stage, "child")["reason"] == "ParentClosed"
+    wait_condition(stage, "child", reason="ParentClosed")
     muster.restart(hard=True)
     wish(stage, "team", "Open")
     wait_state(stage, "Open", "team", "child", "grandchild")
