@@ -8,7 +8,7 @@ import yaml
 
 from extender.api.configuration import Configuration
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL, QUEUE
-from extender.webhooks.keeper import CONFIGURATION, CONFIGURATIONS
+from extender.webhooks.certificate_rotation import CONFIGURATION, CONFIGURATIONS
 from extender.webhooks.latest import BUDGET
 from tests.webhooks.desk import Desk
 

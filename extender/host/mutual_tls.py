@@ -5,7 +5,7 @@ from pathlib import Path
 
 from extender.web.health import Check
 from extender.web.identity import Identity
-from extender.webhooks.files import AUTHORITY, CERTIFICATE, KEY, CertificateFiles
+from extender.webhooks.certificate_files import AUTHORITY, CERTIFICATE, KEY, CertificateFiles
 
 
 class MutualTls:

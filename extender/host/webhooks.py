@@ -14,10 +14,10 @@ from extender.web.health import Check
 from extender.web.identity import Identity
 from extender.web.webhooks import WebhookServer
 from extender.webhooks.access import AccessReviews
+from extender.webhooks.certificate_files import CertificateFiles
+from extender.webhooks.certificate_rotation import CertificateRotation
 from extender.webhooks.entry import EntryRules
-from extender.webhooks.files import CertificateFiles
 from extender.webhooks.groups import GroupRules
-from extender.webhooks.keeper import Keeper
 from extender.webhooks.latest import Latest
 from extender.webhooks.lookups import LookUps
 from extender.webhooks.reviews import Reviewer
@@ -61,10 +61,10 @@ class Webhooks:
         """For /readyz."""
         return {"webhook-certificate": self._identity.missing}
 
-    def _source(self, configuration: Configuration) -> CertificateFiles | Keeper:
+    def _source(self, configuration: Configuration) -> CertificateFiles | CertificateRotation:
         if configuration.webhook_certificates == "files":
             return CertificateFiles(Path(configuration.webhook_folder), self._identity.use)
-        return Keeper(
+        return CertificateRotation(
             self._api,
             configuration.webhook_secret,
             frozenset(configuration.webhook_names),

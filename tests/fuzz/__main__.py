@@ -12,8 +12,8 @@ from random import randrange
 from extender.sim.apiserver.kinds import POD_GROUPS, PODS
 from extender.sim.embedded import Embedded
 from extender.sim.serve_process import free_ports
+from extender.webhooks.certificate_files import CERTIFICATE, KEY
 from extender.webhooks.certificates import make_pair
-from extender.webhooks.files import CERTIFICATE, KEY
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
 from tests.fuzz.judgement import judged

@@ -16,6 +16,7 @@ from extender.kube.admission import AdmissionApi, ClientConfig, Secret, Webhook,
 from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from extender.web.identity import Identity
+from extender.webhooks.certificate_rotation import CertificateRotation
 from extender.webhooks.certificates import (
     Pair,
     Unreadable,
@@ -26,7 +27,6 @@ from extender.webhooks.certificates import (
     split,
     vouches,
 )
-from extender.webhooks.keeper import Keeper
 from extender.webhooks.stored import advanced, read_stored
 
 NOW = 1_800_000_000.0
@@ -193,7 +193,7 @@ class Replica:
     def __init__(self, api: Cluster, whom: frozenset[str] = WHOM) -> None:
         self.now = NOW
         self.served: list[bytes] = []
-        self.keeper = Keeper(api, SECRET, whom, LIFE, self._serve, clock=lambda: self.now)
+        self.keeper = CertificateRotation(api, SECRET, whom, LIFE, self._serve, clock=lambda: self.now)
 
     def _serve(self, certificate: bytes, key: bytes) -> None:
         self.served.append(certificate)

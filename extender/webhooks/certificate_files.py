@@ -4,8 +4,8 @@ change. Until they fit together the old ones are served.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Event, Thread
 
+from extender.kube.polling import Poller
 from extender.telemetry.logs import logger
 
 CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
@@ -31,18 +31,13 @@ class CertificateFiles:
         self._whose = whose
         self._seen: list[bytes] | None = None
         self._told = ""
-        self._stopping = Event()
+        self._poller = Poller("certificate", _PERIOD, self.look)
 
     def start(self) -> None:
-        Thread(target=self._run, name="certificate", daemon=True).start()
+        self._poller.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self.look()
-            self._stopping.wait(_PERIOD)
+        self._poller.stop()
 
     def look(self) -> None:
         try:

@@ -7,12 +7,12 @@ step is taken from what was read, so a second one taken by the other replica is 
 
 import time
 from collections.abc import Callable
-from threading import Event, Thread
 
 from extender.api.configuration import ObjectName
 from extender.domain.admission.rotation import RotationStep, next_step, settle
 from extender.kube.admission import AdmissionApi, Secret
 from extender.kube.errors import ApiError, Conflict, NotFound
+from extender.kube.polling import Poller
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from extender.telemetry.logs import logger
 from extender.webhooks.stored import Stored, advanced, read_stored
@@ -24,6 +24,7 @@ CONFIGURATIONS = (
     (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # where the API server has no policy for it
 )
 _LONGEST_PERIOD = 10.0
+_SOON = 0.05  # seconds, when there is something new to look at
 _LOOKS = 4  # within the time that a change has to settle
 
 Serve = Callable[[bytes, bytes], None]
@@ -31,7 +32,7 @@ Serve = Callable[[bytes, bytes], None]
 log = logger(__name__)
 
 
-class Keeper:
+class CertificateRotation:
     """`serve` gets the certificate and the key, whenever they are others than before."""
 
     def __init__(
@@ -51,26 +52,21 @@ class Keeper:
         self._clock = clock
         self._seen: Stored | None = None
         self._since = clock()
-        self._stopping = Event()
+        period = min(_LONGEST_PERIOD, settle(lifetime) / _LOOKS)
+        self._poller = Poller("certificate", period, self._poll)
 
     def start(self) -> None:
-        Thread(target=self._run, name="certificate", daemon=True).start()
+        self._poller.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._poller.stop()
 
-    def _run(self) -> None:
-        period = min(_LONGEST_PERIOD, settle(self._lifetime) / _LOOKS)
-        while not self._stopping.is_set():
-            try:
-                again = self.look()
-            except ApiError as fault:
-                again = False
-                log.warning("the webhooks' certificate could not be checked", error=str(fault))
-            except Exception:
-                again = False
-                log.exception("checking the webhooks' certificate failed")
-            self._stopping.wait(0.05 if again else period)
+    def _poll(self) -> float | None:
+        try:
+            return _SOON if self.look() else None
+        except ApiError as fault:
+            log.warning("the webhooks' certificate could not be checked", error=str(fault))
+            return None
 
     def look(self) -> bool:
         """Look once, and take the step that is due. True when there is something new to look at. Raises
