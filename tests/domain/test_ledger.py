@@ -4,6 +4,7 @@ import pytest
 
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import Uid
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
 
@@ -426,3 +427,30 @@ def test_labels_that_change_move_what_terms_select() -> None:
     assert (
         world.add(pod("old", on="a", labels={"app": "y"})).settle().verdict(single("new")) is Verdict.STARTING
     )
+
+
+def test_a_second_call_that_is_given_up_leaves_the_room_of_a_binding_on_its_way() -> None:
+    """The scheduler was restarted and calls again; the binding of its first call may still arrive."""
+    world = World(node("a", cpu="1"), pod("p", cpu="1")).settle()
+    uid = Uid("uid-p")
+    world.answer("p")
+    assert world.ledger.hold(uid, "a", 1) is None
+    assert len(world.confirm(single("p")).posting) == 1
+    assert world.ledger.hold(uid, "a", 2) is None
+    world.ledger.release(uid, 2)
+    assert world.stage("p") is ClaimStage.POSTED
+    world.ledger.release(uid, 1)
+    assert world.stage("p") is None
+
+
+def test_a_binding_that_failed_leaves_the_room_to_the_newer_call_until_that_ends() -> None:
+    world = World(node("a", cpu="1"), pod("p", cpu="1")).settle()
+    uid = Uid("uid-p")
+    world.answer("p")
+    world.ledger.hold(uid, "a", 1)
+    world.confirm(single("p"))
+    world.ledger.hold(uid, "a", 2)
+    world.ledger.release(uid, 1)
+    assert world.stage("p") is ClaimStage.HELD
+    world.ledger.release(uid, 2)
+    assert world.stage("p") is None

@@ -25,12 +25,12 @@ class ClaimMoves:
         self._clock = clock
         self._moved: dict[GroupKey, int] = {}  # the version at which claims of a group last moved
 
-    def put(self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0) -> None:
+    def put(self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0, posting: int = 0) -> None:
         """A claim of ours comes to `node`, or grows firmer there. Raises KeyError for an event that may not
         happen to it."""
         stage = after(event, self._stage(pod.uid))
         assert stage is not None, event
-        self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token)
+        self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
         self._note(pod)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
@@ -55,7 +55,9 @@ class ClaimMoves:
         elif pod.node or not pod.waiting:
             self._claims.drop(pod.uid)
         elif (claim := self._claims.get(pod.uid)) is not None:
-            self._claims.put(pod, claim.node, claim.stage, claim.since, claim.version, claim.token)
+            self._claims.put(
+                pod, claim.node, claim.stage, claim.since, claim.version, claim.token, claim.posting
+            )
 
     def drop(self, uid: Uid) -> None:
         """The pod is gone."""

@@ -42,7 +42,7 @@ class ClaimEvent(Enum):
     HOLD = auto()
     """A bind call came; a second one for the pod takes the claim over."""
     POST = auto()
-    """The group stands whole."""
+    """The group stands whole; or the call ended that had taken over a claim whose binding is on its way."""
     RELEASE = auto()
     """The bind call ended without a binding, or the node went."""
     BIND = auto()

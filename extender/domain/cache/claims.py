@@ -22,6 +22,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     since: float = 0.0  # monotonic, in seconds: when it came to this stage
     version: int = 0  # of the ledger, from which on the claim is as it is
     token: int = 0  # of the bind call that made it firm; 0 before
+    posting: int = (
+        0  # the token of the call whose binding is on its way, also when a newer call holds; else 0
+    )
 
     @property
     def pinned(self) -> bool:
@@ -63,9 +66,10 @@ class Claims:
         since: float = 0.0,
         version: int = 0,
         token: int = 0,
+        posting: int = 0,
     ) -> None:
         """Set the claim of a pod, in place of any that it had."""
-        before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token)
+        before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
         if before is None or not _count_alike(before, claim):
             if before is not None:
                 self._take_off(before)

@@ -78,7 +78,7 @@ class Reservations:
             return Reason.NO_ROOM
         if claim.node != node and not self._claims.fits(pod, node):
             return Reason.NO_ROOM
-        self._moves.put(pod, ClaimEvent.HOLD, node, token)
+        self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
         self._changes.mark()
         return None
 
@@ -96,16 +96,23 @@ class Reservations:
         lost = tuple(claim for claim in held if self._loses_node(claim))
         posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
         for claim in posting:
-            self._moves.put(claim.pod, ClaimEvent.POST, claim.node, claim.token)
+            self._moves.put(claim.pod, ClaimEvent.POST, claim.node, claim.token, claim.token)
         return Confirmation(posting, lost)
 
     def release(self, uid: Uid, token: int) -> None:
         """A claim ends without a binding: the call that made it firm was abandoned, refused or failed. A
-        newer call's claim stays."""
+        newer call's claim stays. While an older call's binding is on its way, the claim is that one's again,
+        because the binding may still arrive."""
         pod, claim = self._pods.get(uid), self._claims.get(uid)
-        if pod is None or claim is None or claim.token != token:
+        if pod is None or claim is None:
             return
-        if allows(ClaimEvent.RELEASE, claim.stage):
+        if claim.token != token:
+            if claim.posting == token:
+                self._moves.put(pod, ClaimEvent.HOLD, claim.node, claim.token)
+        elif claim.stage is ClaimStage.HELD and claim.posting:
+            self._moves.put(pod, ClaimEvent.POST, claim.node, claim.posting, claim.posting)
+            self._changes.mark()
+        elif allows(ClaimEvent.RELEASE, claim.stage):
             self._moves.end(pod, ClaimEvent.RELEASE)
             self._changes.mark()
 
