@@ -133,7 +133,8 @@ def test_only_a_closed_queue_can_be_deleted(stage: Stage, judge: Muster) -> None
     closed(stage, judge, "shut")
     assert "set its spec.state to Closed" in words(lambda: stage.api.delete(QUEUES, "open"), 403)
     stage.api.delete(QUEUES, "shut")
-    for name in ("default", "root"):  # which Muster makes itself
+    for name in ("default", "root"):  # which Muster makes itself; its views have them before they are made
+        wait_for(partial(stage.api.find, QUEUES, name), what=f"queue {name} made")
         known(stage, judge, name)
         assert "is never deleted" in words(partial(stage.api.delete, QUEUES, name), 403)
     assert "is never deleted" in words(lambda: stage.api.delete_all(QUEUES), 403)
