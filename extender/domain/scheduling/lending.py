@@ -43,6 +43,8 @@ class Lending:
 
     def _would_stand_whole(self, wanted: Missing) -> bool:
         """If nothing else ran, and the scheduler refused nothing more."""
+        if not self._round.snapshot.refused:
+            return self._round.could_stand_alone(wanted)
         planner, signature = self._round.empty_but_for_refusals, wanted.signature
         if planner.affinity.any_particular(wanted.members, wanted.shapes):
             return planner.could_place(wanted.members, wanted.shapes)
