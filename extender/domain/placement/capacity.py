@@ -42,7 +42,19 @@ class Capacity:
         self._sums: dict[frozenset[object], dict[str, int]] = {}
 
     def clone(self) -> "Capacity":
-        return Capacity(tuple(self._columns), self.nodes, self.left.copy(), self._refused)
+        totals = dict(self._totals)
+        later = Capacity(self.dimensions, self.nodes, self.left.copy(), self._refused, totals, self.kept)
+        later._taken = set(self._taken)
+        return later
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return tuple(self._columns)
+
+    def without_counts(self) -> "Capacity":
+        """To be kept: counts by row are as many as shapes times nodes."""
+        self._counts = {}
+        return self
 
     # ---- looking
 

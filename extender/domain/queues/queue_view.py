@@ -7,7 +7,7 @@ from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_states import Mark, QueueState, wish
 
 
-class QueueView(msgspec.Struct, frozen=True, eq=False):
+class QueueView(msgspec.Struct, frozen=True):
     """`closed_above`: the queue above that shuts it, if one does. `mark`: what is to become of its mark."""
 
     record: QueueRecord

@@ -7,14 +7,14 @@ group is judged inside a guard: one whose judging raises waits, and nobody else 
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.lifecycle.phases import ending, life_of
 from extender.domain.lifecycle.state import State, state_of
-from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.reasons import Reason
 from extender.domain.scheduling import elastic, gangs, replacing, starting
+from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.kept_plans import keep_all
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import memory_of
-from extender.domain.scheduling.obstacles import obstacle, runs_without_its_group, waits
+from extender.domain.scheduling.obstacles import at_rest, obstacle, runs_without_its_group, waits
 from extender.domain.scheduling.results import decisions_of
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -25,8 +25,11 @@ NOBODY_THERE = "the group needs one member to start, and none is there"
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     memory = memory_of(previous)
-    if previous is not None and memory is not None and memory.holds(snapshot, previous):
-        return replace(previous, serial=previous.serial + 1, turned=())
+    if previous is not None and memory is not None:
+        if memory.holds(snapshot, previous):
+            return replace(previous, serial=previous.serial + 1, turned=())
+        if (carried := carry_over(snapshot, previous, memory)) is not None:
+            return carried
     round_ = Round(snapshot, memory.totals if memory is not None else None)
     lending = Lending(round_)
     admission = gangs.Admission(round_, lending)
@@ -41,6 +44,9 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 
     # 3. Starts under way, or left short by a crash, are completed.
     starting.complete(round_, starts)
+
+    if replacements or any(kept.unplanned for kept in (*starts, *standing)):
+        round_.shortages.are_all = False
 
     # 4. Replacements have the first claim on room.
     reserved = replacing.reserve(round_, replacements)
@@ -78,22 +84,11 @@ def _by_state(round_: Round) -> dict[State, list[GroupView]]:
 
 def _sort_in(round_: Round, group: GroupView) -> State | None:
     """The state of a group that has to be judged; None for one that is settled."""
-    decision = group.once(_at_rest) or _cannot_be_judged(round_, group)
+    decision = at_rest(group) or _cannot_be_judged(round_, group)
     if decision is not None:
         round_.settle(decision)
         return None
     return state_of(group)
-
-
-def _at_rest(group: GroupView) -> GroupDecision | None:
-    """What is decided on a group that has ended, rests or is on its way out: nothing around it changes that.
-    None: it has to be judged."""
-    state = state_of(group)
-    if state not in (State.ENDED, State.ENDING, State.RESTING):
-        return None
-    verdict = Verdict.ENDED if state is State.ENDED else Verdict.RUNNING
-    life = life_of(group, Verdict.RUNNING)
-    return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
 
 
 def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:

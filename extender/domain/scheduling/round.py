@@ -13,6 +13,7 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.budget import Budget
+from extender.domain.scheduling.shortages import Shortages
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -25,6 +26,7 @@ class Round:
         self.snapshot = snapshot
         self.limits = snapshot.limits
         self.budget = Budget(snapshot, totals)
+        self.shortages = Shortages()
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.wake_at = [] if snapshot.expires_at is None else [snapshot.expires_at]
 
@@ -74,7 +76,7 @@ class Round:
         return Planner.empty(self.snapshot)
 
     def could_stand_alone(self, wanted: Missing) -> bool:
-        """Whether members would all find a node if nothing ran. Kept for as long as the nodes are the same."""
+        """Whether members would all find a node if nothing ran. Kept while the nodes are the same."""
         if self.empty.affinity.any_particular(wanted.members, wanted.shapes):
             return self.empty.could_place(wanted.members, wanted.shapes)
         known = self.snapshot.nodes.standing_alone()

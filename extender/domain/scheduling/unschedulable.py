@@ -8,6 +8,7 @@ from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show, 
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
+from extender.domain.placement.tally import Tally
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
@@ -26,7 +27,7 @@ def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) 
     return _lacking(planner.capacity, shapes) or (Reason.FRAGMENTED, at_once)
 
 
-def explain_shortage(capacity: Capacity, shapes: Counter[Shape]) -> tuple[Reason, str]:
+def explain_shortage(capacity: Capacity | Tally, shapes: Counter[Shape]) -> tuple[Reason, str]:
     """The same where there is too little room for some shape alone, and no member looks at others: amounts
     and counts say all, nothing needs to be placed."""
     return _lacking(capacity, shapes) or (Reason.FRAGMENTED, f"{_room_for(capacity, shapes)} at once")
@@ -59,7 +60,7 @@ def _refused(capacity: Capacity, group: GroupView, shapes: Counter[Shape]) -> tu
     )
 
 
-def _lacking(capacity: Capacity, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
+def _lacking(capacity: Capacity | Tally, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
     """What is left counts with three digits: of many thousands, each event changes the others."""
     parts = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
@@ -72,7 +73,7 @@ def _lacking(capacity: Capacity, shapes: Counter[Shape]) -> tuple[Reason, str] |
     return None
 
 
-def _room_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
+def _room_for(capacity: Capacity | Tally, shapes: Counter[Shape]) -> str:
     """Of several shapes each is counted alone."""
     fitting = sum(min(capacity.total(shape), n) for shape, n in shapes.items())
     return f"room for {'at most ' * (len(shapes) > 1)}{fitting} of {shapes.total()} members"
