@@ -4,6 +4,7 @@ What is counted is kept until room is taken, and is worked out for all rows at o
 """
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
 import numpy as np
 
@@ -174,10 +175,12 @@ class Capacity:
     def _fits(self, shape: Shape, suitable: Mask) -> Rows:
         fits = np.zeros(len(self.left), dtype=np.int64)
         if self._offers(shape):
-            columns, asked = self._request(shape)
-            left = self.left[:, columns]
-            able = np.flatnonzero(suitable & (left >= asked).all(axis=1))
-            fits[able] = np.min(left[able] // asked, axis=1, initial=_UNBOUNDED)
+            able, request = suitable.copy(), list(zip(*self._request(shape), strict=True))
+            for column, amount in request:  # column by column is several times as fast as all at once
+                able &= self.left[:, column] >= amount
+            rows = np.flatnonzero(able)
+            quotients = (self.left[rows, column] // amount for column, amount in request)
+            fits[rows] = reduce(np.minimum, quotients)
         return fits
 
     def _suitable(self, shape: Shape) -> Mask:
