@@ -71,6 +71,15 @@ def test_what_is_no_longer_posted_is_not_read() -> None:
     assert desk.look().reads() == []
 
 
+def test_all_bindings_of_a_pod_have_ended_by_then() -> None:
+    """The scheduler was restarted and called again; both requests were cut off."""
+    desk = Desk()
+    desk.hold("g-0", "a")
+    desk.confirm("g")
+    desk.look()
+    assert desk.stage("g-0") is None
+
+
 def test_a_newer_calls_claim_stays() -> None:
     desk = Desk()
     desk.advance(PATIENCE + 1)

@@ -25,7 +25,14 @@ class ClaimMoves:
         self._clock = clock
         self._moved: dict[GroupKey, int] = {}  # the version at which claims of a group last moved
 
-    def put(self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0, posting: int = 0) -> None:
+    def put(
+        self,
+        pod: PodRecord,
+        event: ClaimEvent,
+        node: str,
+        token: int = 0,
+        posting: tuple[int, ...] = (),
+    ) -> None:
         """A claim of ours comes to `node`, or grows firmer there. Raises KeyError for an event that may not
         happen to it."""
         stage = after(event, self._stage(pod.uid))

@@ -22,9 +22,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     since: float = 0.0  # monotonic, in seconds: when it came to this stage
     version: int = 0  # of the ledger, from which on the claim is as it is
     token: int = 0  # of the bind call that made it firm; 0 before
-    posting: int = (
-        0  # the token of the call whose binding is on its way, also when a newer call holds; else 0
-    )
+    posting: tuple[int, ...] = ()  # tokens of calls whose binding is on its way; those of older calls first
 
     @property
     def pinned(self) -> bool:
@@ -66,7 +64,7 @@ class Claims:
         since: float = 0.0,
         version: int = 0,
         token: int = 0,
-        posting: int = 0,
+        posting: tuple[int, ...] = (),
     ) -> None:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)

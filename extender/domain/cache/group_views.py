@@ -13,15 +13,10 @@ from extender.domain.cache.registry import Registry
 from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.needs import Needs
-from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.group_view import GroupView
-
-# A group that was judged with any other reason had come while its queue was open.
-_NOT_JUDGED = ("", "Pending")
-_SAYS_NOTHING = ("", Reason.QUEUE_NOT_OPEN, Reason.QUEUE_NOT_FOUND, Reason.INVALID_SPEC, Reason.NOT_READY)
 
 
 class GroupViews:
@@ -107,12 +102,7 @@ class GroupViews:
     def _note_history(self, group: Group, queue: str, members: Members) -> None:
         """Facts that stay true once they were: it came in time, it stood whole. A group of which no member is
         left on a node stands no more: it starts anew, whole."""
-        record = group.record
-        came_before = record is not None and (
-            record.phase not in _NOT_JUDGED
-            or record.last_reason not in _SAYS_NOTHING
-            or record.stood_with is not None
-        )
+        came_before = self._registry.was_taken_in(group)
         group.entitled = group.entitled or came_before or self._registry.queues.is_open(queue)
         group.stood_with = self._stood_with(group, members) if members.placed else None
 

@@ -57,7 +57,7 @@ class Reservations:
         claim = self._claims.get(uid)
         if pod is None or claim is None:
             return self._why_not(pod)
-        if claim.stage >= ClaimStage.POSTED:  # its binding may have reached the API server
+        if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
             return [claim.node] if claim.node in nodes else Reason.NO_ROOM
         group = self._registry.group(pod.group)
         if group.waits_for_nobody:
@@ -74,7 +74,7 @@ class Reservations:
             return self._why_not(pod)
         if not allows(ClaimEvent.HOLD, claim.stage):
             return Reason.NO_ROOM
-        if claim.node != node and claim.stage is ClaimStage.POSTED:  # it may have reached the API server
+        if claim.node != node and claim.posting:  # a binding may have reached the API server
             return Reason.NO_ROOM
         if claim.node != node and not self._claims.fits(pod, node):
             return Reason.NO_ROOM
@@ -96,25 +96,26 @@ class Reservations:
         lost = tuple(claim for claim in held if self._loses_node(claim))
         posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
         for claim in posting:
-            self._moves.put(claim.pod, ClaimEvent.POST, claim.node, claim.token, claim.token)
+            self._moves.put(
+                claim.pod, ClaimEvent.POST, claim.node, claim.token, (*claim.posting, claim.token)
+            )
         return Confirmation(posting, lost)
 
     def release(self, uid: Uid, token: int) -> None:
-        """A claim ends without a binding: the call that made it firm was abandoned, refused or failed. A
-        newer call's claim stays. While an older call's binding is on its way, the claim is that one's again,
-        because the binding may still arrive."""
+        """A bind call for a pod ended without a binding: it was abandoned, refused or failed. The claim ends
+        with the last one: a newer call's stays, and so does that of a binding which is on its way, because it
+        may still arrive."""
         pod, claim = self._pods.get(uid), self._claims.get(uid)
-        if pod is None or claim is None:
+        if pod is None or claim is None or token not in (claim.token, *claim.posting):
             return
+        posting = tuple(each for each in claim.posting if each != token)
         if claim.token != token:
-            if claim.posting == token:
-                self._moves.put(pod, ClaimEvent.HOLD, claim.node, claim.token)
-        elif claim.stage is ClaimStage.HELD and claim.posting:
-            self._moves.put(pod, ClaimEvent.POST, claim.node, claim.posting, claim.posting)
-            self._changes.mark()
+            self._pass_to(claim, claim.token, posting)
+        elif posting:
+            self._pass_to(claim, posting[-1], posting)
         elif allows(ClaimEvent.RELEASE, claim.stage):
             self._moves.end(pod, ClaimEvent.RELEASE)
-            self._changes.mark()
+        self._changes.mark()
 
     def posted_before(self, moment: float) -> list[Claim]:
         """Claims whose binding was posted before `moment` and has not shown since."""
@@ -126,6 +127,11 @@ class Reservations:
         return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
 
     # ---- inside
+
+    def _pass_to(self, claim: Claim, token: int, posting: tuple[int, ...]) -> None:
+        """The claim is that of the call `token`, with the bindings of `posting` on their way."""
+        event = ClaimEvent.POST if token in posting else ClaimEvent.HOLD
+        self._moves.put(claim.pod, event, claim.node, token, posting)
 
     def _starts(self, group: Group) -> bool:
         """Whether the group starts or runs by decisions that know its PodGroup as it is now."""
@@ -169,12 +175,11 @@ class Reservations:
         return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
     def _loses_node(self, claim: Claim) -> bool:
-        """Whether another pod took the room of a held claim, or its node is gone: then it is released."""
+        """Whether another pod took the room of a held claim, or its node is gone: then the call loses it."""
         capacity = self._claims.capacity
         if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
             return False
-        self._moves.end(claim.pod, ClaimEvent.RELEASE)
-        self._changes.mark()
+        self.release(claim.pod.uid, claim.token)
         return True
 
     def _why_not(self, pod: PodRecord | None) -> Reason:
