@@ -11,7 +11,7 @@ from extender.api.keys import ROOT_QUEUE
 from extender.api.objects import Queue
 from extender.domain.cache.ledger import Ledger
 from extender.domain.queues.queue_records import QueueRecord, queue_record
-from extender.domain.queues.queue_tree import Picture
+from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.queues.queues import Queues
 from extender.webhooks.reviews import NotKnown
@@ -21,7 +21,7 @@ BUDGET = 2.5  # seconds for all that one review asks: the API server waits for 3
 
 
 class Latest:
-    """The ledger's picture with queues read anew, for one review: each once, and all within its budget.
+    """The ledger's tree with queues read anew, for one review: each once, and all within its budget.
 
     Raises NotKnown where the API server cannot be asked in time.
     """
@@ -50,13 +50,13 @@ class Latest:
         queues.put(queue_record(found))
         return queues.view(name, known.groups if known else 0, known.allocated if known else {}, {})
 
-    def with_line(self, picture: Picture, parent: str) -> Picture:
-        """The picture, with the queues from `parent` upwards as they are now."""
+    def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
+        """The tree, with the queues from `parent` upwards as they are now."""
         line: dict[str, QueueRecord] = {}
         while parent not in ("", ROOT_QUEUE, *line) and (found := self._read(parent)):
             line[parent] = queue_record(found)
             parent = found.spec.parent
-        return Picture({**picture.queues, **line}, self.queue_view) if line else picture
+        return QueueTree({**tree.queues, **line}, self.queue_view) if line else tree
 
     def _read(self, name: str) -> Queue | None:
         if name not in self._found:

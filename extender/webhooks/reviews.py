@@ -63,7 +63,7 @@ class Path(NamedTuple):
 
     rule: Rule
     operations: tuple[str, ...]
-    needs_picture: bool = True
+    needs_sync: bool = True
     optional: bool = False
 
 
@@ -105,7 +105,7 @@ class Reviewer:
             allowed = ", ".join(path.operations)
             text = f"got {request.operation!r}; allowed is {allowed}"
             return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", text)])
-        if path.needs_picture and not self._synced():
+        if path.needs_sync and not self._synced():
             return ReviewOutcome(warnings=[_NOT_CHECKED]) if path.optional else ReviewOutcome([_NOT_SYNCED])
         try:
             return path.rule(request)

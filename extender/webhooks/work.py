@@ -113,7 +113,7 @@ class WorkRules:
 
     @property
     def _job_entry(self) -> Entry:
-        return partial(judge_job_entry, picture=self._ledger.picture)
+        return partial(judge_job_entry, tree=self._ledger.queue_tree)
 
 
 def _is_update(request: ReviewRequest) -> bool:

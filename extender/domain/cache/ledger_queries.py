@@ -17,7 +17,7 @@ from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.records import GroupKey, GroupRecord, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.queues.queue_records import QueueRecord
-from extender.domain.queues.queue_tree import Picture
+from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
 
 
@@ -190,10 +190,10 @@ class LedgerQueries:
             view = self._views.queue_view(name)
         return view if view.exists else None
 
-    def picture(self) -> Picture:
+    def queue_tree(self) -> QueueTree:
         """All queues, for rules about several of them."""
         with self._lock:
-            return Picture(self._registry.queues.records, self.queue_view)
+            return QueueTree(self._registry.queues.records, self.queue_view)
 
     def namespace_queue(self, namespace: str) -> str:
         return self._registry.namespace_queues.get(namespace, "")

@@ -21,7 +21,7 @@ from extender.domain.snapshot.snapshot import Occupancy
 _NOTHING = NodeSums()
 
 
-class Taker(Protocol):
+class CountedClaim(Protocol):
     """A claim as the counting sees it."""
 
     @property
@@ -87,7 +87,7 @@ class NodeCapacity:
 
     # ---- counting
 
-    def count(self, claim: Taker, times: int) -> None:
+    def count(self, claim: CountedClaim, times: int) -> None:
         """A claim comes to its node, or leaves it with -1 times. Never raises, whatever the pod asks for."""
         shape, node = claim.pod.shape, claim.node
         sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
@@ -106,7 +106,7 @@ class NodeCapacity:
 
     # ---- asking
 
-    def fits(self, pod: PodRecord, node: str, own: Taker | None = None) -> bool:
+    def fits(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> bool:
         """Whether `pod`, whose claim is `own`, fits on `node` next to all others, planned ones included."""
         if node not in self._row:
             return False
@@ -116,7 +116,7 @@ class NodeCapacity:
             return False
         return not self._ports.clash(node, pod.shape.constraints.ports, _ports_of(own_shape))
 
-    def rows_that_fit(self, pod: PodRecord, own: Taker | None = None) -> Mask:
+    def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
         """For every row whether `pod` fits by amounts, net of all other claims."""
         asked = self._columns_asked(pod.shape)
         if asked is None:
@@ -131,7 +131,7 @@ class NodeCapacity:
         """What all claims together leave of what a node offers; negative where they take more."""
         return self._idle(node)
 
-    def fullness(self, pod: PodRecord, node: str, own: Taker | None = None) -> float:
+    def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
         """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
         offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
         comes = 0 if own is not None and own.node == node else 1

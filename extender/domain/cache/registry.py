@@ -10,7 +10,7 @@ from extender.domain.cache.priorities import Priorities
 from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pods
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
-from extender.domain.queues.orphans import Orphan, Wards, orphan
+from extender.domain.queues.orphans import Orphan, TakenInGroups, orphan
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queues import Queues
 
@@ -22,7 +22,7 @@ class Registry:
         self.groups: dict[GroupKey, Group] = {}
         self.namespace_queues: dict[str, str] = {}
         self.queues = Queues()
-        self._wards = Wards()
+        self._taken_in = TakenInGroups()
         self._owners = Owners()
         self._priorities = Priorities()
         self.marks_count = False  # whether what is noted on PodGroups is Muster's word
@@ -54,7 +54,7 @@ class Registry:
             group.entitled = False  # pods that are left without it come to their queue anew
         elif not ((before and before.uid == now.uid) or group.is_implied):
             group.forget_history()
-        self._wards.note(before, now)
+        self._taken_in.note(before, now)
         group.put_record(now, version)
         self._note_arrival(group)
         self.touch(group.key)
@@ -165,6 +165,6 @@ class Registry:
 
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that queues had taken in which are no more."""
-        left = self._wards.left_by(self.queues.uids)
+        left = self._taken_in.left_by(self.queues.uids)
         self.queues.gone &= {record.queue_uid for record in left}
         return tuple(orphan(record) for record in left if self.lost_its_queue(self.groups[record.key]))

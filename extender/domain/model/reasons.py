@@ -41,7 +41,7 @@ class Reason(StrEnum):
     NOT_READY = "NotReady"
 
 
-class Happening(StrEnum):
+class EventReason(StrEnum):
     """What is reported once, when it happens, and is not a state of a group."""
 
     UNDONE = "Undone"

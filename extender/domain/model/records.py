@@ -50,7 +50,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def placed(self) -> bool:
-        """Whether it counts for its group's quorum: on a node and not being deleted or failed, or succeeded."""
+        """Whether it counts for its group's quorum: it succeeded, or is on a node and neither failed nor
+        leaving."""
         return (bool(self.node) and not self.deleting and self.phase != "Failed") or self.phase == "Succeeded"
 
     @property

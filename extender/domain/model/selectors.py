@@ -56,7 +56,7 @@ def _compares(comparison: str, value: str | None, values: list[str]) -> bool:
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
-    """Whether a taint lets the pod onto the node; one that only discourages (PreferNoSchedule) always does."""
+    """Whether a taint lets the pod onto the node; one that only discourages always does."""
     return taint.effect not in _REPELLING or any(_tolerates(each, taint) for each in tolerations)
 
 
