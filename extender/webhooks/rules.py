@@ -1,4 +1,6 @@
-"""The table of paths, and what each does about queues. Groups are in groups.py, Jobs and pods in work.py."""
+"""The table of paths, and the rules for queues. Those for groups are in groups.py, for Jobs and pods in
+work.py.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,8 +30,8 @@ def paths(queues: "QueueRules", groups: GroupRules, work: WorkRules) -> dict[str
 
 
 class QueueRules:
-    """`latest`: the cluster as it is now, for one review. `max_depth`: how many levels of queues there may be
-    below root."""
+    """`latest`: reads queues as they are now, for one review. `max_depth`: how many levels of queues there
+    may be below root."""
 
     def __init__(self, ledger: Ledger, latest: Callable[[], Latest], max_depth: int) -> None:
         self._ledger = ledger
@@ -43,7 +45,7 @@ class QueueRules:
     def judge(self, request: ReviewRequest) -> ReviewOutcome:
         before = read_if_there(request.old_object, Queue)
         tree = self._ledger.queue_tree()
-        if request.operation == DELETE:  # of a whole collection: the name is only in the object
+        if request.operation == DELETE:  # if a whole collection is deleted, only the object has the name
             return ReviewOutcome(
                 judge_deletion(request.name or (before.metadata.name if before else ""), tree)
             )
