@@ -74,7 +74,7 @@ class Barrier:
             return
         self._abandon(hold for hold in self._calls.waiting() if hold.pod.group == group)
         posting = self._calls.begin_posting(group)
-        if posting and not self._ledger.waits_for_nobody(group):
+        if posting and not self._ledger.needs_no_barrier(group):
             metrics.barrier_releases.inc()
         for hold in posting:
             self._post(hold)

@@ -101,7 +101,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether its owner is suspended, or the queue that took it in is gone."""
     accepted_by: str
     """The UID of the queue that takes it in; empty while none does."""
-    told_phase: str
+    reported_phase: str
     """The phase in the status of its PodGroup now."""
     allocated: Resources
     """What members on nodes and pinned members ask for together."""
