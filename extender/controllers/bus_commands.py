@@ -12,10 +12,10 @@ from extender.controllers.controller import TellingController
 from extender.controllers.event_recorder import WARNING
 from extender.controllers.references import of_queue
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.model.reasons import Happening
+from extender.domain.model.reasons import EventReason
 from extender.domain.queues.bus_commands import (
     CommandRecord,
-    Fate,
+    CommandStep,
     Judgement,
     command_record,
     first_of_each_queue,
@@ -42,7 +42,7 @@ class BusCommandsController(TellingController[str]):
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[_NamespacedName, CommandRecord] = {}
-        self._tried: dict[str, Fate] = {}  # by UID: the step that was taken last
+        self._tried: dict[str, CommandStep] = {}  # by UID: the step that was taken last
 
     def upsert(self, command: Command) -> None:
         record, meta = command_record(command), command.metadata
@@ -61,7 +61,7 @@ class BusCommandsController(TellingController[str]):
     def due(self, decisions: Decisions) -> Iterator[str]:
         """Queues whose first Command calls for another step than the one that was taken."""
         for command in self._heads():
-            if self._tried.get(command.uid) is not self._judge(command).fate:
+            if self._tried.get(command.uid) is not self._judge(command).step:
                 yield command.queue
 
     def reconcile(self, name: str) -> None:
@@ -79,16 +79,16 @@ class BusCommandsController(TellingController[str]):
 
     def _follow(self, command: CommandRecord) -> None:
         judged = self._judge(command)
-        self._tried[command.uid] = judged.fate
+        self._tried[command.uid] = judged.step
         self._queue.add(command.queue, _AGAIN)
-        match judged.fate:
-            case Fate.OBEY:
+        match judged.step:
+            case CommandStep.EXECUTE:
                 step = partial(self._obey, command, judged.state)
-            case Fate.REMOVE:
+            case CommandStep.REMOVE:
                 step = partial(self._remove, command)
-            case Fate.REFUSE:
+            case CommandStep.REFUSE:
                 step = partial(self._refuse, command, judged.why)
-            case Fate.LOOK_FOR_QUEUE:
+            case CommandStep.LOOK_FOR_QUEUE:
                 step = partial(self._look_for_queue, command)
         self.write(command.queue, step)
 
@@ -105,7 +105,7 @@ class BusCommandsController(TellingController[str]):
         queue = self._ledger.queue(command.queue)
         if queue is not None:
             about = of_queue(queue.name, queue.uid)
-            self._recorder.record(about, WARNING, Happening.COMMAND_REFUSED, f"Command {name}: {why}")
+            self._recorder.record(about, WARNING, EventReason.COMMAND_REFUSED, f"Command {name}: {why}")
 
     def _look_for_queue(self, command: CommandRecord) -> None:
         """Our picture of the queues may be older than the Command, so the API server is asked."""

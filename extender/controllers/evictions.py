@@ -12,7 +12,7 @@ from extender.controllers.controller import TellingController
 from extender.controllers.event_recorder import WARNING
 from extender.controllers.references import of_group, of_pod
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.model.reasons import Happening
+from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
@@ -57,4 +57,4 @@ class EvictionsController(TellingController[Uid]):
         message = f"{pod.name} is to be evicted, because its group did not stand whole, but: {fault}"
         group = self._ledger.group_record(pod.group)
         for about in [of_pod(pod)] + ([of_group(group)] if group else []):
-            self._recorder.record(about, WARNING, Happening.EVICTION_REFUSED, message)
+            self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)

@@ -84,7 +84,7 @@ class GroupEvents:
     def _report(self, key: GroupKey, transition: Transition) -> None:
         if self._ledger.may_be_left(key):
             return
-        if not transition.warning and not transition.for_members and self._ledger.waits_for_nobody(key):
+        if not transition.warning and not transition.for_members and self._ledger.needs_no_barrier(key):
             return
         group = self._ledger.group_record(key)
         about = [of_group(group)] if group else []

@@ -23,7 +23,7 @@ from extender.controllers.queue_patch import Json, news
 from extender.controllers.references import of_queue
 from extender.domain.decisions.decisions import Decisions, QueueDecision
 from extender.domain.decisions.queue_conditions import conditions_of
-from extender.domain.model.reasons import Happening
+from extender.domain.model.reasons import EventReason
 from extender.domain.queues.queue_states import Mark, QueueState
 from extender.telemetry.logs import logger
 
@@ -31,10 +31,10 @@ log = logger(__name__)
 
 _PACE = 1.0  # seconds of one queue between two writes
 _HAPPENED = {
-    QueueState.OPEN: (NORMAL, Happening.QUEUE_OPENED),
-    QueueState.CLOSING: (NORMAL, Happening.QUEUE_CLOSING),
-    QueueState.CLOSED: (NORMAL, Happening.QUEUE_CLOSED),
-    QueueState.UNKNOWN: (WARNING, Happening.QUEUE_UNKNOWN),
+    QueueState.OPEN: (NORMAL, EventReason.QUEUE_OPENED),
+    QueueState.CLOSING: (NORMAL, EventReason.QUEUE_CLOSING),
+    QueueState.CLOSED: (NORMAL, EventReason.QUEUE_CLOSED),
+    QueueState.UNKNOWN: (WARNING, EventReason.QUEUE_UNKNOWN),
 }
 
 

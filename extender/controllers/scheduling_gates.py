@@ -65,7 +65,7 @@ class SchedulingGatesController(Controller[GroupKey]):
                 del done[pod.uid]
 
     def _remove_gate(self, pod: PodRecord, node: str) -> None:
-        if not self._ledger.waits_for_nobody(pod.group) and pod.nominated != node:
+        if not self._ledger.needs_no_barrier(pod.group) and pod.nominated != node:
             self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
         self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
         metrics.gates_opened.inc()

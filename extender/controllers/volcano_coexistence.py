@@ -13,7 +13,7 @@ from functools import partial
 
 from extender.api.objects import Pod
 from extender.controllers.controller import Controller, ControllerContext
-from extender.domain.coexistence.volcano_scheduler import LEASE, Rival
+from extender.domain.coexistence.volcano_scheduler import LEASE, VolcanoScheduler
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import PodRecord, Uid
 from extender.kube.errors import ApiError, Forbidden, NotFound
@@ -37,7 +37,7 @@ class VolcanoCoexistence(Controller[Uid]):
     for that look, so that pods read after it are whose they are."""
 
     def __init__(self, context: ControllerContext, namespace: str) -> None:
-        self._rival = Rival(namespace, context.clock)
+        self._volcano = VolcanoScheduler(namespace, context.clock)
         super().__init__(context)
 
     name = "volcano-coexistence"
@@ -63,26 +63,26 @@ class VolcanoCoexistence(Controller[Uid]):
         """For people, in one line."""
         if not self._yields:
             return "no scheduler of Volcano is at work"
-        return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self._rival.name})"
+        return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self._volcano.name})"
 
     # ---- what is seen of Volcano
 
     def see_pod(self, pod: Pod) -> None:
-        if pod.metadata.namespace == self._rival.namespace:
+        if pod.metadata.namespace == self._volcano.namespace:
             with self._lock:
-                self._rival.see_pod(pod)
+                self._volcano.see_pod(pod)
                 self._settle()
 
     def forget_pod(self, uid: Uid, namespace: str) -> None:
-        if namespace == self._rival.namespace:
+        if namespace == self._volcano.namespace:
             with self._lock:
-                self._rival.forget_pod(uid)
+                self._volcano.forget_pod(uid)
                 self._settle()
 
     def look_at_lease(self) -> None:
         asked = self._clock()
         try:
-            spec = self._cluster.lease(self._rival.namespace, LEASE, timeout=_PERIOD).spec
+            spec = self._cluster.lease(self._volcano.namespace, LEASE, timeout=_PERIOD).spec
         except (NotFound, Forbidden) as fault:
             spec = None
             if isinstance(fault, Forbidden):
@@ -91,7 +91,7 @@ class VolcanoCoexistence(Controller[Uid]):
             log.debug("the Lease of Volcano could not be read", error=str(fault))
             return
         with self._lock:
-            self._rival.see_lease(spec, asked, time.time()) if spec else self._rival.miss_lease(asked)
+            self._volcano.see_lease(spec, asked, time.time()) if spec else self._volcano.miss_lease(asked)
             self._known = True
             self._settle()
 
@@ -101,7 +101,7 @@ class VolcanoCoexistence(Controller[Uid]):
 
     def _settle(self) -> None:
         if self._known:
-            self._leave(self._rival.at_work)
+            self._leave(self._volcano.is_at_work)
 
     def _leave(self, yields: bool) -> None:
         if yields is self._yields:

@@ -105,7 +105,7 @@ class Host:
         self._feed = Feed(connection, self.ledger, self._controllers, auto_groups)
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         listeners = (
-            self._barrier.obey,
+            self._barrier.follow,
             self._unconfirmed.look,
             *self._controllers.listeners,
             self._gauges.look,

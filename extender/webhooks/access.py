@@ -1,4 +1,4 @@
-"""The right to use a restricted queue, asked of the API server's authorizer and remembered for seconds."""
+"""The right to use a restricted queue: the API server's authorizer is asked, and its answer kept briefly."""
 
 from threading import Lock
 
@@ -9,8 +9,8 @@ from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError
 from extender.webhooks.reviews import NotKnown
 
-_REMEMBERED = 5.0  # seconds: as long may somebody be let in, or kept out, after RBAC changed
-_MOST = 4096
+_REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
+_MOST = 4096  # answers kept
 
 
 class AccessReviews:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from extender.controllers.group_events import GroupEvents
-from extender.domain.model.reasons import Happening, Reason, Verdict
+from extender.domain.model.reasons import EventReason, Reason, Verdict
 from tests.controllers.bench import Bench
 from tests.domain.builders import group, pod
 from tests.domain.world import gang, nodes
@@ -92,7 +92,7 @@ def test_a_start_that_is_undone_is_told_once_and_at_once() -> None:
         bench.look(after=LASTING)
         bench.pass_time(bench.ledger.limits.deadline(3) - LASTING + 1)
         assert bench.reason("g") is Reason.BACKING_OFF
-        assert bench.look() == [("PodGroup", "g", Happening.UNDONE)]
+        assert bench.look() == [("PodGroup", "g", EventReason.UNDONE)]
         assert bench.look() == []
 
 

@@ -123,8 +123,8 @@ def test_a_queue_that_its_parent_shuts_says_which(desk: Desk) -> None:
     desk.keep(queue("team", spec_state="Closed"), queue("child", parent="team"))
     desk.rest()
     assert sorted(desk.events()) == [
-        ("child", "QueueClosed", "queue team above it is closed; it opens with that one"),
-        ("team", "QueueClosed", "it takes no new groups; those that came before go on"),
+        ("child", "QueueClosed", "queue team above it is closed; this queue opens when that one does"),
+        ("team", "QueueClosed", "it takes no new groups; existing groups continue"),
     ]
 
 

@@ -29,7 +29,7 @@ def test_a_gang_starts_whole() -> None:
     assert world.run("g-0", "g-1", "g-2").stood_whole("g")
 
 
-def test_a_pod_on_its_own_waits_for_nobody() -> None:
+def test_a_pod_on_its_own_needs_no_barrier() -> None:
     world = World(nodes("a", "b"), pod("p")).settle()
     assert world.answer("p") == ["a", "b"], "the scheduler's own scoring decides"
     world.scheduler_takes("p").settle()

@@ -4,7 +4,7 @@ import pytest
 
 from extender.domain.decisions import transitions
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.model.reasons import Happening, Reason, Verdict, sentence
+from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 
 KEY = GroupKey("team/g")
@@ -26,7 +26,7 @@ RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late",
         (SHORT, RUNNING, None),
         (STARTING, FAILED, Reason.BACKING_OFF),
         (FAILED, FAILED, None),
-        (STARTING, UNDONE, Happening.UNDONE),
+        (STARTING, UNDONE, EventReason.UNDONE),
         (UNDONE, RESTS, None),
         (None, RUNNING, None),
         (None, NO_ROOM, None),

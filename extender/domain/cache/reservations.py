@@ -1,6 +1,6 @@
-"""Reservations, for the verbs: where a pod may go, and how its claim grows firm.
+"""Reservations, for the verbs: which nodes a pod may use, and how its claim advances.
 
-It is answered by filter, held by a bind call, and posted with the whole group.
+Filter answers it, a bind call holds it, and it is posted with the whole group.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +20,14 @@ from extender.domain.snapshot.group_view import Refusal
 
 
 class Confirmation(msgspec.Struct, frozen=True):
-    """The last check before binding: members to post, and those whose node is no longer theirs."""
+    """The last check before binding."""
 
-    posting: tuple[Claim, ...] = ()
-    lost: tuple[Claim, ...] = ()
+    posting: tuple[Claim, ...] = ()  # claims whose bindings are to be posted
+    lost: tuple[Claim, ...] = ()  # claims that lost their node and were released
 
 
 class Reservations:
-    """`decided`: the newest published decisions. Callers hold the ledger's lock."""
+    """`decided`: returns the decisions published last. Callers hold the ledger's lock."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class Reservations:
         self._clock = clock
 
     def answer(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
-        """Where, of the offered `nodes`, a pod of ours may go; the claim moves with the answer.
+        """The offered `nodes` that a pod of ours may use; the claim moves with the answer.
 
-        A member of a gang gets its planned node, or any other that fits where that one is not offered; a
-        group of one gets every node that fits.
+        A member of a gang gets its planned node or, if that is not offered, any other that fits; a group of
+        one gets every node that fits.
         """
         pod = self._pods.get(uid)
         claim = self._claims.get(uid)
@@ -60,15 +60,15 @@ class Reservations:
         if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
             return [claim.node] if claim.node in nodes else Reason.NO_ROOM
         group = self._registry.group(pod.group)
-        if group.waits_for_nobody:
+        if group.needs_no_barrier:
             return self._all_that_fit(pod, nodes) or Reason.NO_ROOM
         if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
             return self._pin(pod, claim.node)
         return self._another(pod, group, claim, nodes)
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
-        """A bind call has come for a pod: its claim becomes firm, and is this call's, which `token` names. A
-        reason when it must be refused."""
+        """A bind call arrived for a pod: the pod's claim is now held by this call, which `token` identifies.
+        Returns a reason if the call must be refused."""
         pod, claim = self._pods.get(uid), self._claims.get(uid)
         if pod is None or claim is None:
             return self._why_not(pod)
@@ -78,15 +78,16 @@ class Reservations:
             return Reason.NO_ROOM
         if claim.node != node and not self._claims.fits(pod, node):
             return Reason.NO_ROOM
-        self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
+        since = claim.since if claim.posting else None
+        self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting, since)
         self._changes.mark()
         return None
 
     def confirm(self, key: GroupKey) -> Confirmation:
-        """Once a group is whole in bound and held members: check every held node once more and let those go
-        ahead that still have theirs, provided that the group is whole with them.
+        """Once bound and held members make a group whole: check every held node once more, and let the
+        members that still have theirs be posted, provided that they still make the group whole.
 
-        No member goes ahead before it was decided that the group, as its PodGroup is now, starts."""
+        No member is posted before a decision that the group starts, made on its PodGroup as it is now."""
         group = self._registry.groups.get(key)
         if group is None or not self._starts(group) or not group.is_quorate():
             return Confirmation()
@@ -102,9 +103,9 @@ class Reservations:
         return Confirmation(posting, lost)
 
     def release(self, uid: Uid, token: int) -> None:
-        """A bind call for a pod ended without a binding: it was abandoned, refused or failed. The claim ends
-        with the last one: a newer call's stays, and so does that of a binding which is on its way, because it
-        may still arrive."""
+        """A bind call for a pod ends without a binding: it was abandoned, refused or failed. The claim ends
+        with the last one: that of a newer call stays, and so does that of a binding which is on its way,
+        because it may still take effect."""
         pod, claim = self._pods.get(uid), self._claims.get(uid)
         if pod is None or claim is None or token not in (claim.token, *claim.posting):
             return
@@ -118,11 +119,11 @@ class Reservations:
         self._changes.mark()
 
     def posted_before(self, moment: float) -> list[Claim]:
-        """Claims whose binding was posted before `moment` and has not shown since."""
+        """Claims whose binding was posted before `moment` and that no watch has confirmed since."""
         return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.since < moment]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
-        """For each node the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
+        """By node: the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
         pod = self._pods.get(uid)
         return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
 
@@ -131,10 +132,10 @@ class Reservations:
     def _pass_to(self, claim: Claim, token: int, posting: tuple[int, ...]) -> None:
         """The claim is that of the call `token`, with the bindings of `posting` on their way."""
         event = ClaimEvent.POST if token in posting else ClaimEvent.HOLD
-        self._moves.put(claim.pod, event, claim.node, token, posting)
+        self._moves.put(claim.pod, event, claim.node, token, posting, claim.since if posting else None)
 
     def _starts(self, group: Group) -> bool:
-        """Whether the group starts or runs by decisions that know its PodGroup as it is now."""
+        """Whether the group starts or runs by decisions made on its PodGroup as it is now."""
         decisions = self._decided()
         decision = decisions.groups.get(group.key)
         return (
@@ -155,7 +156,7 @@ class Reservations:
     def _another(
         self, pod: PodRecord, group: Group, claim: Claim, nodes: Sequence[str]
     ) -> list[str] | Reason:
-        """The planned node is not on offer: any other where it fits, net of others' claims."""
+        """The planned node is not offered: take any other where the pod fits, net of other claims."""
         fits = self._claims.rows_that_fit(pod)
         rows = ((node, self._claims.capacity.row(node)) for node in nodes)
         for node, row in rows:
@@ -188,5 +189,5 @@ class Reservations:
             return Reason.NOT_READY
         if decision.reason is not None:
             return decision.reason
-        beyond = decision.verdict is Verdict.STARTING  # members that the start can do without come after it
-        return Reason.BEHIND_OTHERS if beyond else Reason.NOT_READY
+        is_extra = decision.verdict is Verdict.STARTING  # members that the start does not need come after it
+        return Reason.BEHIND_OTHERS if is_extra else Reason.NOT_READY
