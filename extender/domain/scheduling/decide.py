@@ -1,7 +1,7 @@
-"""decide(): who may start, where, and for every group that waits, why.
+"""decide(): which pods may start and where, and why each other group waits.
 
 A pure function of the snapshot; `previous` only saves work. The steps of a round are numbered below. Each
-group is judged inside a guard: one whose judging raises waits, and nobody else notices.
+group is judged inside a guard: if judging it raises, it waits, and the others are not affected.
 """
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
-NOBODY_THERE = "the group needs one member to start, and none is there"
+NO_MEMBERS = "the group needs one member to start, and none is there"
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
@@ -37,7 +37,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(round_)
 
-    # 2. All that is on its way keeps what was planned for it: nobody's plan is robbed.
+    # 2. Whatever is on its way keeps what was planned for it.
     starts = starting.keep_starts(round_, groups[State.STARTING])
     replacements = replacing.keep_replacements(round_, groups[State.REPLACING])
     standing = keep_all(round_, groups[State.STANDING])
@@ -54,7 +54,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
     above_share = admission.admit(gangs.ready(round_, groups[State.WAITING]))
 
-    # 6. Lending: those above it, with the room on which nobody of step 5 has a claim.
+    # 6. Lending: those above it, with the room on which no group of step 5 has a claim.
     if above_share:
         lending.begin()
         admission.admit(above_share)
@@ -99,4 +99,4 @@ def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
         return fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
         return runs_without_its_group(group)
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, NOBODY_THERE) if state is State.EMPTY else None
+    return waits(group, Reason.NOT_ENOUGH_MEMBERS, NO_MEMBERS) if state is State.EMPTY else None

@@ -23,7 +23,7 @@ from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.unschedulable import explain
 from extender.domain.snapshot.group_view import GroupView
 
-_NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)  # who can never start holds up nobody
+_NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)  # a group that can never start holds up no other
 _FIFO = "fifo"
 
 
@@ -187,7 +187,7 @@ class Admission:
 
 
 def _may_choose(group: GroupView) -> bool:
-    """Whether a group has more members than it needs, and it matters who of them starts."""
+    """Whether a group has more members than it needs, and it matters which of them start."""
     spare = len(missing(group).members) < len(group.waiting)
     return spare and len({pod.shape for pod in group.waiting}) > 1
 

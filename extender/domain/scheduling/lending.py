@@ -71,7 +71,7 @@ class Lending:
         return f"groups in {queues} have a claim on the room"
 
     def keeps_room_from(self, pod: PodRecord) -> bool:
-        """Whether a pod that found none would have room if nothing were kept. To be asked when nobody takes
+        """Whether a pod that found none would have room if nothing were kept. To be asked when no group takes
         anything any more."""
         return bool(self._kept) and self._given_back.could_place([pod], Counter({pod.shape: 1}))
 

@@ -65,7 +65,7 @@ def waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) 
 
 
 def runs_without_its_group(group: GroupView) -> GroupDecision:
-    """Members on nodes whose PodGroup is gone run on, and nobody joins them."""
+    """Members on nodes whose PodGroup is gone keep running, and no others join them."""
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
 
 

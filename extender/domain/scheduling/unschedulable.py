@@ -80,7 +80,7 @@ def _room_for(capacity: Capacity | Tally, shapes: Counter[Shape]) -> str:
 
 
 def describe(requests: Resources) -> str:
-    """A request in words: cpu and memory first, pods left out; of very many resources the first few."""
+    """A request as text: cpu and memory first, pods left out; of very many resources the first few."""
     order = [name for name in (CPU, MEMORY) if name in requests]
     order += sorted(name for name in requests if name not in (CPU, MEMORY, PODS))
     more = f" and {len(order) - _MOST_NAMES} more" if len(order) > _MOST_NAMES else ""
