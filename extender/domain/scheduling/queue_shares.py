@@ -54,8 +54,8 @@ class QueueShares:
         return self._shares[queue].ceiling if queue in self._shares else {}
 
     def ceiling(self, queue: str) -> Portions:
-        """What limits a queue apart from the room. One as high as the whole cluster is no ceiling: a queue that
-        reaches it lacks room. A queue that is gone has none."""
+        """What limits a queue apart from the room. One as high as the whole cluster is no ceiling: what is
+        lacking there is room. A queue that is gone has none."""
         if queue not in self._ceilings:
             given = self.real_capability(queue)
             self._ceilings[queue] = {
