@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, after
-from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.claims import Claim, Claims, Posting
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -31,7 +31,7 @@ class ClaimMoves:
         event: ClaimEvent,
         node: str,
         token: int = 0,
-        posting: tuple[int, ...] = (),
+        posting: tuple[Posting, ...] = (),
     ) -> None:
         """A claim of ours comes to `node`, or grows firmer there. Raises KeyError for an event that may not
         happen to it."""

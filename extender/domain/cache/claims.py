@@ -6,6 +6,7 @@ counted in `capacity`.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +16,13 @@ from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.nodes import Mask
 
 
+class Posting(NamedTuple):
+    """A binding that is on its way to the API server, and may have been done."""
+
+    token: int  # of its bind call
+    since: float  # monotonic, in seconds
+
+
 class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: PodRecord
     node: str
@@ -22,7 +30,12 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     since: float = 0.0  # monotonic, in seconds: when it came to this stage
     version: int = 0  # of the ledger, from which on the claim is as it is
     token: int = 0  # of the bind call that made it firm; 0 before
-    posting: tuple[int, ...] = ()  # tokens of calls whose binding is on its way; those of older calls first
+    posting: tuple[Posting, ...] = ()  # the bindings that are on their way; those of older calls first
+
+    @property
+    def calls(self) -> set[int]:
+        """The tokens of all bind calls for whose sake it lasts."""
+        return {self.token, *(posting.token for posting in self.posting)}
 
     @property
     def pinned(self) -> bool:
@@ -64,7 +77,7 @@ class Claims:
         since: float = 0.0,
         version: int = 0,
         token: int = 0,
-        posting: tuple[int, ...] = (),
+        posting: tuple[Posting, ...] = (),
     ) -> None:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
