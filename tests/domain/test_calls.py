@@ -66,7 +66,7 @@ class Calls(RuleBasedStateMachine):
         firm = claim is not None and claim.stage >= ClaimStage.HELD
         assert firm is bool(self.held or self.on_their_way)
         if claim is not None and firm:
-            assert set(claim.posting) == self.on_their_way.keys()
+            assert {posting.token for posting in claim.posting} == self.on_their_way.keys()
             assert set(self.on_their_way.values()) <= {claim.node}
             assert (claim.stage is ClaimStage.HELD) is (claim.token == self.held)
 

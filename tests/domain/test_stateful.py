@@ -44,7 +44,7 @@ class Events(RuleBasedStateMachine):
         pods on nodes holds room."""
         ledger = self.world.ledger
         for claim in list(ledger._claims):
-            for token in (claim.token, *claim.posting):
+            for token in claim.calls:
                 ledger.release(claim.pod.uid, token)
         self.world.advance(LIMITS.start_deadline + 1)
         ledger.snapshot()
@@ -166,14 +166,14 @@ class Events(RuleBasedStateMachine):
             if claim is None or not allows(ClaimEvent.RELEASE, claim.stage):
                 assert self.world.claim(name) is claim
             else:
-                others = set(claim.posting) - {claim.token}
+                others = claim.calls - {claim.token}
                 assert self.world.stage(name) is (ClaimStage.POSTED if others else None)
 
     @rule(name=some_pod, token=st.integers(1, 3))
     def earlier_call_ends_late(self, name: str, token: int) -> None:
         if self.there(name):
             claim = self.world.claim(name)
-            if claim is not None and token not in (claim.token, *claim.posting):
+            if claim is not None and token not in claim.calls:
                 self.world.ledger.release(claim.pod.uid, token)
                 assert self.world.claim(name) is claim
 

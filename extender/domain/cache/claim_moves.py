@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, after
-from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.claims import Claim, Claims, Posting
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -31,15 +31,13 @@ class ClaimMoves:
         event: ClaimEvent,
         node: str,
         token: int = 0,
-        posting: tuple[int, ...] = (),
-        since: float | None = None,
+        posting: tuple[Posting, ...] = (),
     ) -> None:
-        """Put a claim of ours on `node`, or advance it there, `since` now or that moment. Raises KeyError if
-        `event` is not allowed at its stage."""
+        """Put a claim of ours on `node`, or advance it there. Raises KeyError if `event` is not allowed at
+        its stage."""
         stage = after(event, self._stage(pod.uid))
         assert stage is not None, event
-        moment = self._clock() if since is None else since
-        self._claims.put(pod, node, stage, moment, self._changes.next_version, token, posting)
+        self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
         self._note(pod)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
-from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.claims import Claim, Claims, Posting
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
 from extender.domain.decisions.decisions import Decisions
@@ -78,8 +78,7 @@ class Reservations:
             return Reason.NO_ROOM
         if claim.node != node and not self._claims.fits(pod, node):
             return Reason.NO_ROOM
-        since = claim.since if claim.posting else None
-        self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting, since)
+        self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
         self._changes.mark()
         return None
 
@@ -97,9 +96,7 @@ class Reservations:
         lost = tuple(claim for claim in held if self._loses_node(claim))
         posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
         for claim in posting:
-            self._moves.put(
-                claim.pod, ClaimEvent.POST, claim.node, claim.token, (*claim.posting, claim.token)
-            )
+            self._pass_to(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
         return Confirmation(posting, lost)
 
     def release(self, uid: Uid, token: int) -> None:
@@ -107,20 +104,20 @@ class Reservations:
         with the last one: that of a newer call stays, and so does that of a binding which is on its way,
         because it may still take effect."""
         pod, claim = self._pods.get(uid), self._claims.get(uid)
-        if pod is None or claim is None or token not in (claim.token, *claim.posting):
+        if pod is None or claim is None or token not in claim.calls:
             return
-        posting = tuple(each for each in claim.posting if each != token)
+        posting = tuple(each for each in claim.posting if each.token != token)
         if claim.token != token:
             self._pass_to(claim, claim.token, posting)
         elif posting:
-            self._pass_to(claim, posting[-1], posting)
+            self._pass_to(claim, posting[-1].token, posting)
         elif allows(ClaimEvent.RELEASE, claim.stage):
             self._moves.end(pod, ClaimEvent.RELEASE)
         self._changes.mark()
 
     def posted_before(self, moment: float) -> list[Claim]:
-        """Claims whose binding was posted before `moment` and that no watch has confirmed since."""
-        return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.since < moment]
+        """Claims of which all bindings were posted before `moment`, and that no watch has confirmed since."""
+        return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < moment]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
         """By node: the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
@@ -129,10 +126,11 @@ class Reservations:
 
     # ---- inside
 
-    def _pass_to(self, claim: Claim, token: int, posting: tuple[int, ...]) -> None:
+    def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
         """The claim is that of the call `token`, with the bindings of `posting` on their way."""
-        event = ClaimEvent.POST if token in posting else ClaimEvent.HOLD
-        self._moves.put(claim.pod, event, claim.node, token, posting, claim.since if posting else None)
+        is_posted = any(each.token == token for each in posting)
+        event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
+        self._moves.put(claim.pod, event, claim.node, token, posting)
 
     def _starts(self, group: Group) -> bool:
         """Whether the group starts or runs by decisions made on its PodGroup as it is now."""
