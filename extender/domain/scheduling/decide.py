@@ -45,9 +45,6 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     # 3. Starts under way, or left short by a crash, are completed.
     starting.complete(round_, starts)
 
-    if replacements or any(kept.unplanned for kept in (*starts, *standing)):
-        round_.shortages.are_all = False
-
     # 4. Replacements have the first claim on room.
     reserved = replacing.reserve(round_, replacements)
 
@@ -69,6 +66,10 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         lending.begin()
         elastic.grow(round_, hungry, is_lent=True)
     elastic.settle(round_, standing, lending)
+
+    # These depend on room, too: then any change of it needs a round, and nothing is carried over.
+    if replacements or any(kept.unplanned for kept in (*starts, *standing)):
+        round_.shortages.are_all = False
     return decisions_of(round_, previous)
 
 
