@@ -1,4 +1,4 @@
-"""Marks on PodGroups are believed while the API server keeps them to Muster."""
+"""Marks on PodGroups are trusted while the API server lets only Muster write them."""
 
 from structlog.testing import capture_logs
 
@@ -30,11 +30,11 @@ class Trusting(Bench):
 
 def test_they_are_believed_while_the_policy_is_there() -> None:
     bench = Trusting()
-    assert bench.trust.text() == "whether the API server keeps them to Muster is not known yet"
+    assert bench.trust.text() == "not known yet whether the API server protects them"
     assert not bench.believes(False)
     assert "not protected" in bench.trust.text()
     assert bench.believes(True)
-    assert bench.trust.text() == "kept to Muster by the API server"
+    assert bench.trust.text() == "protected by the API server: only Muster can write them"
 
 
 def test_what_cannot_be_read_changes_nothing() -> None:
