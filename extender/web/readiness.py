@@ -1,7 +1,7 @@
-"""Which of many sockets have something to read, or room to write, asked by many threads at once.
+"""Waiting for sockets that have something to read, or room to write, by many threads at once.
 
-Each readiness is told to one thread, and only once: that thread has the socket to itself until it watches it
-again. So there is no thread that only hands out work, and none that wakes for nothing.
+A ready socket wakes one thread, and only once: that thread has the socket to itself until it watches it
+again. So there is no thread that only hands out work, and none that wakes in vain.
 """
 
 import select
