@@ -40,8 +40,8 @@ class LeaderStatus(msgspec.Struct, frozen=True):
             return f"does not lead; {self.lease}: {self.fault}"
         if not self.holder:
             return f"does not lead; {self.lease} has no holder"
-        who = f"leads; {self.lease} is held by {self.holder}" if self.leads else f"follows {self.holder}"
-        return f"{who}, renewed {self.renewed or 0:.0f} s ago" + (f" ({self.fault})" if self.fault else "")
+        role = f"leads; {self.lease} is held by {self.holder}" if self.leads else f"follows {self.holder}"
+        return f"{role}, renewed {self.renewed or 0:.0f} s ago" + (f" ({self.fault})" if self.fault else "")
 
 
 class NoElection:

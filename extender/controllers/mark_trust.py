@@ -1,4 +1,4 @@
-"""Whether marks on PodGroups may be trusted: only while the API server lets nobody but Muster write them.
+"""Whether marks on PodGroups may be trusted: only while the API server lets only Muster write them.
 
 A PodGroup has no status subresource, so a user who may change one may also write into it that it stood
 whole, or which queue took it in. An admission policy (manifests/marks.yaml) prevents that. Muster checks at

@@ -106,4 +106,4 @@ def threads() -> list[dict[str, Any]]:
     for ident, frame in sys._current_frames().items():
         stack = (f"{at.filename}:{at.lineno} {at.name}" for at in traceback.extract_stack(frame))
         alike[tuple(stack)].append(names.get(ident, str(ident)))
-    return [{"count": len(who), "threads": sorted(who), "stack": stack} for stack, who in alike.items()]
+    return [{"count": len(each), "threads": sorted(each), "stack": stack} for stack, each in alike.items()]
