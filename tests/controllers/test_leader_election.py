@@ -1,4 +1,4 @@
-"""Leadership follows the Lease of the scheduler next door."""
+"""Leadership follows the Lease of the scheduler in the same pod."""
 
 from threading import Event
 
@@ -17,7 +17,7 @@ PATIENCE = 10.0
 
 
 class Office:
-    """A Lease that the test writes, looked at by `host`."""
+    """A Lease that the test writes, and that `host` reads."""
 
     def __init__(self, host: str = "node-1") -> None:
         self.now = 1000.0
@@ -115,7 +115,7 @@ def test_a_failed_look_neither_ends_nor_prolongs_it(fault: Unreachable) -> None:
 
 
 def test_time_counts_from_before_the_question() -> None:
-    """An answer that took long says nothing of the time since."""
+    """A slow answer is no evidence for the time after the request."""
     office = Office().renew()
 
     class Slow(Api):

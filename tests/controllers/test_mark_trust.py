@@ -10,7 +10,7 @@ from tests.domain.world import nodes
 
 
 class Trusting(Bench):
-    """A group that is noted as having stood whole, of which one of two is on a node."""
+    """A group that is marked as having stood whole, with one of two members on a node."""
 
     def __init__(self) -> None:
         members = [pod("g-0", "g", on="a"), pod("g-1", "g")]
@@ -18,7 +18,7 @@ class Trusting(Bench):
         self.trust = MarkTrust(self.ledger, self.api)
 
     def believes(self, kept: bool | None) -> bool:
-        """After a look at the policy; None: the API server is away."""
+        """After a look at the policy; None: the API server cannot be reached."""
         if kept is None:
             self.api.fail("policy", Unreachable("away"))
         else:

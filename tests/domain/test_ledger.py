@@ -1,4 +1,4 @@
-"""The ledger: what verbs may do with claims, and what a decision made too late may not."""
+"""The ledger: what verbs may do with claims, and what outdated decisions may not."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.domain.world import LIMITS, World, gang, key, nodes, single
 
 
 def ready() -> World:
-    """A gang of two, planned on node a and open; node b is idle."""
+    """A gang of two, planned on node a and without gates; node b is idle."""
     return World(node("a", cpu="2"), node("b"), gang("g", 2)).settle().ungate("g-0", "g-1")
 
 
@@ -248,7 +248,7 @@ def test_a_start_whose_podgroup_goes_between_two_bindings_is_undone_at_its_deadl
 
 
 def test_after_a_restart_nobody_joins_members_whose_podgroup_is_gone() -> None:
-    """What the group needed is not known any more."""
+    """What the group needed is no longer known."""
     bound, waiting = pod("g-0", "g", on="a"), [pod("g-1", "g"), pod("g-2", "g")]
     world = World(nodes("a", "b"), bound, waiting).settle()
     assert (world.plan("g"), world.reason("g")) == ({}, Reason.GROUP_NOT_FOUND)
@@ -430,7 +430,7 @@ def test_labels_that_change_move_what_terms_select() -> None:
 
 
 def test_a_second_call_that_is_given_up_leaves_the_room_of_a_binding_on_its_way() -> None:
-    """The scheduler was restarted and calls again; the binding of its first call may still arrive."""
+    """The scheduler was restarted and calls again; the binding of its first call may still take effect."""
     world = World(node("a", cpu="1"), pod("p", cpu="1")).settle()
     uid = Uid("uid-p")
     world.answer("p")

@@ -1,4 +1,4 @@
-"""The feed: what the API server has and says arrives in the ledger, pods last."""
+"""The feed: what the API server has and sends arrives in the ledger, pods last."""
 
 import time
 from collections.abc import Callable
