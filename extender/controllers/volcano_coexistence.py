@@ -1,9 +1,9 @@
 """Pods of schedulerName `volcano` are left alone while Volcano's own scheduler is at work.
 
-Its pods are then no pods of ours: their groups are not judged or reported, calls for them are refused, and
-our gate is taken off, since nobody else would. What they hold on nodes counts as anybody's. When it has ended
-they are ours again, if that name is ours at all; where it is not, groups without members and the numbers of
-queues are left to Volcano all the same.
+They are then not ours: their groups are not judged or reported, calls for them are refused, and our gate is
+removed, since nothing else would remove it. What they hold on nodes counts like that of any other pod. Once
+the scheduler has ended, they are ours again if `volcano` is one of our scheduler names. Even if it is not,
+groups without members and the numbers of queues are left to Volcano meanwhile.
 """
 
 import threading
@@ -24,17 +24,17 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 VOLCANO = "volcano"
-_PERIOD = 5.0
-_GATES_EVERY = 1.0
-_AGAIN = 30.0  # seconds after which a gate that is still there is taken off again
+_PERIOD = 5.0  # seconds between two looks at the Lease
+_GATES_EVERY = 1.0  # seconds between two searches for gates
+_AGAIN = 30.0  # seconds after which a gate that is still there is removed again
 _PATIENCE = 1.0  # seconds that the start waits for the first look
 
 
 class VolcanoCoexistence(Controller[Uid]):
-    """Also the feed's second ear for pods: those of Volcano's scheduler are in `namespace`.
+    """Also gets pods from the feed: those of Volcano's scheduler are in `namespace`.
 
-    `start` begins to look at the Lease; before the first look the pods are left alone. It waits a moment
-    for that look, so that pods read after it are whose they are."""
+    `start` begins to look at the Lease; until the first look, the pods are left alone. It waits a moment for
+    that look, so that it is known whose the pods are before they are read."""
 
     def __init__(self, context: ControllerContext, namespace: str) -> None:
         self._volcano = VolcanoScheduler(namespace, context.clock)
@@ -46,7 +46,7 @@ class VolcanoCoexistence(Controller[Uid]):
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
         self._poller = Poller("volcano", _PERIOD, self._poll)
         self._looked = threading.Event()
-        self._known = False  # whether a look has told anything
+        self._known = False  # whether a look has succeeded
         self._yields = False
         self._gates_at = 0.0
 
@@ -60,12 +60,12 @@ class VolcanoCoexistence(Controller[Uid]):
         self._poller.stop()
 
     def text(self) -> str:
-        """For people, in one line."""
+        """One line for people."""
         if not self._yields:
             return "no scheduler of Volcano is at work"
         return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self._volcano.name})"
 
-    # ---- what is seen of Volcano
+    # ---- watching Volcano
 
     def see_pod(self, pod: Pod) -> None:
         if pod.metadata.namespace == self._volcano.namespace:
@@ -116,7 +116,7 @@ class VolcanoCoexistence(Controller[Uid]):
     # ---- gates
 
     def due(self, _: Decisions) -> Iterator[Uid]:
-        """Pods that are left alone and bear our gate, looked for now and then."""
+        """Pods that are left alone and have our gate, searched for at intervals."""
         if not self._yields or self._clock() < self._gates_at:
             return
         self._gates_at = self._clock() + _GATES_EVERY

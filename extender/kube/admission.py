@@ -47,15 +47,15 @@ class _AccessReview(Wire, frozen=True):
 
 
 class AdmissionApi(Requests):
-    def may_use(self, who: Subject, queue: str, timeout: float = 10) -> bool:
+    def may_use(self, subject: Subject, queue: str, timeout: float = 10) -> bool:
         """Whether RBAC, or another authorizer of the cluster, grants the verb `use` on a queue."""
         group = QUEUES.root.split("/")[2]
         wanted = {"verb": "use", "group": group, "resource": QUEUES.plural, "name": queue}
         spec = {
-            "user": who.user,
-            "uid": who.uid,
-            "groups": who.groups,
-            "extra": dict(who.extra),
+            "user": subject.user,
+            "uid": subject.uid,
+            "groups": subject.groups,
+            "extra": dict(subject.extra),
             "resourceAttributes": wanted,
         }
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}

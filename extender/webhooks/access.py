@@ -19,16 +19,16 @@ class AccessReviews:
         self._known: TTLCache[tuple[Subject, str], bool] = TTLCache(_MOST, _REMEMBERED)
         self._lock = Lock()
 
-    def may_use(self, who: Subject, queue: str, timeout: float) -> bool:
+    def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
         """Whether RBAC grants the verb `use` on the queue. Raises NotKnown."""
         with self._lock:
-            known = self._known.get((who, queue))
+            known = self._known.get((subject, queue))
         if known is not None:
             return known
         try:
-            may = self._api.may_use(who, queue, timeout)
+            may = self._api.may_use(subject, queue, timeout)
         except ApiError as fault:
             raise NotKnown(str(fault)) from fault
         with self._lock:
-            self._known[who, queue] = may
+            self._known[subject, queue] = may
         return may

@@ -14,7 +14,7 @@ Entry = Callable[[Destination, Cluster], list[Fault]]  # faults unless a queue t
 
 
 class Access(Protocol):
-    def may_use(self, who: Subject, queue: str, timeout: float) -> bool:
+    def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
         """Raises NotKnown."""
 
 

@@ -1,4 +1,4 @@
-"""Queues that are created, changed, deleted: what is refused, and in which words."""
+"""Queues that are created, changed or deleted: what is refused, and with which messages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -123,7 +123,8 @@ def test_a_queue_is_not_made_smaller_than_those_below(tree: QueueTree) -> None:
 
 
 def test_what_does_not_change_is_not_judged_beside_others(tree: QueueTree) -> None:
-    """The queues were written before the webhooks, perhaps: closing one must not fail for what it is."""
+    """The queues may have been written before the webhooks existed: closing one must not fail because of
+    that."""
     assert codes(queue("b", {"parent": "a"}), tree) == [Code.CHILDREN_DESERVED_SUM]
     before = queue("b", {"parent": "a"})
     assert codes(queue("b", {"parent": "a", "state": "Closed"}), tree, before) == []

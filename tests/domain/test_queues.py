@@ -1,4 +1,4 @@
-"""What the state of a queue does to its groups, and which queue a pod belongs to."""
+"""How the state of a queue affects its groups, and which queue a pod belongs to."""
 
 import pytest
 from msgspec.structs import replace

@@ -40,8 +40,8 @@ class Events(RuleBasedStateMachine):
         self.asked_then: dict[str, int] = {}
 
     def teardown(self) -> None:
-        """However it came to that: once all calls have ended and time has passed, nothing but decisions and
-        pods on nodes holds room."""
+        """Whatever happened before: once all calls have ended and time has passed, only decisions and pods
+        on nodes hold room."""
         ledger = self.world.ledger
         for claim in list(ledger._claims):
             for token in claim.calls:
@@ -146,7 +146,7 @@ class Events(RuleBasedStateMachine):
 
     @rule(name=some_group, missing=st.integers(0, 1))
     def gang_comes_to_the_barrier(self, name: str, missing: int) -> None:
-        """Its bind calls are held, of all that are planned or all but one."""
+        """Its bind calls are held: for all planned members, or all but one."""
         if key(name) not in self.world.decisions.groups:
             return
         plan = list(self.world.plan(name).items()) if self.planned_are_there(name) else []
@@ -159,7 +159,7 @@ class Events(RuleBasedStateMachine):
 
     @rule(name=some_pod)
     def call_ends(self, name: str) -> None:
-        """Its own claim is released, and no other."""
+        """Only its own claim is released."""
         if self.there(name):
             claim = self.world.claim(name)
             self.world.release(name)

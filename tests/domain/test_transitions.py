@@ -1,4 +1,4 @@
-"""What is worth telling about a group when its decision takes a turn."""
+"""Which changes of a group's decision are worth an Event."""
 
 import pytest
 

@@ -399,7 +399,7 @@ def test_a_firm_claim_that_no_call_holds_is_not_posted() -> None:
 
 
 def test_the_barrier_goes_on_while_an_api_server_hangs() -> None:
-    """Postings are under way and do not end: nobody else's call waits for them."""
+    """Postings are under way and do not end: no other call waits for them."""
     with Stage(nodes("a", "b"), gang("g", 2), pod("p"), withholds=True).calls() as stage:
         calls = [stage.held_call("g-0"), stage.call("g-1")]
         stage.wait_for(lambda: len(stage.posted) == 2)
@@ -433,7 +433,7 @@ def test_the_number_of_held_calls_is_shown() -> None:
 
 
 def test_of_giving_up_and_letting_go_each_pod_sees_one() -> None:
-    """A start that is given up in the very moment in which its last member arrives."""
+    """A start that is given up at the very moment at which its last member arrives."""
     for _ in range(30):
         _give_up_while_the_last_member_arrives(gang_of_three())
 

@@ -1,4 +1,4 @@
-"""Posted claims that never show as bound: their pods are read, and every claim ends."""
+"""Posted claims that are never shown as bound: their pods are read, and every claim ends."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PATIENCE = 150.0
 
 
 class Desk(Stage):
-    """A gang of two whose bindings were posted, and nothing was seen of them since."""
+    """A gang of two whose bindings were posted and have not been confirmed since."""
 
     def __init__(self) -> None:
         super().__init__(node("a"), gang("g", 2))

@@ -1,4 +1,4 @@
-"""Reviews: what is no review, what is another version, what the answer looks like, and before the sync."""
+"""Reviews: malformed ones, other versions, the form of answers, and reviews before the sync."""
 
 import json
 from typing import Any

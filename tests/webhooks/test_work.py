@@ -1,4 +1,4 @@
-"""Groups, Jobs and pods: what is filled in, where they go, and who may."""
+"""Groups, Jobs and pods: defaults, the queues they go to, and who may use those."""
 
 from typing import Any
 
@@ -362,7 +362,7 @@ def test_what_controllers_make_of_what_was_judged_passes(private: Desk) -> None:
 def test_what_controllers_make_of_anything_else_needs_its_account_to_be_granted(
     deployed: Json, private: Desk
 ) -> None:
-    """Whoever may create a Deployment may write any group into it, also one that is there."""
+    """A user who may create a Deployment may write any group into it, even an existing one."""
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
     granted(private, str(CONTROLLER["username"]))  # what it may do itself says nothing
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]

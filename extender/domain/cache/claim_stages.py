@@ -46,7 +46,7 @@ class ClaimEvent(Enum):
     RELEASE = auto()
     """The last bind call ended without a binding, or the node was lost."""
     BIND = auto()
-    """The watch shows the pod on a node, whoever bound it."""
+    """The watch shows the pod on a node, however it was bound."""
     LEAVE = auto()
     """The watch shows that the pod is gone, has ended, or is being deleted without a node."""
 

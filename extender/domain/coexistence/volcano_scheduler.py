@@ -70,6 +70,6 @@ def works(pod: Pod) -> bool:
 
 
 def _is_fresh(lease: LeaseSpec, wall: float) -> bool:
-    """Whether a Lease was renewed recently, or does not say when."""
+    """Whether a Lease was renewed recently, or has no time of renewal."""
     age = age_of(lease, wall)
     return age is None or age < _FRESH

@@ -4,7 +4,7 @@ Muster.
 A mark names the UID of the object that it was written on, as the note of the queue does (queue_notes.py), so
 a copy of the PodGroup applied from a file carries no valid mark. The ledger decides whether marks count at
 all: a PodGroup has no status subresource, so users who may change it may write into its status too. Marks
-count only where the API server lets nobody but Muster write them (manifests/marks.yaml).
+count only where the API server lets only Muster write them (manifests/marks.yaml).
 """
 
 from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE

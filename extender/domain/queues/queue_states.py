@@ -17,7 +17,7 @@ class QueueState(StrEnum):
     OPEN = "Open"
     CLOSING = "Closing"
     CLOSED = "Closed"
-    UNKNOWN = "Unknown"  # spec or status holds another word: it takes no groups until that is corrected
+    UNKNOWN = "Unknown"  # spec or status has no known state: it takes no groups until that is corrected
 
     @property
     def shut(self) -> bool:
@@ -57,12 +57,12 @@ class StateFacts(Protocol):
     def marked(self) -> bool: ...
 
 
-def read_state(word: str) -> QueueState | None:
-    """The state that a word in status.state names; a queue without one is new, and Open. None if the word is
+def read_state(text: str) -> QueueState | None:
+    """The state that status.state names; a queue without one is new, and Open. None if the text is
     not a state."""
-    if not word:
+    if not text:
         return QueueState.OPEN
-    return QueueState(word) if word in {*QueueState} else None
+    return QueueState(text) if text in {*QueueState} else None
 
 
 def wish(queue: StateFacts) -> QueueState:

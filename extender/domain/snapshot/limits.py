@@ -17,7 +17,7 @@ class Limits(msgspec.Struct, frozen=True):
     refusal_grace: float = 2.0
     """How long a planned node is kept after a refusal, since the scheduler's view may lag behind Muster's."""
     arrival_grace: float = 15.0
-    """How long the scheduler may leave a planned node unused without a word."""
+    """How long the scheduler may leave a planned node unused without refusing it."""
     arrival_grace_per_pod: float = 0.05
     """How much longer for each pod that it still has to schedule for Muster."""
     stall_grace: float = 10.0
