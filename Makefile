@@ -5,7 +5,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What is installed: enough to run, and the rest for tests and checks.
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+# INSTALLER=pip does without uv.
+INSTALLER ?= uv
 KUBERNETES ?= 1.36
 ARGS ?=
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
@@ -14,12 +18,15 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-ver
 help:  ## list the tasks
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+$(RUNS): pyproject.toml constraints.txt
+	@$(PYTHON) -m tools.environment --installer $(INSTALLER)
 	@touch $@
 
-run: $(READY)  ## the main job: show a cluster with queues and gangs (ARGS="..." passes arguments on)
+$(READY): $(RUNS)
+	@$(PYTHON) -m tools.environment --installer $(INSTALLER) --extra dev
+	@touch $@
+
+run: $(RUNS)  ## the main job: show a cluster with queues and gangs (ARGS="..." passes arguments on)
 	@$(BIN)/muster run $(ARGS)
 
 test: $(READY)  ## the fast tests: no cluster, no network
