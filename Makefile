@@ -69,7 +69,10 @@ image:  ## build the container image with docker, podman or buildah (BUILDER=pod
 	@$(PYTHON) -m tools.image $(if $(BUILDER),--builder "$(BUILDER)") $(if $(BASE),--base "$(BASE)") \
 	    $(if $(TAG),--tag "$(TAG)") $(if $(RELEASE),--release)
 
+release:  ## render the installs into dist/, one file each (IMAGE=registry.example/kube-muster:0.1.0; needs kubectl)
+	@$(PYTHON) -m tools.release --image "$(IMAGE)" $(if $(KUBECTL),--kubectl "$(KUBECTL)")
+
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm fuzz conformance chart hashes image clean
+.PHONY: help run test lint control-plane e2e bench storm fuzz conformance chart hashes image release clean
