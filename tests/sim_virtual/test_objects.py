@@ -105,5 +105,5 @@ def test_a_wrong_arrival_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_what_the_server_refuses_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidWorkload, match=r"objects\.yaml:6: .*already exists"):
-        loaded(tmp_path, pod("a"), pod("a"))
+    with pytest.raises(InvalidWorkload, match=r"objects\.yaml:6: .*no PriorityClass"):
+        loaded(tmp_path, pod("a"), pod("b").replace("spec: {", "spec: {priorityClassName: high, "))

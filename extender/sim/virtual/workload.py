@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Workload
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -31,12 +31,16 @@ class GroupArrival(NamedTuple):
 
 
 class VirtualWorkload(msgspec.Struct, frozen=True):
+    """`owners`: the controllers of pods; `notes`: what is to be told of the files."""
+
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
+    owners: tuple[Workload, ...] = ()
     groups: tuple[GroupArrival, ...] = ()
     members: tuple[PodArrival, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __add__(self, other: "VirtualWorkload") -> "VirtualWorkload":
         fields = self.__struct_fields__
