@@ -8,7 +8,7 @@ import yaml
 from kubernetes.client import models
 
 from extender.api.workloads.core import CORE
-from extender.api.workloads.shape import WorkloadKind
+from extender.api.workloads.shape import WorkloadRow
 from extender.sim.apiserver.kinds import EVENTS, LEASES, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES
 from extender.sim.files import fields
 from extender.sim.files.manifests import InvalidManifests, load
@@ -141,7 +141,7 @@ def test_fields_are_those_of_kubernetes(form: dict[str, Any], model: str) -> Non
 
 
 @pytest.mark.parametrize("kind", CORE, ids=lambda kind: kind.kind)
-def test_fields_of_workloads_are_those_of_kubernetes(kind: WorkloadKind) -> None:
+def test_fields_of_workloads_are_those_of_kubernetes(kind: WorkloadRow) -> None:
     model = getattr(models, f"V1{kind.kind}Spec")
     assert set(form_of(kind.key)["spec"].form) == set(model.attribute_map.values())
 

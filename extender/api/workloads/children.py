@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 from extender.api.workloads.core import POD
-from extender.api.workloads.shape import Json, KindName, Offspring, WorkloadKind, at
+from extender.api.workloads.shape import Json, KindName, Offspring, WorkloadRow, at
 from extender.api.workloads.table import WORKLOADS
 
 MALFORMED = (
@@ -22,14 +22,14 @@ _SAFE = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes writes hashes with
 _NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
-class Part(NamedTuple):
+class WorkloadPart(NamedTuple):
     """What of an object some pods are made of. `role` is empty where that is the object itself."""
 
     role: str
     body: Json
 
 
-def kind_of(obj: Json) -> WorkloadKind | None:
+def kind_of(obj: Json) -> WorkloadRow | None:
     """None where no controller makes pods of it."""
     return WORKLOADS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
 
@@ -87,14 +87,14 @@ def _all_of(obj: Json, offspring: Offspring) -> Iterator[Json]:
             place += 1
 
 
-def _parts(obj: Json, offspring: Offspring) -> Iterator[Part]:
+def _parts(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
     """Of lists the items, named by `name` or `groupName`; of mappings the values, named by their keys."""
     if not offspring.each:
-        yield Part("", obj)
+        yield WorkloadPart("", obj)
         return
     for name, body in _named(at(obj, offspring.each) or {}):
         if isinstance(body, dict) and (not offspring.roles or name.lower() in offspring.roles):
-            yield Part(name.lower(), body)
+            yield WorkloadPart(name.lower(), body)
 
 
 def _named(found: Any) -> Iterator[tuple[str, Any]]:
@@ -105,7 +105,7 @@ def _named(found: Any) -> Iterator[tuple[str, Any]]:
         yield str(each.get("name") or each.get("groupName") or number), each
 
 
-def _values(obj: Json, part: Part) -> dict[str, Any]:
+def _values(obj: Json, part: WorkloadPart) -> dict[str, Any]:
     meta = obj.get("metadata") or {}
     return {
         "owner": meta.get("name") or "",
@@ -119,7 +119,7 @@ def _values(obj: Json, part: Part) -> dict[str, Any]:
 # ---- one object
 
 
-def _made(obj: Json, offspring: Offspring, part: Part, values: dict[str, Any]) -> Json:
+def _made(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
     given = _body(part.body, offspring)
     values = values | {"hash": _hash(given)}
     labels, annotations = (_filled(each, values) for each in (offspring.labels, offspring.annotations))

@@ -1,6 +1,6 @@
 """The kinds of Kubernetes itself."""
 
-from extender.api.workloads.shape import Count, Json, Offspring, WorkloadKind, at
+from extender.api.workloads.shape import Count, Json, Offspring, WorkloadRow, at
 
 POD, JOB = ("v1", "Pod"), ("batch/v1", "Job")
 REPLICA_SET, STATEFUL_SET = ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")
@@ -30,10 +30,10 @@ def _in_order(stateful_set: Json) -> str:
     return "its pods are made at once; a real cluster makes each when the one before is ready (OrderedReady)"
 
 
-def _same_pods(api_version: str, kind: str) -> WorkloadKind:
+def _same_pods(api_version: str, kind: str) -> WorkloadRow:
     """Replicas that differ in nothing but their random letters."""
     pods = Offspring(made=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
-    return WorkloadKind(api_version=api_version, kind=kind, offspring=(pods,))
+    return WorkloadRow(api_version=api_version, kind=kind, offspring=(pods,))
 
 
 def _cron_remark(_: Json) -> str:
@@ -41,7 +41,7 @@ def _cron_remark(_: Json) -> str:
 
 
 CORE = (
-    WorkloadKind(
+    WorkloadRow(
         api_version="batch/v1",
         kind="Job",
         offspring=(
@@ -65,13 +65,13 @@ CORE = (
         ),
         remark=_later_pods,
     ),
-    WorkloadKind(
+    WorkloadRow(
         api_version="batch/v1",
         kind="CronJob",
         offspring=(Offspring(made=JOB, name="{owner}-{hash}", template=("spec", "jobTemplate")),),
         remark=_cron_remark,
     ),
-    WorkloadKind(
+    WorkloadRow(
         api_version="apps/v1",
         kind="Deployment",
         offspring=(
@@ -87,7 +87,7 @@ CORE = (
     ),
     _same_pods(*REPLICA_SET),
     _same_pods("v1", "ReplicationController"),
-    WorkloadKind(
+    WorkloadRow(
         api_version="apps/v1",
         kind="StatefulSet",
         offspring=(

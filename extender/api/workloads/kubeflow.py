@@ -2,7 +2,7 @@
 kubeflow/mpi-operator."""
 
 from extender.api.workloads.core import JOB, POD
-from extender.api.workloads.shape import Count, Offspring, Path, WorkloadKind
+from extender.api.workloads.shape import Count, Offspring, Path, WorkloadRow
 
 _SUSPEND = ("spec", "runPolicy", "suspend")
 _LABEL = "training.kubeflow.org"
@@ -17,7 +17,7 @@ def _labels(operator: str, **more: str) -> dict[str, str]:
     }
 
 
-def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadKind:
+def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
     """`masters`: the roles that are labelled as the job's master."""
     labels = _labels(f"{kind.lower()}-controller", replica_type="{role}", replica_index="{index}")
 
@@ -36,13 +36,13 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadKind:
     made = [pods(others, {})]
     if masters:
         made.insert(0, pods(masters, {f"{_LABEL}/job-role": "master"}))
-    return WorkloadKind(api_version="kubeflow.org/v1", kind=kind, offspring=tuple(made), suspend=_SUSPEND)
+    return WorkloadRow(api_version="kubeflow.org/v1", kind=kind, offspring=tuple(made), suspend=_SUSPEND)
 
 
 _ROLES = ("master", "worker", "chief", "ps", "evaluator")
 
 
-def _mpi(version: str, launcher: Offspring) -> WorkloadKind:
+def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
     """Workers are named alike in both versions."""
     workers = Offspring(
         made=POD,
@@ -53,7 +53,7 @@ def _mpi(version: str, launcher: Offspring) -> WorkloadKind:
         count=_REPLICAS,
         labels=_labels("mpi-operator", job_role="worker", replica_index="{index}"),
     )
-    return WorkloadKind(
+    return WorkloadRow(
         api_version=f"kubeflow.org/{version}",
         kind="MPIJob",
         offspring=(workers, launcher),

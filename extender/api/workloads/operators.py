@@ -3,7 +3,7 @@ their controllers give."""
 
 from extender.api.workloads import argo, completing, spark
 from extender.api.workloads.core import JOB, POD, STATEFUL_SET
-from extender.api.workloads.shape import Count, Offspring, Path, WorkloadKind
+from extender.api.workloads.shape import Count, Offspring, Path, WorkloadRow
 
 POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 _REPLICAS = Count(path=("replicas",))
@@ -21,7 +21,7 @@ _OF_JOBSET = {
     f"{_JOBSET}/replicatedjob-replicas": "{count}",
     f"{_JOBSET}/restart-attempt": "0",
 }
-_JOB_SET = WorkloadKind(
+_JOB_SET = WorkloadRow(
     api_version="jobset.x-k8s.io/v1alpha2",
     kind="JobSet",
     offspring=(
@@ -44,7 +44,7 @@ _JOB_SET = WorkloadKind(
 
 _LWS = "leaderworkerset.sigs.k8s.io"
 
-_LEADER_WORKER_SET = WorkloadKind(
+_LEADER_WORKER_SET = WorkloadRow(
     api_version="leaderworkerset.x-k8s.io/v1",
     kind="LeaderWorkerSet",
     offspring=(
@@ -102,8 +102,8 @@ def _ray_labels(node_type: str, group: str) -> dict[str, str]:
     }
 
 
-def _ray_cluster(version: str) -> WorkloadKind:
-    return WorkloadKind(
+def _ray_cluster(version: str) -> WorkloadRow:
+    return WorkloadRow(
         api_version=f"ray.io/{version}",
         kind="RayCluster",
         offspring=(
@@ -131,15 +131,15 @@ def _ray_cluster(version: str) -> WorkloadKind:
     )
 
 
-def _ray_owner(version: str, kind: str, spec: Path, remark: str) -> WorkloadKind:
+def _ray_owner(version: str, kind: str, spec: Path, remark: str) -> WorkloadRow:
     """What makes a RayCluster."""
     cluster = Offspring(made=(f"ray.io/{version}", "RayCluster"), name="{owner}-", spec=spec)
-    return WorkloadKind(
+    return WorkloadRow(
         api_version=f"ray.io/{version}", kind=kind, offspring=(cluster,), remark=lambda _: remark
     )
 
 
-def _ray_kinds(version: str) -> tuple[WorkloadKind, ...]:
+def _ray_kinds(version: str) -> tuple[WorkloadRow, ...]:
     submitter = "the pods of its cluster are made; the submitter, which comes when they are ready, is not"
     service = "the pods of its cluster are made; its applications are not looked at"
     return (
@@ -161,7 +161,7 @@ def _spark_labels(role: str) -> dict[str, str]:
     }
 
 
-_SPARK = WorkloadKind(
+_SPARK = WorkloadRow(
     api_version="sparkoperator.k8s.io/v1beta2",
     kind="SparkApplication",
     offspring=(
@@ -196,7 +196,7 @@ _TASK = {
     "volcano.sh/task-spec": "{role}",
 }
 _VOLCANO_GROUP = "{owner}-{uid}"
-_VOLCANO_JOB = WorkloadKind(
+_VOLCANO_JOB = WorkloadRow(
     api_version="batch.volcano.sh/v1alpha1",
     kind="Job",
     offspring=(
@@ -227,7 +227,7 @@ _VOLCANO_JOB = WorkloadKind(
 
 # ---- Argo Workflows (argoproj/argo-workflows)
 
-_ARGO = WorkloadKind(
+_ARGO = WorkloadRow(
     api_version="argoproj.io/v1alpha1",
     kind="Workflow",
     offspring=(

@@ -73,7 +73,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     on_pods: bool = False
 
 
-class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     """A kind whose controller makes pods.
 
     offspring: what is made, in this order.
