@@ -132,13 +132,14 @@ def test_the_last_pod_has_the_labels_of_its_controller(name: str) -> None:
     assert LABELS[name].items() <= labels.items()
 
 
-def test_a_deployment_makes_a_replica_set_of_its_template() -> None:
+def test_a_deployment_makes_a_replica_set_of_its_template_and_annotations() -> None:
     creation, _ = created(FOLDER / "deployment.yaml")
     deployment, replica_set, first, second = (obj for obj, _ in creation.objects)
     assert owner_of(replica_set)["uid"] == deployment["metadata"]["uid"]
     assert owner_of(first) == owner_of(second) | {"uid": replica_set["metadata"]["uid"]}
     suffix = replica_set["metadata"]["labels"]["pod-template-hash"]
     assert replica_set["metadata"]["name"] == f"nginx-{suffix}"
+    assert replica_set["metadata"]["annotations"] == {"scheduling.volcano.sh/group-min-member": "2"}
     assert first["metadata"]["labels"] == {"app": "nginx", "pod-template-hash": suffix}
 
 

@@ -124,7 +124,7 @@ def _made(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str,
     values = values | {"hash": _hash(given)}
     labels, annotations = (_filled(each, values) for each in (offspring.labels, offspring.annotations))
     made = deepcopy(given)
-    _put_on(made, labels, annotations)
+    _put_on(made, labels, (_annotations_of(obj) if offspring.inherits else {}) | annotations)
     if offspring.on_pods and isinstance(template := at(made, ("spec", "template")), dict):
         _put_on(template, labels, annotations)
     meta = made["metadata"]
@@ -153,6 +153,11 @@ def _body(part: Json, offspring: Offspring) -> Json:
 def _labels_of(spec: Json) -> Json:
     """A ReplicaSet has those of its pods."""
     return at(spec, ("template", "metadata", "labels")) or {}
+
+
+def _annotations_of(obj: Json) -> dict[str, str]:
+    given = (obj.get("metadata") or {}).get("annotations") or {}
+    return {name: text for name, text in given.items() if not name.startswith("kubectl.kubernetes.io/")}
 
 
 def _put_on(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> None:

@@ -15,11 +15,14 @@ def _items(obj: Json, name: str) -> list[Json]:
 
 
 def indexed_jobs(job_set: Json) -> Json:
-    """JobSet's webhook: its Jobs are indexed unless they say otherwise."""
+    """JobSet's webhook: its Jobs are indexed, and failed containers restart, unless they say otherwise."""
     jobs = []
     for each in _items(job_set, "replicatedJobs"):
         template = each.get("template") or {}
         spec = {"completionMode": "Indexed", **(template.get("spec") or {})}
+        pods = spec.get("template") or {}
+        pod_spec = {"restartPolicy": "OnFailure", **(pods.get("spec") or {})}
+        spec["template"] = {**pods, "spec": pod_spec}
         jobs.append({**each, "template": {**template, "spec": spec}})
     return _with_spec(job_set, replicatedJobs=jobs)
 

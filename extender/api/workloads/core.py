@@ -80,6 +80,7 @@ CORE = (
                 name="{owner}-{hash}",
                 spec={name: ("spec", name) for name in ("replicas", "selector", "template")},
                 labels={"pod-template-hash": "{hash}"},
+                inherits=True,
                 on_pods=True,
             ),
         ),

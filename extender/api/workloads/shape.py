@@ -54,6 +54,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     first: where the number is at which {index} begins; it is 0 where there is none.
     owner: the kind and the pattern of the name of its owner; empty: the object.
     labels, annotations: the patterns of what the controller puts on.
+    inherits: whether it has the annotations of the object.
     on_pods: whether they are put on the pod template of what is made, too.
     """
 
@@ -70,6 +71,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     owner: tuple[KindName, str] | None = None
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    inherits: bool = False
     on_pods: bool = False
 
 

@@ -5,6 +5,7 @@ value; ANY is left to whoever reads it, as a real cluster has far more fields th
 The tests compare these names with those of the kubernetes client and of the CRDs in manifests/.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,6 +39,8 @@ class Needed(NamedTuple):
 
 
 Form = Leaf | Needed | list[Any] | dict[str, Any]
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 OTHERS = "*"  # in the place of a name: all fields that are not listed
 
 
@@ -56,6 +59,11 @@ def _is_count(value: Any) -> bool:
     return _is_whole(value) and value >= 0
 
 
+def _is_name(value: Any) -> bool:
+    """Kubernetes' DNS subdomain (RFC 1123)."""
+    return isinstance(value, str) and len(value) <= 253 and _SUBDOMAIN.fullmatch(value) is not None
+
+
 def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(test, value.values()))
 
@@ -63,6 +71,15 @@ def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 ANY = Leaf("anything", lambda _: True)
 TEXT = Leaf("a text; put numbers, true and false in quotes", lambda value: isinstance(value, str))
 WHOLE = Leaf("a whole number", _is_whole)
+NAME = Leaf(
+    "a name of at most 253 small letters, digits, - and ., that begins and ends with a letter or digit",
+    _is_name,
+)
+PREFIX = Leaf("the beginning of such a name", lambda value: _is_name(f"{value}x"))
+SPACE = Leaf(
+    "a name of at most 63 small letters, digits and -, that begins and ends with a letter or digit",
+    lambda value: _is_name(value) and "." not in value and len(value) <= 63,
+)
 COUNT = Leaf("a whole number, 0 or more", _is_count)
 TRUTH = Leaf("true or false", lambda value: isinstance(value, bool))
 TEXTS = Leaf("texts by name; put numbers, true and false in quotes", _each(lambda v: isinstance(v, str)))
@@ -78,9 +95,9 @@ def of(names: str = "", **known: Form) -> dict[str, Any]:
 METADATA = of(
     "creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generation managedFields"
     " ownerReferences resourceVersion selfLink uid",
-    name=TEXT,
-    generateName=TEXT,
-    namespace=TEXT,
+    name=NAME,
+    generateName=PREFIX,
+    namespace=SPACE,
     labels=TEXTS,
     annotations=TEXTS,
 )

@@ -16,7 +16,7 @@ from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, Resou
 from extender.sim.files import namespaces
 from extender.sim.files.faults import faults_of, nameless
 from extender.sim.files.fields import FIELDS, Form
-from extender.sim.files.reading import Document, documents
+from extender.sim.files.reading import Document, documents, shown
 from extender.sim.files.skipping import note
 from extender.sim.files.workload_fields import form_of
 
@@ -58,7 +58,7 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
     if not create_namespaces:
         faults += [namespaces.fault(name, at) for name, at in missing.items()]
     if not found and not faults:
-        faults += [*notes, f"{', '.join(map(str, paths))}: no objects in there that run or wait"]
+        faults += [*notes, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
     if faults:
         raise InvalidManifests("\n".join(faults))
     found += [Manifest(NAMESPACES, namespaces.namespace(name), at) for name, at in missing.items()]

@@ -1,5 +1,6 @@
 """From paths to documents: files as editors on any system leave them, folders, and the standard input."""
 
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,10 +10,12 @@ import yaml
 
 STANDARD_INPUT = Path("-")
 _SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_NODES = 1_000_000  # of one object
+_NULL = "tag:yaml.org,2002:null"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how Windows marks it
 _ADVICE = {
     "'\\t'": "; a tab cannot stand there: use spaces",
-    "unknown escape character": "; in double quotes a backslash begins an escape: use single quotes",
+    "escape": "; in double quotes a backslash begins an escape: use single quotes",
 }
 
 
@@ -35,6 +38,10 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+def shown(path: Path) -> str:
+    return "stdin" if path == STANDARD_INPUT else str(path)
 
 
 def where(file: str, node: yaml.Node) -> str:
@@ -61,7 +68,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read(path: Path, faults: list[str]) -> Iterator[Document]:
-    file = "stdin" if path == STANDARD_INPUT else str(path)
+    file = shown(path)
     try:
         text = _text(path)
     except OSError as fault:
@@ -111,7 +118,7 @@ def _parsed(file: str, text: str, faults: list[str]) -> Iterator[Document]:
 
 def _of_node(file: str, loader: _Loader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
     """One document, or the items of a list of objects. Empty documents are usual."""
-    if isinstance(node, yaml.ScalarNode) and not node.value:
+    if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
         return
     if not isinstance(node, yaml.MappingNode):
         faults.append(f"{where(file, node)}: a document must be an object with apiVersion and kind")
@@ -121,7 +128,23 @@ def _of_node(file: str, loader: _Loader, node: yaml.Node, faults: list[str]) -> 
         for item in items.value:
             yield from _of_node(file, loader, item, faults)
         return
+    if _size(node, {}) > _MOST_NODES:
+        faults.append(
+            f"{where(file, node)}: more than {_MOST_NODES} values, once its aliases are written out"
+        )
+        return
     yield Document(file, node, loader.construct_document(node))
+
+
+def _size(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values there are with all aliases written out. One that contains itself has no end."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
 
 
 def _is_list(node: yaml.MappingNode) -> bool:

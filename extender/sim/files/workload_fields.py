@@ -88,11 +88,14 @@ def _reach(form: dict[str, Form], path: Path) -> dict[str, Form]:
 
 
 def _put(form: dict[str, Form], path: Path, leaf: Form) -> None:
+    """What is needed needs all that it is in."""
     first, *rest = path
     if not rest:
         form[first] = leaf
         return
-    inside = form.get(first)
+    there = form.get(first)
+    inside = there.form if isinstance(there, Needed) else there
     if not isinstance(inside, dict):
-        inside = form[first] = {OTHERS: ANY}
+        inside = {OTHERS: ANY}
+    form[first] = Needed(inside, _WORDS) if isinstance(leaf, Needed) or isinstance(there, Needed) else inside
     _put(inside, tuple(rest), leaf)
