@@ -1,5 +1,5 @@
 """Whatever a person hands over ends in what ran, what waits and why, and what was not understood, by file
-and line. `muster simulate` and `muster run` read files in one place; here it is the first, which is faster."""
+and line. Here it is handed to `muster simulate`, which reads files as `muster run` does and takes no time."""
 
 import json
 from pathlib import Path

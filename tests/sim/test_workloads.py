@@ -21,8 +21,8 @@ H = "-[a-z0-9]{10}"  # the hash of a template
 SPEC = "{spec: {containers: [{name: c, image: x}]}}"
 
 
-def created(*paths: Path) -> tuple[Creation, Manifests]:
-    found = load(paths)
+def created(*paths: Path, create_namespaces: bool = False) -> tuple[Creation, Manifests]:
+    found = load(paths, create_namespaces)
     creation = Creation(Service(Store(), random.Random(7)))
     creation.create(found.objects)
     assert not creation.faults

@@ -5,13 +5,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from extender.api.objects import Pod
 from extender.domain.decisions.decisions import Decisions, QueueDecision
+from extender.domain.model.ownership import spoken_group_name
 from extender.domain.model.pod_owners import owner_record
 from extender.domain.model.records import GroupKey, PodRecord, Uid, group_of_owner
 from extender.domain.model.resources import offered, total
 from extender.domain.model.shapes import Shape
 from extender.sim.virtual.simulation import Observer
-from extender.sim.virtual.workload import VirtualWorkload, key_of_group, name_of_group
+from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
 
 class MemberRun(NamedTuple):
@@ -66,7 +68,7 @@ class Measurements(Observer):
         self.outsiders = 0
         self.decisions = Decisions()
         self._needed = _needed(workload)
-        self._names = {key_of_group(member.pod): name_of_group(member.pod) for member in workload.members}
+        self._names = {key_of_group(member.pod): _name(member.pod) for member in workload.members}
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
         self._at_work = 0  # groups that are there and not over
@@ -125,6 +127,10 @@ class Measurements(Observer):
             self.busy += seconds
             for name, queue in self.decisions.queues.items():
                 self.sums[name].add(queue, seconds)
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{spoken_group_name(pod)}"
 
 
 def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Workload
-from extender.domain.model.ownership import group_name, group_of
-from extender.domain.model.pod_owners import controller_of
+from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,13 +51,6 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
 
 def key_of_group(pod: Pod) -> GroupKey:
     return GroupKey(f"{pod.metadata.namespace}/{group_of(pod, auto_groups=True)[0]}")
-
-
-def name_of_group(pod: Pod) -> str:
-    """As a person calls it: pods that name no group go by what makes them."""
-    meta, owner = pod.metadata, controller_of(pod.metadata.owner_references)
-    own = f"{owner.kind.lower()}/{owner.name}" if owner else f"pod/{meta.name}"
-    return f"{meta.namespace}/{group_name(pod) or own}"
 
 
 def stamp(second: float) -> str:
