@@ -75,6 +75,12 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
         ),
         pytest.param(f"{GROUP}spec: {{minMember: -2}}\n", "4: spec.minMember: got -2", id="min-member"),
         pytest.param(f"{QUEUE}spec: {{weight: 0}}\n", '1: Queue "q" is invalid: spec.weight', id="weight"),
+        pytest.param(
+            job("  completionMode: indexed\n"),
+            "6: spec.completionMode: got 'indexed'; allowed is In",
+            id="mode",
+        ),
+        pytest.param(job(template="{spec: {containers: [null]}}"), "5: spec.template.spec.cont", id="null"),
         pytest.param(POD.replace("name: p", "name: My_Pod"), "3: metadata.name: got 'My_Pod'", id="name"),
         pytest.param(POD.replace("name: p", "name: 1"), "3: metadata.name: got 1; allowed", id="number"),
         pytest.param(POD.replace("name: p", f"name: {'a' * 254}"), "3: metadata.name: got", id="long"),
@@ -110,6 +116,7 @@ def test_what_cannot_run_is_named_by_line(tmp_path: Path, content: str | bytes, 
         pytest.param(json.dumps(yaml.safe_load(POD), indent="\t"), id="json-with-tabs"),
         pytest.param(f"---\n---\n{POD}---\n...\n", id="separators"),
         pytest.param(f"{POD}---\nnull\n", id="null"),
+        pytest.param(POD.replace("cpu: 1", "cpu: 0.5, memory: 1e9"), id="numbers"),
     ],
 )
 def test_files_of_any_editor_run(tmp_path: Path, content: str | bytes) -> None:

@@ -81,6 +81,7 @@ _LEADER_WORKER_SET = WorkloadRow(
         ),
     ),
     templates=(("spec", "leaderWorkerTemplate", "workerTemplate"),),
+    counts=(("spec", "leaderWorkerTemplate", "size"),),
     suspend=(),
     complete=completing.workers_of_each_leader,
 )
@@ -221,6 +222,7 @@ _VOLCANO_JOB = WorkloadRow(
             | {"scheduling.k8s.io/group-name": _VOLCANO_GROUP, "volcano.sh/job-version": "0"},
         ),
     ),
+    counts=(("spec", "minAvailable"),),
     suspend=(),
     complete=completing.volcano_tasks,
 )

@@ -80,6 +80,7 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
 
     offspring: what is made, in this order.
     templates: where further pod templates are, from which `complete` makes those of the offspring.
+    counts: where further numbers are, 0 or more.
     suspend: where the field is that keeps the controller from making anything.
     complete: puts in what the kind's own admission would, and brings odd forms into one that paths can read.
     remark: what of the object is not done as in a real cluster; empty: nothing.
@@ -89,6 +90,7 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     offspring: tuple[Offspring, ...]
     templates: tuple[Path, ...] = ()
+    counts: tuple[Path, ...] = ()
     suspend: Path = ("spec", "suspend")
     complete: Complete = lambda obj: obj
     remark: Remark = lambda _: ""

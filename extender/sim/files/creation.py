@@ -13,7 +13,7 @@ from extender.api.workloads.children import MALFORMED, children, kind_of
 from extender.sim.apiserver.kinds import BY_NAME, Json
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
-from extender.sim.files.manifests import Manifest
+from extender.sim.files.manifests import Manifest, words_of
 from extender.sim.files.namespaces import of
 
 _HANDED_DOWN = "sim.kube-muster.io/"
@@ -45,7 +45,7 @@ class Creation:
             except StatusError as refusal:
                 self.faults.append(f"{manifest.where}: {refusal.message}")
             except MALFORMED as fault:
-                self.faults.append(f"{manifest.where}: {fault}")
+                self.faults.append(f"{manifest.where}: {words_of(fault)}")
 
     def _create(self, given: Json, where: str) -> None:
         kind = BY_NAME.get((given["apiVersion"], given["kind"]))

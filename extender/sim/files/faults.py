@@ -39,6 +39,8 @@ def _faults_of_list(file: str, node: yaml.Node, value: Any, form: Form, at: str)
         yield f"{where(file, node)}: {at}: got {_short(value)}; allowed is a list"
         return
     for number, (item, part) in enumerate(zip(node.value, value, strict=True)):
+        if part is None:
+            yield f"{where(file, item)}: {at}[{number}]: empty; every item of a list has a value"
         yield from _faults(file, item, part, form, f"{at}[{number}]")
 
 

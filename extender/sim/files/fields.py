@@ -49,8 +49,10 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_quantity(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
     try:
-        return at_least(value) >= 0 and isinstance(value, str | int | float) and not isinstance(value, bool)
+        return at_least(str(value)) >= 0
     except BadQuantity:
         return False
 
@@ -75,7 +77,7 @@ NAME = Leaf(
     "a name of at most 253 small letters, digits, - and ., that begins and ends with a letter or digit",
     _is_name,
 )
-PREFIX = Leaf("the beginning of such a name", lambda value: _is_name(f"{value}x"))
+PREFIX = Leaf("the beginning of such a name", lambda value: isinstance(value, str) and _is_name(f"{value}x"))
 SPACE = Leaf(
     "a name of at most 63 small letters, digits and -, that begins and ends with a letter or digit",
     lambda value: _is_name(value) and "." not in value and len(value) <= 63,

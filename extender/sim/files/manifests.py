@@ -14,6 +14,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.admission import FIRST_OBJECTS
 from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, ResourceKind
 from extender.sim.files import namespaces
+from extender.sim.files.amounts import as_texts
 from extender.sim.files.faults import faults_of, nameless
 from extender.sim.files.fields import FIELDS, Form
 from extender.sim.files.reading import Document, documents, shown
@@ -82,7 +83,7 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     faults.extend(wrong)
     kind = BY_NAME.get(_kind_name(document.object))
     if form is not None and not wrong and not _is_there(kind, document.object):
-        yield Manifest(kind, document.object, document.where())
+        yield Manifest(kind, as_texts(document.object), document.where())
 
 
 def _kind_name(obj: Json) -> KindName:
@@ -131,15 +132,20 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
         try:
             count, remark = count_pods(each.object), workload.remark(each.object)
         except MALFORMED as fault:
-            yield f"{told}: its pods cannot be told: {fault}"
+            yield f"{told}: its pods cannot be told: {words_of(fault)}"
             continue
         if count > left:
             yield f"{told}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
         left -= min(count, left)
-        notes += [f"{told}: {words}" for words in _words(each.object, count, remark) if words]
+        notes += [f"{told}: {words}" for words in _remarks(each.object, count, remark) if words]
 
 
-def _words(obj: Json, count: int, remark: str) -> Iterator[str]:
+def words_of(fault: Exception) -> str:
+    """What Python says of a field of another form than its kind has helps nobody."""
+    return str(fault) if type(fault) is ValueError else "a field has a form that this kind does not know"
+
+
+def _remarks(obj: Json, count: int, remark: str) -> Iterator[str]:
     if suspended(obj):
         yield "suspended: no pods are made"
     elif count == 0:

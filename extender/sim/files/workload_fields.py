@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 from extender.api.workloads.core import POD
-from extender.api.workloads.shape import KindName, Offspring, Path
+from extender.api.workloads.shape import KindName, Offspring, Path, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
-from extender.sim.files.fields import ANY, COUNT, METADATA, OTHERS, POD_SPEC, TEXT, Form, Needed, of
+from extender.sim.files.fields import ANY, COUNT, METADATA, OTHERS, POD_SPEC, TEXT, Form, Leaf, Needed, of
 
 _SPEC_FIELDS = {
     ("batch/v1", "Job"): "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions"
@@ -39,6 +39,10 @@ def form_of(name: KindName) -> dict[str, Any]:
         _mark(form, offspring)
     for path in WORKLOADS[name].templates:
         _put(form, path, Needed(TEMPLATE, _WORDS))
+    for path in WORKLOADS[name].counts:
+        _put(form, path, COUNT)
+    for path, values in _choices(WORKLOADS[name]).items():
+        _put(form, path, _one_of(values))
     return {
         "apiVersion": TEXT,
         "kind": TEXT,
@@ -48,14 +52,27 @@ def form_of(name: KindName) -> dict[str, Any]:
     }
 
 
+def _choices(row: WorkloadRow) -> dict[Path, set[Any]]:
+    """The values that decide what is made."""
+    choices: dict[Path, set[Any]] = {}
+    for offspring in row.offspring:
+        for path, values in offspring.when.items():
+            choices.setdefault(path, set()).update(value for value in values if value is not None)
+    return choices
+
+
+def _one_of(values: set[Any]) -> Leaf:
+    return Leaf(" or ".join(sorted(values)), lambda value: isinstance(value, str) and value in values)
+
+
 def _mark(form: dict[str, Form], offspring: Offspring) -> None:
     """Put in what is made, and how many, at their places."""
     part = _reach(form, offspring.each) if offspring.each else form
     if offspring.each:
         _put(form, offspring.each, {OTHERS: part} if offspring.roles else [part])
-    for path in (getattr(offspring.count, field) for field in ("path", "at_least", "at_most", "times")):
-        if path:
-            _put(part, path, COUNT)
+    count = offspring.count
+    for path in filter(None, (count.path, count.at_least, count.at_most, count.times, offspring.first)):
+        _put(part, path, COUNT)
     for path, made in _templates(offspring):
         _put(part, path, made)
 
