@@ -1,4 +1,4 @@
-"""Workloads with anything in any place: they end in pods, or in a fault with its line, never in a traceback."""
+"""Workloads with anything in any place end in pods, or in a fault with its line, never in a traceback."""
 
 import copy
 import json
