@@ -5,6 +5,8 @@ import json
 from typing import Any, NamedTuple
 
 from extender.sim.apiserver.kinds import BY_PATH, SUBRESOURCES, Json, ResourceKind
+from extender.sim.apiserver.ownership.managers import APPLY, UPDATE, Manager
+from extender.sim.apiserver.ownership.wanted import LONGEST_MANAGER, refuse_force, wanted_of
 from extender.sim.apiserver.patches import patching
 from extender.sim.apiserver.selectors import selecting
 from extender.sim.apiserver.service import Service
@@ -12,6 +14,7 @@ from extender.sim.apiserver.status_errors import StatusError, bad_request, no_su
 from extender.sim.apiserver.store import key_of
 
 Query = dict[str, str]
+APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class RequestTarget(NamedTuple):
@@ -27,10 +30,16 @@ class Request(NamedTuple):
     query: Query
     content_type: str
     body: Any
+    user_agent: str = ""
 
     @property
     def dry(self) -> bool:
         return self.query.get("dryRun") == "All"
+
+    def manager(self, operation: str = UPDATE) -> Manager:
+        """Who asks: what it calls itself as a field manager, or the first word of its User-Agent."""
+        name = self.query.get("fieldManager") or self.user_agent.partition("/")[0][:LONGEST_MANAGER]
+        return Manager(name, operation, self.target.kind.api_version, self.target.subresource)
 
 
 def target_of(path: str) -> RequestTarget:
@@ -62,6 +71,8 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
             return 200, _read(service, request)
         case "POST":
             return 201, _post(service, request)
+        case "PATCH" if target.name and _form(request) == APPLY_PATCH:
+            return _apply(service, request)
         case "PUT" | "PATCH" if target.name:
             return 200, _change(service, request)
         case "DELETE":
@@ -119,18 +130,32 @@ def _post(service: Service, request: Request) -> Json:
         case "eviction":
             service.evict(namespace, name, request.body)
         case _:
-            return service.create(kind, namespace, request.body, request.dry)
+            return service.create(kind, namespace, request.body, request.dry, request.manager())
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 def _change(service: Service, request: Request) -> Json:
     kind, namespace, name, subresource = request.target
     if request.method == "PATCH":
-        change = patching(request.content_type, request.body, strategic_known=not kind.custom)
+        if "force" in request.query:
+            refuse_force()
+        change = patching(_form(request), request.body, strategic_known=not kind.custom)
     else:
         body: Json = request.body
         change = lambda _before: body  # noqa: E731
-    return service.amend(kind, namespace, name, change, subresource, request.dry)
+    return service.amend(kind, namespace, name, change, subresource, request.dry, request.manager())
+
+
+def _apply(service: Service, request: Request) -> tuple[int, Json]:
+    kind, namespace, name, subresource = request.target
+    wanted = wanted_of(kind, name, subresource, request.query.get("fieldManager", ""), request.body)
+    force = request.query.get("force") in ("true", "1")
+    found, new = service.apply(kind, namespace, name, wanted, request.manager(APPLY), force, request.dry)
+    return (201 if new else 200), found
+
+
+def _form(request: Request) -> str:
+    return request.content_type.partition(";")[0].strip()
 
 
 def _delete(service: Service, request: Request) -> Json:

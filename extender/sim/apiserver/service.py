@@ -12,6 +12,8 @@ from copy import deepcopy
 from extender.sim.apiserver.admission import FIRST_OBJECTS, born, grace, updated
 from extender.sim.apiserver.conditions import condition, now, set_condition
 from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, ResourceKind
+from extender.sim.apiserver.ownership.apply import applied
+from extender.sim.apiserver.ownership.managers import APPLY, Manager, kept_account, noted
 from extender.sim.apiserver.status_errors import bad_request, conflict, exists, invalid, not_found
 from extender.sim.apiserver.store import Store, key_of
 
@@ -37,10 +39,21 @@ class Service:
 
     # ---- create
 
-    def create(self, kind: ResourceKind, namespace: str, given: Json, dry: bool = False) -> Json:
+    def create(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        given: Json,
+        dry: bool = False,
+        manager: Manager | None = None,
+    ) -> Json:
+        """`manager`: whose fields these are; without one nobody keeps account of this object's fields."""
         obj = deepcopy(given)
         with self.store:
             self._name(kind, namespace, obj)
+            obj["metadata"].pop("managedFields", None)
+            if manager is not None:
+                obj = noted(kind, None, obj, manager)
             born(kind, obj, self.store, self._gating)
             return obj if dry else self.store.put(kind, obj)
 
@@ -76,12 +89,15 @@ class Service:
         change: Amend,
         subresource: str = "",
         dry: bool = False,
+        manager: Manager | None = None,
     ) -> Json:
         """Replace an object by what `change` makes of it; one that changes nothing leaves no trace."""
         with self.store:
             before = self.get(kind, namespace, name)
             after = self._merge_parts(kind, before, change(before), subresource)
             self._same_object(kind, before, after)
+            if manager is not None and manager.operation != APPLY:  # who applies has kept account
+                after = noted(kind, before, kept_account(before, after, subresource), manager)
             if after == before:
                 return before
             updated(kind, before, after)
@@ -92,10 +108,39 @@ class Service:
                 return self.store.remove(kind, key_of(before))
             return self.store.put(kind, after)
 
+    def apply(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        wanted: Json,
+        manager: Manager,
+        force: bool = False,
+        dry: bool = False,
+    ) -> tuple[Json, bool]:
+        """Make an object what `manager` wants of it: the object, and whether it is new."""
+        with self.store:
+            if self.store.get(kind, namespace, name) is None:
+                self._may_be_new(kind, name, wanted, manager)
+                return self.create(kind, namespace, wanted, dry, manager), True
+
+            def change(before: Json) -> Json:
+                return applied(kind, before, wanted, manager, force)
+
+            return self.amend(kind, namespace, name, change, manager.subresource, dry, manager), False
+
+    def _may_be_new(self, kind: ResourceKind, name: str, wanted: Json, manager: Manager) -> None:
+        if manager.subresource:
+            raise not_found(kind, name)
+        if uid := wanted["metadata"].get("uid"):
+            told = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise conflict(kind, name, told)
+
     def _merge_parts(self, kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
         """Status is written through its subresource and nowhere else, where a kind has one."""
         if subresource == "status":
-            meta = {**before["metadata"], **_identity(wanted)}
+            kept = {"managedFields": wanted["metadata"].get("managedFields")}
+            meta = {**before["metadata"], **_identity(wanted), **{k: v for k, v in kept.items() if v}}
             return {**before, "metadata": meta, "status": wanted.get("status") or {}}
         after = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
         after["metadata"] = {**wanted.get("metadata", {})}

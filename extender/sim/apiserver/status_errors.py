@@ -6,16 +6,17 @@ from extender.sim.apiserver.kinds import Json, ResourceKind
 
 
 class StatusError(Exception):
-    def __init__(self, code: int, reason: str, message: str, fields: Sequence[str] = ()) -> None:
+    """`causes`: what in particular is wrong, each with reason, message and field, as in a Status."""
+
+    def __init__(self, code: int, reason: str, message: str, causes: Sequence[Json] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
-        self.fields = tuple(fields)
+        self.causes = list(causes)
 
     def status(self) -> Json:
         """The body of the answer."""
-        causes = [{"reason": "FieldValueInvalid", "field": field} for field in self.fields]
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -23,7 +24,7 @@ class StatusError(Exception):
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
-            "details": {"causes": causes} if causes else {},
+            "details": {"causes": self.causes} if self.causes else {},
             "code": self.code,
         }
 
@@ -46,7 +47,8 @@ def conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
 
 
 def invalid(kind: ResourceKind, name: str, field: str, why: str) -> StatusError:
-    return StatusError(422, "Invalid", f'{kind.name} "{name}" is invalid: {field}: {why}', [field])
+    causes = [{"reason": "FieldValueInvalid", "message": why, "field": field}]
+    return StatusError(422, "Invalid", f'{kind.name} "{name}" is invalid: {field}: {why}', causes)
 
 
 def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
@@ -61,7 +63,22 @@ def expired(version: int) -> StatusError:
     return StatusError(410, "Expired", f"too old resource version: {version}")
 
 
-def unsupported(what: str) -> StatusError:
-    return StatusError(
-        415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {what}"
-    )
+def unsupported() -> StatusError:
+    return _unsupported(_READ)
+
+
+def unsupported_patch(strategic_known: bool) -> StatusError:
+    return _unsupported([form for form in _PATCHES if strategic_known or "strategic" not in form])
+
+
+_READ = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_PATCHES = (
+    *("application/json-patch+json", "application/merge-patch+json"),
+    *("application/strategic-merge-patch+json", "application/apply-patch+yaml"),
+)
+
+
+def _unsupported(accepted: Sequence[str]) -> StatusError:
+    told = f"accepted media types include: {', '.join(accepted)}"
+    message = f"the body of the request was in an unknown format - {told}"
+    return StatusError(415, "UnsupportedMediaType", message)
