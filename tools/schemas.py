@@ -8,34 +8,30 @@ One schema a line, so that the next release shows as a readable difference.
 
 import json
 import sys
-from collections.abc import Iterator
 from typing import Any
 
-from extender.sim.apiserver.kinds import KINDS
-from extender.sim.apiserver.schemas.published import KUBERNETES
+from extender.sim.apiserver.kinds import SERVED
+from extender.sim.apiserver.schemas.published import KUBERNETES, referred
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 
 Json = dict[str, Any]
-_REVIEWS = ("apis/authentication.k8s.io/v1", "apis/authorization.k8s.io/v1")
-_REVIEWED = ("SelfSubjectReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview")
 
 
 def published(api: Client) -> str:
     """The schemas of the kinds that the embedded server serves, and of all that these refer to."""
-    ours = [kind for kind in KINDS if not kind.custom]
+    ours = [kind for kind in SERVED if not kind.custom]
     known: Json = {}
-    for root in sorted({kind.root.strip("/") for kind in ours} | set(_REVIEWS)):
+    for root in sorted({kind.root.strip("/") for kind in ours}):
         known |= api.request("GET", f"/openapi/v3/{root}")["components"]["schemas"]
     wanted = {(kind.group, kind.name) for kind in ours}
-    wanted |= {(root.split("/")[1], name) for root in _REVIEWS for name in _REVIEWED}
     todo = [name for name, schema in known.items() if _names(schema) & wanted and "List" not in name]
     found: Json = {}
     while todo:
         name = todo.pop()
         if name not in found:
             found[name] = known[name]
-            todo += _referred(known[name])
+            todo += referred(known[name])
     lines = (f"{json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found))
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -44,17 +40,6 @@ def _names(schema: Json) -> set[tuple[str, str]]:
     """The group and the kind whose schema this is; several for what many groups share, which is nobody's."""
     names = schema.get("x-kubernetes-group-version-kind", ())
     return {(names[0]["group"], names[0]["kind"])} if len(names) == 1 else set()
-
-
-def _referred(schema: Any) -> Iterator[str]:
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _referred(item)
-    elif isinstance(schema, dict):
-        if isinstance(schema.get("$ref"), str):
-            yield schema["$ref"].rpartition("/")[2]
-        for value in schema.values():
-            yield from _referred(value)
 
 
 def main(arguments: list[str]) -> int:

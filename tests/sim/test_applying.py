@@ -93,7 +93,7 @@ def test_who_writes_over_a_field_owns_it(connection: Connection) -> None:
         "f:spec": {"f:weight": {}},
         "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
     }
-    with pytest.raises(Conflict, match=r'conflict with "editor" using scheduling\.volcano\.sh/v1beta1 at '):
+    with pytest.raises(Conflict, match=r'conflict with "editor" using scheduling\.volcano\.sh/v1beta1: '):
         apply(connection, f"{QUEUES}/q", queue(weight=4))
     assert apply(connection, f"{QUEUES}/q", queue(weight=3))["spec"]["weight"] == 3
 

@@ -1,10 +1,11 @@
-"""The bodies of requests: JSON, or YAML where a client says so."""
+"""The bodies of requests: JSON, or what a client says that it is: YAML, protobuf."""
 
 from typing import Any
 
 import msgspec
 import yaml
 
+from extender.sim.apiserver import protobuf
 from extender.sim.apiserver.status_errors import bad_request, unsupported
 
 _YAML_FORMS = ("application/yaml", "application/apply-patch+yaml")
@@ -27,6 +28,8 @@ def decoded(raw: bytes, content_type: str) -> Any:
         return _json(raw)
     if form in _YAML_FORMS:
         return _yaml(raw)
+    if form == "application/vnd.kubernetes.protobuf":
+        return protobuf.decoded(raw)
     raise unsupported()
 
 

@@ -23,6 +23,15 @@ def wrong(field: str, value: Any, detail: str) -> FieldError:
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
 
 
+def wrong_as_told(field: str, detail: str) -> FieldError:
+    """As rules in CEL say it of a whole object, whose value is not shown."""
+    return FieldError(field, "FieldValueInvalid", f"Invalid value: {detail}")
+
+
+def not_found_field(field: str, value: Any) -> FieldError:
+    return FieldError(field, "FieldValueNotFound", f"Not found: {_shown(value)}")
+
+
 def wrong_type(field: str, value: Any, detail: str) -> FieldError:
     return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {_shown(value)}: {detail}")
 
@@ -42,7 +51,7 @@ def duplicate(field: str, value: Any) -> FieldError:
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
-    allowed = ", ".join(json.dumps(each) for each in sorted(supported))
+    allowed = ", ".join(json.dumps(each) for each in supported)
     told = f"Unsupported value: {_shown(value)}: supported values: {allowed}"
     return FieldError(field, "FieldValueNotSupported", told)
 

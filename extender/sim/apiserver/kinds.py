@@ -51,6 +51,13 @@ POD_GROUPS = ResourceKind(_VOLCANO, "v1beta1", "PodGroup", "podgroups", short=("
 COMMANDS = ResourceKind("bus.volcano.sh", "v1alpha1", "Command", "commands", custom=True)
 
 KINDS = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS, PODS)
+_AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
+ACCESS = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
+RULES = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)
+IDENTITY = ResourceKind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", False)
+REVIEWS = (ACCESS, RULES, IDENTITY)  # questions, which are created and not stored
+
+SERVED = (*KINDS, *REVIEWS)
 SUBRESOURCES = {PODS: ("binding", "eviction")}
-BY_PATH = {(kind.root, kind.plural): kind for kind in KINDS}
+BY_PATH = {(kind.root, kind.plural): kind for kind in SERVED}
 BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}

@@ -34,10 +34,12 @@ _DIRECTIVE = "$patch"
 
 def patching(form: str, body: Any, strategic_known: bool) -> Patch:
     """What `body` does to an object. Raises StatusError for a form that is not known."""
-    if form == "application/json-patch+json" and isinstance(body, list):
+    if form == "application/json-patch+json":
+        if not isinstance(body, list):
+            raise bad_request("error decoding patch: a JSON patch is a list of operations")
         return lambda target: json_patched(target, body)
     if not isinstance(body, dict):
-        raise bad_request("a patch of this form is an object")
+        raise bad_request("error decoding patch: a patch of this form is an object")
     if form == "application/merge-patch+json":
         return lambda target: merged(target, body)
     if form == "application/strategic-merge-patch+json" and strategic_known:

@@ -10,7 +10,7 @@ from typing import Any
 
 from extender.sim.apiserver.conditions import now
 from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.ownership.comparing import claimed, difference
+from extender.sim.apiserver.ownership.comparing import NOBODYS, claimed, difference
 from extender.sim.apiserver.ownership.managers import (
     APPLY,
     Entry,
@@ -58,7 +58,7 @@ def _merged(live: Any, wanted: Any, schema: FieldSchema) -> Any:
 def _pruned(obj: Json, before: Paths, claims: Paths, others: Paths, schema: FieldSchema) -> Json:
     """Without what was claimed and no longer is, as far as nobody else owns it or something in it."""
     owned = {path[:end] for path in others for end in range(1, len(path) + 1)}
-    for path in sorted(_with_fields_above(before) - _with_fields_above(claims)):
+    for path in sorted(_with_fields_above(before) - _with_fields_above(claims) - NOBODYS):
         if path not in owned:
             obj = removed(obj, path, schema)
     return obj
@@ -94,7 +94,7 @@ def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Ma
         }
         for entry, path in conflicts
     ]
-    raise StatusError(409, "Conflict", f"Apply failed with {told}", causes=causes)
+    raise StatusError(409, "Conflict", f"Apply failed with {told}", {"causes": causes})
 
 
 def _named(entry: Entry) -> str:
@@ -102,4 +102,4 @@ def _named(entry: Entry) -> str:
     told = f'"{name}"' + (f' with subresource "{subresource}"' if subresource else "")
     if operation == APPLY:
         return told
-    return f"{told} using {api_version} at {entry.time}" if entry.time else f"{told} using {api_version}"
+    return f"{told} using {api_version}"

@@ -7,7 +7,7 @@ from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.ownership.paths import Path, Paths, parts
 from extender.sim.apiserver.schemas.field_schemas import FieldSchema
 
-_NOBODYS = frozenset(
+NOBODYS = frozenset(
     ("f:metadata", f"f:{name}")
     for name in (
         *("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink"),
@@ -25,12 +25,14 @@ class Difference(NamedTuple):
 
 def claimed(obj: Json, schema: FieldSchema) -> Paths:
     """What an applied object claims: every value in it, and each item of a list that has keys."""
-    return frozenset(_claimed(obj, schema, ())) - _NOBODYS
+    return frozenset(_claimed(obj, schema, ())) - NOBODYS
 
 
 def _claimed(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
-    inside = parts(value, schema) if schema.splits(value) else {}
-    if not inside or (at and at[-1].startswith("k:")):
+    splits = schema.splits(value)
+    inside = parts(value, schema) if splits else {}
+    is_item = bool(at) and at[-1].startswith("k:")
+    if is_item or (not inside and not (splits and isinstance(value, list))):
         yield at
     for step, (part, inner) in inside.items():
         yield from _claimed(part, inner, (*at, step))
@@ -39,7 +41,7 @@ def _claimed(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
 def difference(before: Json, after: Json, schema: FieldSchema) -> Difference:
     put, gone = set[Path](), set[Path]()
     _compare(before, after, schema, (), put, gone)
-    return Difference(frozenset(put) - _NOBODYS, frozenset(gone) - _NOBODYS)
+    return Difference(frozenset(put) - NOBODYS, frozenset(gone) - NOBODYS)
 
 
 def _compare(before: Any, after: Any, schema: FieldSchema, at: Path, put: set[Path], gone: set[Path]) -> None:

@@ -17,7 +17,9 @@ class FieldSchema:
     """The schema of one value. `published`: what is published of it, empty where nothing is."""
 
     def __init__(self, published: Json) -> None:
-        self.published = _resolved(published)
+        name = _referred(published)
+        self.published = _resolved(published, name)
+        self.type_name = name.rpartition(".")[2]  # empty for what has no name of its own
         self._fields: dict[str, FieldSchema] = {}
 
     def field(self, name: str) -> "FieldSchema":
@@ -75,16 +77,17 @@ def schema_of(kind: ResourceKind) -> FieldSchema:
     return FieldSchema(definitions()[name_of(kind)])
 
 
-def _resolved(schema: Json) -> Json:
-    """With what it refers to; a reference stands alone in an allOf, beside a default and a description."""
-    referred = [*schema.get("allOf", ()), schema]
-    name = next((each["$ref"] for each in referred if "$ref" in each), "")
-    if not name:
-        return schema
-    return {
-        **definitions()[name.removeprefix(REFERENCE)],
-        **{k: v for k, v in schema.items() if k != "allOf"},
-    }
+def _referred(published: Json) -> str:
+    """The name of the schema that it refers to: such a reference stands alone, or in an allOf."""
+    referred = [*published.get("allOf", ()), published]
+    name: str = next((each["$ref"] for each in referred if "$ref" in each), "")
+    return name.removeprefix(REFERENCE)
+
+
+def _resolved(published: Json, name: str) -> Json:
+    """With what it refers to, beside a default and a description of its own."""
+    said = {key: value for key, value in published.items() if key != "allOf"}
+    return {**definitions()[name], **said} if name else said
 
 
 def _compact(value: Any) -> str:

@@ -3,6 +3,7 @@
 kubernetes.json is written by tools/schemas.py. It is read when it is first asked for.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 import yaml
 
 from extender.shipped import CRDS
-from extender.sim.apiserver.kinds import BY_NAME, Json, ResourceKind
+from extender.sim.apiserver.kinds import Json, ResourceKind
 
 KUBERNETES = Path(__file__).with_name("kubernetes.json")
 REFERENCE = "#/components/schemas/"
@@ -31,6 +32,28 @@ def definitions() -> dict[str, Json]:
 def name_of(kind: ResourceKind) -> str:
     """The name of the kind's schema."""
     return next(name for name, schema in definitions().items() if _is(kind, schema))
+
+
+def with_referred(names: Iterable[str]) -> dict[str, Json]:
+    """The schemas of these names, and of all that they refer to."""
+    todo, found = list(names), dict[str, Json]()
+    while todo:
+        if (name := todo.pop()) not in found:
+            found[name] = definitions()[name]
+            todo += referred(found[name])
+    return found
+
+
+def referred(schema: Any) -> Iterator[str]:
+    """The names of the schemas that this one refers to."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from referred(item)
+    elif isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"].removeprefix(REFERENCE)
+        for value in schema.values():
+            yield from referred(value)
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast
@@ -57,10 +80,5 @@ def _completed(schema: Json, group: str, version: str, kind: str) -> Json:
 
 
 def _is(kind: ResourceKind, schema: Json) -> bool:
-    names = schema.get("x-kubernetes-group-version-kind", ())
-    return len(names) == 1 and BY_NAME.get(_api_name(names[0])) is kind
-
-
-def _api_name(named: Json) -> tuple[str, str]:
-    group = f"{named['group']}/" if named["group"] else ""
-    return f"{group}{named['version']}", named["kind"]
+    named = {"group": kind.group, "version": kind.version, "kind": kind.name}
+    return bool(schema.get("x-kubernetes-group-version-kind") == [named])
