@@ -1,8 +1,8 @@
 """Whether Muster's account may do what the manifests grant it: each right is asked for by itself."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from extender.cli.access_reviews import Right
 from extender.cli.check.certificates import certificate_in_files
 from extender.cli.check.findings import Finding, Installation, container_of, fine, wrong
 from extender.cli.output import Json
@@ -11,20 +11,6 @@ from extender.shipped import RIGHTS
 
 _ACCOUNT = "muster"
 _NAMED = 5
-
-
-class Right(NamedTuple):
-    verb: str
-    group: str
-    resource: str
-    subresource: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        resource = "/".join(filter(None, (self.resource, self.subresource)))
-        where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{where}"
 
 
 def rights(site: Installation) -> Iterator[Finding]:

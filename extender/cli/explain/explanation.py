@@ -11,7 +11,7 @@ from extender.domain.model.resources import PODS, quantities, total
 
 WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
 PLACED, ENDING, OVER = "Placed", "Ending", "Ended"
-FOREIGN, UNSEEN = "NotOurs", "Unknown"
+FOREIGN, UNSEEN, EMPTY = "NotOurs", "Unknown", "NoPods"
 
 
 class MemberCounts(Wire, frozen=True, omit_defaults=False):
@@ -50,6 +50,27 @@ class Blocker(Wire, frozen=True):
     holds: Quantities = {}
 
 
+class Uncounted(Wire, frozen=True):
+    """Pods that were meant for a group and are no members of it, all for one `cause`. `misnamed`: they name
+    the group in a wrong way, so an annotation on them helps."""
+
+    pods: list[str]
+    namespace: str
+    cause: str
+    remedy: str
+    misnamed: bool = False
+
+
+class OfferedCommand(Wire, frozen=True, omit_defaults=False):
+    """What a person may run. `purpose`: an infinitive without `to`. `right`: what it takes; empty where all
+    who can ask may run it. `allowed`: whether the user has that."""
+
+    purpose: str
+    line: str
+    right: str = ""
+    allowed: bool = True
+
+
 class Explanation(Wire, frozen=True):
     kind: str
     name: str
@@ -62,9 +83,11 @@ class Explanation(Wire, frozen=True):
     since: str | None = None
     members: MemberCounts | None = None
     queue: QueueFigures | None = None
+    uncounted: list[Uncounted] = []
     waiting: list[Blocker] = []
     holders: list[Blocker] = []
     remedies: list[str] = []
+    commands: list[OfferedCommand] = []
     notes: list[str] = []
 
 

@@ -1,9 +1,12 @@
 """Why a pod waits. Most of it is about its group; the rest is what sets it apart from its group."""
 
+from difflib import get_close_matches
+
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, ENDED_PHASES, GATE, GROUP_ANNOTATION
 from extender.api.objects import Pod
+from extender.cli.explain.commands import Case, commands
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import (
     ENDING,
@@ -17,9 +20,16 @@ from extender.cli.explain.explanation import (
     Explanation,
     has_gate,
 )
-from extender.cli.explain.groups import NOT_LOOKED_AT, explain_group, in_queue, queue_figures
+from extender.cli.explain.groups import (
+    NOT_LOOKED_AT,
+    explain_group,
+    in_queue,
+    not_looked_at,
+    queue_figures,
+)
 from extender.cli.explain.pod_state import SCHEDULERS, foreign_gates, ours, said, scheduled
 from extender.cli.explain.remedies import remedy, sentence
+from extender.cli.explain.uncounted import wrong_key
 from extender.cli.observed import ObservedGroup
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import auto_name
@@ -45,7 +55,7 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
         return _alone(evidence, pod)
     if group := evidence.group(name):
         return _member(evidence, pod, group)
-    return _alone(evidence, pod) if name == auto_name(pod) else _without_group(pod, name)
+    return _alone(evidence, pod) if name == auto_name(pod) else _without_group(evidence, pod, name)
 
 
 def _answer(pod: Pod, verdict: str, sentence: str, advice: str = "", since: str | None = None) -> Explanation:
@@ -62,9 +72,10 @@ def _answer(pod: Pod, verdict: str, sentence: str, advice: str = "", since: str 
     )
 
 
-def _with_reason(answer: Explanation, reason: str, detail: str = "") -> Explanation:
+def _with_reason(answer: Explanation, reason: str, case: Case) -> Explanation:
     remedies = [remedy(reason)] if remedy(reason) else []
-    return replace(answer, reason=reason, detail=detail, remedies=remedies)
+    offers = commands(reason, case)
+    return replace(answer, reason=reason, detail=case.detail, remedies=remedies, commands=offers)
 
 
 # ---- pods that do not wait
@@ -105,9 +116,10 @@ def _not_ours(pod: Pod) -> Explanation:
     told = f"Nothing shows that the pod is Muster's: {scheduler} places it."
     if name:
         told += f" It names the group {name}, but no scheduler keeps that group together."
+    alike = get_close_matches(scheduler, SCHEDULERS, n=1)
     advice = (
-        f"For Muster to place it, create it with schedulerName: {SCHEDULERS[0]} (or another name that your"
-        " administrator gave it)."
+        f"For Muster to place it, create it with schedulerName: {(*alike, *SCHEDULERS)[0]} (or another name"
+        " that your administrator gave it)."
     )
     return replace(_answer(pod, FOREIGN, told, advice), detail=scheduled(pod).message)
 
@@ -115,11 +127,28 @@ def _not_ours(pod: Pod) -> Explanation:
 # ---- pods that wait for Muster
 
 
-def _without_group(pod: Pod, name: str) -> Explanation:
+def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     told = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
     if has_gate(pod, GATE):
         told += " It stays behind its scheduling gate until there is."
-    return _with_reason(_answer(pod, WAITING, told), Reason.GROUP_NOT_FOUND)
+    there = sum(group_name(each) == name for each in evidence.pods or ())
+    case = Case(
+        evidence,
+        pod.metadata.namespace,
+        detail=_meant(evidence, name),
+        pod=pod.metadata.name,
+        wanted=name,
+        there=there,
+    )
+    return _with_reason(_answer(pod, WAITING, told), Reason.GROUP_NOT_FOUND, case)
+
+
+def _meant(evidence: Evidence, name: str) -> str:
+    """A group that the pod may have been meant for: of a name like it, or in another namespace."""
+    for alike in get_close_matches(name, [each.name for each in evidence.groups_here], n=1):
+        return f"did you mean {alike}?"
+    homes = sorted(each.namespace for each in evidence.groups if each.name == name)
+    return f"there is one in namespace {homes[0]}, whose members have to be there, too" if homes else ""
 
 
 def _alone(evidence: Evidence, pod: Pod) -> Explanation:
@@ -128,8 +157,23 @@ def _alone(evidence: Evidence, pod: Pod) -> Explanation:
     queue = evidence.queue_of_pod(pod)
     figures = queue_figures(evidence, queue)
     reason, words = said(pod)
-    answer = _alone_for(pod, *((reason, words) if reason else _refused_by(evidence, queue)))
-    return replace(answer, queue=figures, notes=[*in_queue(queue, figures), *evidence.notes])
+    if not reason:
+        reason, words = _refused_by(evidence, queue)
+    case = Case(evidence, pod.metadata.namespace, queue, words, pod=pod.metadata.name)
+    answer = _alone_for(pod, reason, case)
+    notes = [*_misnamed(evidence, pod), *in_queue(queue, figures), *evidence.notes]
+    return replace(answer, queue=figures, notes=notes)
+
+
+def _misnamed(evidence: Evidence, pod: Pod) -> list[str]:
+    """It names a group that there is, and not in the way that counts."""
+    names = {each.name for each in evidence.groups_here}
+    written, group = wrong_key(pod, names.__contains__)
+    return (
+        [f"It names podgroup/{group} by the {written}; what counts is the annotation {GROUP_ANNOTATION}."]
+        if group
+        else []
+    )
 
 
 def _refused_by(evidence: Evidence, name: str) -> tuple[str, str]:
@@ -142,26 +186,27 @@ def _refused_by(evidence: Evidence, name: str) -> tuple[str, str]:
     return Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist"
 
 
-def _alone_for(pod: Pod, reason: str, words: str) -> Explanation:
+def _alone_for(pod: Pod, reason: str, case: Case) -> Explanation:
     told = _UNWRITTEN if group_name(pod) else _ALONE
     if reason:
-        return _with_reason(_answer(pod, WAITING, f"{told}. {sentence(reason)}"), reason, words)
+        return _with_reason(_answer(pod, WAITING, f"{told}. {sentence(reason)}"), reason, case)
     if has_gate(pod, GATE):
         why = "behind Muster's scheduling gate. For what, is written where a pod has a PodGroup only."
         return _answer(pod, WAITING, f"{told}, {why}", _NAME_A_GROUP)
-    return _answer(pod, UNSEEN, f"{told}; nothing on it says yet for what.", NOT_LOOKED_AT)
+    answer = _answer(pod, UNSEEN, f"{told}; nothing on it says yet for what.", NOT_LOOKED_AT)
+    return replace(answer, commands=not_looked_at(case.evidence))
 
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     """The group's answer, in the words of one of its members."""
-    of_group = explain_group(evidence, group)
+    of_group = explain_group(evidence, group, pod.metadata.name)
     named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
     if of_group.verdict == WAITING:
         return replace(named, sentence=f"The pod waits with its whole group. {of_group.sentence}")
     if of_group.verdict == STARTING:
         return replace(named, sentence=_starting(pod))
     if of_group.verdict == RUNNING:
-        return _left_out(named, pod)
+        return _left_out(evidence, group, named, pod)
     return replace(named, sentence=f"About its group: {of_group.sentence}")
 
 
@@ -173,9 +218,10 @@ def _starting(pod: Pod) -> str:
     return f"Its group starts now: the pod waits for the others, to be bound with them.{where}"
 
 
-def _left_out(answer: Explanation, pod: Pod) -> Explanation:
+def _left_out(evidence: Evidence, group: ObservedGroup, answer: Explanation, pod: Pod) -> Explanation:
     """Its group runs, and this one has no place: it is more than the group needs, or replaces a lost one."""
     reason, words = (answer.reason, answer.detail) if answer.reason else said(pod)
     told = f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
     waits = replace(answer, verdict=WAITING, sentence=told, since=pod.metadata.creation_timestamp)
-    return _with_reason(waits, reason, words)
+    case = Case(evidence, group.namespace, evidence.queue_of(group), words, group, pod.metadata.name)
+    return _with_reason(waits, reason, case)

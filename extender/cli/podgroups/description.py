@@ -20,7 +20,7 @@ from extender.terminal.columns import columns
 
 def description(place: ClusterAccess, name: str) -> str:
     group = fetch(place.reader, POD_GROUPS, place.namespace, name, ObservedGroup)
-    evidence = Evidence(place.reader, place.namespace)
+    evidence = Evidence(place, place.namespace)
     who, *rest = paragraphs(explain_group(evidence, group))
     return joined(
         who,

@@ -60,7 +60,7 @@ def _show_table(place: ClusterAccess, found: list[Json], wide: bool) -> None:
         where = f" in namespace {place.namespace}" if place.namespace else ""
         click.echo(f"No podgroups found{where}", err=True)
         return
-    evidence = Evidence(place.reader, place.namespace)
+    evidence = Evidence(place, place.namespace)
     head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
     seen = (msgspec.convert(each, ObservedGroup) for each in found)
     rows = [_row(each, evidence, wide)[bool(place.namespace) :] for each in seen]

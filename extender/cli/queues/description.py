@@ -32,7 +32,7 @@ _HEADINGS: Mapping[str, str] = {
 def description(place: ClusterAccess, name: str) -> str:
     found = fetch(place.reader, QUEUES, "", name, Json)
     queue = msgspec.convert(found, ObservedQueue)
-    evidence = Evidence(place.reader, "")
+    evidence = Evidence(place, "")
     answer = explain_queue(evidence, queue)
     bare = msgspec.structs.replace(answer, queue=None, waiting=[])
     who, verdict, *rest = paragraphs(bare)

@@ -112,13 +112,13 @@ def words(verb: str, count: int) -> str:
 
 def groups_of(place: ClusterAccess, queue: str) -> list[ObservedGroup]:
     """Of all namespaces where that is allowed."""
-    evidence = Evidence(place.reader, "")
+    evidence = Evidence(place, "")
     return [each for each in evidence.groups if evidence.queue_of(each) == queue]
 
 
 def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
     """The pods that name a queue, wait, and are in no PodGroup: nothing but themselves keeps them there."""
-    evidence = Evidence(place.reader, "")
+    evidence = Evidence(place, "")
     groups = {each.key for each in evidence.groups}
     return [
         f"{pod.metadata.namespace}/{pod.metadata.name}"
