@@ -12,6 +12,7 @@ from extender.cli.check.certificates import certificates
 from extender.cli.check.crds import kinds
 from extender.cli.check.findings import Check, Finding, Installation, fine, looked, wrong
 from extender.cli.check.leadership import leader, workload
+from extender.cli.check.mutual_tls import mutual_tls
 from extender.cli.check.replicas import replicas
 from extender.cli.check.rights import rights
 from extender.cli.check.volcano import volcano
@@ -25,6 +26,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("policies", policies),
     ("webhooks", webhooks),
     ("certificates", certificates),
+    ("mutual TLS", mutual_tls),
     ("workload", workload),
     ("leader", leader),
     ("health", replicas),

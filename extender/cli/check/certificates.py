@@ -4,8 +4,9 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from extender.api.durations import as_seconds, rounded
-from extender.cli.check.findings import Finding, Installation, at, container_of, fine, setting, wrong
+from extender.api.durations import as_seconds
+from extender.cli.check.certificate_facts import ends, expiries, part_of, secret_mounted_at
+from extender.cli.check.findings import Finding, Installation, container_of, fine, setting, wrong
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
@@ -42,7 +43,7 @@ def shown(site: Installation) -> Iterator[ShownCertificate]:
             name, life = setting(container, "webhook_secret"), setting(container, "webhook_lifetime")
             soon = min(_SOON, as_seconds(life) * _OVERDUE)
             yield ShownCertificate(name, True, site.get(SECRETS, *name.split("/")), soon)
-        elif source == "files" and (mounted := _mounted(spec, container)):
+        elif source == "files" and (mounted := _secret_of_files(spec, container)):
             secret = site.get(SECRETS, site.namespace, mounted)
             yield ShownCertificate(f"{site.namespace}/{mounted}", False, secret)
 
@@ -53,12 +54,8 @@ def certificate_in_files(site: Installation) -> bool:
     return any(setting(each, "webhook_certificates") == "files" for each in containers if each)
 
 
-def _mounted(spec: Json, container: Json) -> str:
-    """The Secret in the folder of the files."""
-    folder = setting(container, "webhook_folder")
-    volumes = {each["name"] for each in container.get("volumeMounts", ()) if each["mountPath"] == folder}
-    found = (each for each in spec.get("volumes", ()) if each["name"] in volumes)
-    return next((at(each, "secret", "secretName") or "" for each in found), "")
+def _secret_of_files(spec: Json, container: Json) -> str:
+    return secret_mounted_at(setting(container, "webhook_folder"), spec, container)
 
 
 # ---- what the API server trusts
@@ -69,13 +66,13 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
     try:
-        left = max(_expiries(base64.b64decode(bundle))) - now
+        left = max(expiries(base64.b64decode(bundle))) - now
     except ValueError as fault:
         return f"caBundle cannot be read: {fault}"
     return (
         ""
         if left > min((each.soon for each in certificates), default=_SOON)
-        else f"its authority {_ends(left)}"
+        else f"its authority {ends(left)}"
     )
 
 
@@ -85,7 +82,7 @@ def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str
     from extender.webhooks.certificates import leads_to, names
 
     try:
-        pem = _pem_of(certificate.secret)
+        pem = part_of(certificate.secret, "tls.crt")
         trusted, known = leads_to(pem, base64.b64decode(bundle)), names(pem)
     except ValueError:
         return None
@@ -113,26 +110,10 @@ def _secret(found: ShownCertificate, now: float) -> Finding:
     if found.secret is None:
         return wrong("certificates", f"the Secret {found.name} does not exist", todo)
     try:
-        left = min(_expiries(_pem_of(found.secret))) - now
+        left = min(expiries(part_of(found.secret, "tls.crt"))) - now
     except ValueError as fault:
         delete = "Delete it. " if found.own else ""
         return wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
     if left <= found.soon:
-        return wrong("certificates", f"that of the Secret {found.name} {_ends(left)}", todo)
-    return fine("certificates", f"that of the Secret {found.name} {_ends(left)}")
-
-
-def _pem_of(secret: Json | None) -> bytes:
-    """Raises ValueError."""
-    return base64.b64decode(at(secret, "data", "tls.crt") or "")
-
-
-def _expiries(pem: bytes) -> list[float]:
-    """When each certificate ends, in seconds since 1970. Raises ValueError."""
-    from extender.webhooks.certificates import expiry, split
-
-    return [expiry(each) for each in split(pem)]
-
-
-def _ends(left: float) -> str:
-    return "has expired" if left <= 0 else f"expires in {rounded(int(left))}"
+        return wrong("certificates", f"that of the Secret {found.name} {ends(left)}", todo)
+    return fine("certificates", f"that of the Secret {found.name} {ends(left)}")
