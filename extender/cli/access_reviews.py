@@ -26,7 +26,7 @@ def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "")
 
 
 def i_may(editor: Editor, right: Right) -> bool:
-    """Whether whoever asks has the right. Raises ApiError."""
+    """Whether the user of this connection has the right. Raises ApiError."""
     spec: Json = {"resourceAttributes": right._asdict()}
     head = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     return _allowed(editor.review(SELF_ACCESS_REVIEWS.path(), {**head, "spec": spec}))

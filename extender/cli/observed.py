@@ -29,7 +29,7 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Its groups by how they fare. A count that nobody has written yet is 0 for people."""
+        """Its groups by how they fare. A count that is not written yet is shown as 0."""
         status = self.status
         return {
             "pending": status.pending or 0,

@@ -37,14 +37,14 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 def all_findings(
     place: ClusterAccess, looking_at: Callable[[str], None] = lambda _: None
 ) -> Iterator[Finding]:
-    """`looking_at` takes what is looked at next, for people who wait."""
+    """`looking_at` takes what is looked at next, to be shown meanwhile."""
     with place.connection.stream("/version") as answer:
         here, date = time.time(), answer.answer.headers.get("date", "")
-        told = msgspec.json.decode(answer.read(), type=dict[str, str])
+        served = msgspec.json.decode(answer.read(), type=dict[str, str])
     there = parsedate_to_datetime(date).timestamp() if date else here
     site = Installation(place, there)
-    site.minor = int(told["minor"].rstrip("+"))
-    yield version(site, told["gitVersion"])
+    site.minor = int(served["minor"].rstrip("+"))
+    yield version(site, served["gitVersion"])
     yield clocks(here - there)
     for subject, check in CHECKS:
         looking_at(f"looking at {subject}")
@@ -64,5 +64,5 @@ def clocks(ahead: float) -> Finding:
     if abs(ahead) <= _SKEW:
         return fine("clocks", "this machine and the API server agree")
     side = "ahead of" if ahead > 0 else "behind"
-    told = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
-    return wrong("clocks", told, "Let both follow the same time server; ages are shown wrong until then.")
+    message = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
+    return wrong("clocks", message, "Let both follow the same time server; ages are shown wrong until then.")

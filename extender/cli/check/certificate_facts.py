@@ -1,17 +1,10 @@
-"""What commands read off certificates, and the Secrets that workloads mount them from."""
+"""What commands read off certificates, and off the Secrets that hold them."""
 
 import base64
 
 from extender.api.durations import rounded
 from extender.cli.check.findings import at
 from extender.cli.output import Json
-
-
-def secret_mounted_at(folder: str, spec: Json, container: Json) -> str:
-    """The name of the Secret that a container has at `folder`; empty where there is none."""
-    volumes = {each["name"] for each in container.get("volumeMounts", ()) if each["mountPath"] == folder}
-    found = (each for each in spec.get("volumes", ()) if each["name"] in volumes)
-    return next((at(each, "secret", "secretName") or "" for each in found), "")
 
 
 def part_of(secret: Json | None, name: str) -> bytes:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from extender.api.durations import as_seconds
-from extender.cli.check.certificate_facts import ends, expiries, part_of, secret_mounted_at
-from extender.cli.check.findings import Finding, Installation, container_of, fine, setting, wrong
+from extender.cli.check.certificate_facts import ends, expiries, part_of
+from extender.cli.check.findings import Finding, Installation, fine, wrong
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
@@ -25,7 +25,7 @@ _NAME_OTHERS = "Its issuer has to name that host; for cert-manager, add it to dn
 
 class ShownCertificate(NamedTuple):
     """The Secret NAMESPACE/NAME with the certificate that the webhooks show; `own`: Muster makes it. `soon`:
-    somebody should look after it when it has as many seconds left."""
+    a person should look after it when it has as many seconds left."""
 
     name: str
     own: bool
@@ -36,26 +36,19 @@ class ShownCertificate(NamedTuple):
 def shown(site: Installation) -> Iterator[ShownCertificate]:
     """Where it is in files that are no Secret, nothing is known of it."""
     for each in site.workloads:
-        spec = each["spec"]["template"]["spec"]
-        container = container_of(spec)
-        source = setting(container, "webhook_certificates")
+        source = each.setting("webhook_certificates")
         if source == "self-signed":
-            name, life = setting(container, "webhook_secret"), setting(container, "webhook_lifetime")
+            name, life = each.setting("webhook_secret"), each.setting("webhook_lifetime")
             soon = min(_SOON, as_seconds(life) * _OVERDUE)
             yield ShownCertificate(name, True, site.get(SECRETS, *name.split("/")), soon)
-        elif source == "files" and (mounted := _secret_of_files(spec, container)):
+        elif source == "files" and (mounted := each.secret_at(each.setting("webhook_folder"))):
             secret = site.get(SECRETS, site.namespace, mounted)
             yield ShownCertificate(f"{site.namespace}/{mounted}", False, secret)
 
 
 def certificate_in_files(site: Installation) -> bool:
-    """Somebody else makes and renews it."""
-    containers = [container_of(each["spec"]["template"]["spec"]) for each in site.workloads]
-    return any(setting(each, "webhook_certificates") == "files" for each in containers if each)
-
-
-def _secret_of_files(spec: Json, container: Json) -> str:
-    return secret_mounted_at(setting(container, "webhook_folder"), spec, container)
+    """Whether another component makes and renews it."""
+    return any(each.setting("webhook_certificates") == "files" for each in site.workloads)
 
 
 # ---- what the API server trusts
@@ -87,13 +80,13 @@ def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str
     except ValueError:
         return None
     if not trusted:
-        told = f"caBundle is not of the CA that made the certificate in the Secret {certificate.name}"
-        return f"{told}, so the API server refuses it", _TRUST if certificate.own else _TRUST_OTHERS
+        message = f"caBundle is not of the CA that made the certificate in the Secret {certificate.name}"
+        return f"{message}, so the API server refuses it", _TRUST if certificate.own else _TRUST_OTHERS
     if not {host, f"*.{host.partition('.')[2]}"} & known:
-        told = (
-            f"the certificate in the Secret {certificate.name} is for {', '.join(sorted(known)) or 'nobody'}"
+        message = (
+            f"the certificate in the Secret {certificate.name} is for {', '.join(sorted(known)) or 'no host'}"
         )
-        return f"{told}, and the API server calls {host}", _NAME if certificate.own else _NAME_OTHERS
+        return f"{message}, and the API server calls {host}", _NAME if certificate.own else _NAME_OTHERS
     return None
 
 

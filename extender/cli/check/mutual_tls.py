@@ -4,8 +4,8 @@ has at --tls-folder. The scheduler's side is in files of its node, which the API
 
 from collections.abc import Iterator
 
-from extender.cli.check.certificate_facts import ends, expiries, part_of, secret_mounted_at
-from extender.cli.check.findings import Finding, Installation, container_of, fine, setting, wrong
+from extender.cli.check.certificate_facts import ends, expiries, part_of
+from extender.cli.check.findings import Finding, Installation, fine, wrong
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
@@ -18,11 +18,8 @@ _RENEW = f"Renew both sides with muster certificates, and restart the schedulers
 def mutual_tls(site: Installation) -> Iterator[Finding]:
     """Where the folder is of no Secret, nothing is known of it."""
     for each in site.workloads:
-        spec = each["spec"]["template"]["spec"]
-        container = container_of(spec)
-        folder = setting(container, "tls_folder") if container else ""
-        if folder and (name := secret_mounted_at(folder, spec, container)):
-            yield _judged(site, name, _called(setting(container, "listen")))
+        if (folder := each.setting("tls_folder")) and (name := each.secret_at(folder)):
+            yield _judged(site, name, _called(each.setting("listen")))
 
 
 def _judged(site: Installation, name: str, host: str) -> Finding:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from extender.cli.access_reviews import Right
 from extender.cli.check.certificates import certificate_in_files
-from extender.cli.check.findings import Finding, Installation, container_of, fine, wrong
+from extender.cli.check.findings import Finding, Installation, fine, wrong
 from extender.cli.output import Json
 from extender.kube.resources import ACCESS_REVIEWS
 from extender.shipped import RIGHTS
@@ -22,8 +22,8 @@ def rights(site: Installation) -> Iterator[Finding]:
         return
     named = ", ".join(map(str, missing[:_NAMED]))
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    told = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}{more}"
-    yield wrong("rights", told, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
+    message = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}{more}"
+    yield wrong("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
 
 
 def _is_needed(site: Installation, right: Right) -> bool:
@@ -32,8 +32,7 @@ def _is_needed(site: Installation, right: Right) -> bool:
 
 
 def _account(site: Installation) -> str:
-    specs = [each["spec"]["template"]["spec"] for each in site.workloads]
-    return next((spec["serviceAccountName"] for spec in specs if container_of(spec)), _ACCOUNT)
+    return next((each.spec["serviceAccountName"] for each in site.workloads), _ACCOUNT)
 
 
 def _documents() -> list[Json]:

@@ -62,8 +62,8 @@ class Uncounted(Wire, frozen=True):
 
 
 class OfferedCommand(Wire, frozen=True, omit_defaults=False):
-    """What a person may run. `purpose`: an infinitive without `to`. `right`: what it takes; empty where all
-    who can ask may run it. `allowed`: whether the user has that."""
+    """What a person may run. `purpose`: an infinitive without `to`. `right`: what it takes; empty where it
+    takes none. `allowed`: whether the user has that."""
 
     purpose: str
     line: str
@@ -110,14 +110,14 @@ def has_gate(pod: Pod, name: str) -> bool:
 
 
 def queue_figures_of(queue: ObservedQueue) -> QueueFigures:
-    spec, told, counts = queue.spec, queue.status, queue.counts
+    spec, status, counts = queue.spec, queue.status, queue.counts
     return QueueFigures(
         name=queue.name,
         state=queue.state,
         weight=spec.weight,
-        share=told.share,
-        allocated=told.allocated or {},
-        deserved=told.deserved or {},
+        share=status.share,
+        allocated=status.allocated or {},
+        deserved=status.deserved or {},
         capability=spec.capability or {},
         pending=counts["pending"],
         inqueue=counts["inqueue"],

@@ -1,4 +1,4 @@
-"""Why a group waits, or how it stands: its condition in words, with what members and queues add to it."""
+"""Why a group waits, or how it stands: its condition as a sentence, with what members and queues add."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Whom an object belongs to: its owners, their owners, and so on up to what a person made.
+"""What an object belongs to: its owners, their owners, and so on up to what a person made.
 
 A pod of a Deployment is a ReplicaSet's; one of a JobSet is a Job's; an executor of Spark is its driver's.
 """

@@ -96,9 +96,11 @@ def _placed(pod: Pod, node: str) -> Explanation:
     since = scheduled(pod).last_transition_time or ""
     if pod.status.phase == "Running":
         return _answer(pod, PLACED, f"The pod does not wait: it runs on node {node}.", since=since)
-    told = f"The pod does not wait for a place: it is on node {node}, where its containers are to be started."
+    message = (
+        f"The pod does not wait for a place: it is on node {node}, where its containers are to be started."
+    )
     return _answer(
-        pod, PLACED, told, f"kubectl describe pod {pod.metadata.name} tells how far it is.", since=since
+        pod, PLACED, message, f"kubectl describe pod {pod.metadata.name} tells how far it is.", since=since
     )
 
 
@@ -106,31 +108,31 @@ def _placed(pod: Pod, node: str) -> Explanation:
 
 
 def _held_back(pod: Pod, gates: list[str]) -> Explanation:
-    told = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
+    message = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
     advice = "Their owner must remove them. Until then the pod does not count as a member of a group."
-    return _answer(pod, WAITING, told, advice)
+    return _answer(pod, WAITING, message, advice)
 
 
 def _not_ours(pod: Pod) -> Explanation:
     scheduler, name = pod.spec.scheduler_name or DEFAULT_SCHEDULER, group_name(pod)
-    told = f"Nothing shows that the pod is Muster's: {scheduler} places it."
+    message = f"Nothing shows that the pod is Muster's: {scheduler} places it."
     if name:
-        told += f" It names the group {name}, but no scheduler keeps that group together."
+        message += f" It names the group {name}, but no scheduler keeps that group together."
     alike = get_close_matches(scheduler, SCHEDULERS, n=1)
     advice = (
         f"For Muster to place it, create it with schedulerName: {(*alike, *SCHEDULERS)[0]} (or another name"
         " that your administrator gave it)."
     )
-    return replace(_answer(pod, FOREIGN, told, advice), detail=scheduled(pod).message)
+    return replace(_answer(pod, FOREIGN, message, advice), detail=scheduled(pod).message)
 
 
 # ---- pods that wait for Muster
 
 
 def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
-    told = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
+    message = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
     if has_gate(pod, GATE):
-        told += " It stays behind its scheduling gate until there is."
+        message += " It stays behind its scheduling gate until there is."
     there = sum(group_name(each) == name for each in evidence.pods or ())
     case = Case(
         evidence,
@@ -140,7 +142,7 @@ def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
         wanted=name,
         there=there,
     )
-    return _with_reason(_answer(pod, WAITING, told), Reason.GROUP_NOT_FOUND, case)
+    return _with_reason(_answer(pod, WAITING, message), Reason.GROUP_NOT_FOUND, case)
 
 
 def _meant(evidence: Evidence, name: str) -> str:
@@ -156,10 +158,10 @@ def _alone(evidence: Evidence, pod: Pod) -> Explanation:
     gate; and on its queue, while that takes nothing in."""
     queue = evidence.queue_of_pod(pod)
     figures = queue_figures(evidence, queue)
-    reason, words = said(pod)
+    reason, detail = said(pod)
     if not reason:
-        reason, words = _refused_by(evidence, queue)
-    case = Case(evidence, pod.metadata.namespace, queue, words, pod=pod.metadata.name)
+        reason, detail = _refused_by(evidence, queue)
+    case = Case(evidence, pod.metadata.namespace, queue, detail, pod=pod.metadata.name)
     answer = _alone_for(pod, reason, case)
     notes = [*_misnamed(evidence, pod), *in_queue(queue, figures), *evidence.notes]
     return replace(answer, queue=figures, notes=notes)
@@ -177,7 +179,7 @@ def _misnamed(evidence: Evidence, pod: Pod) -> list[str]:
 
 
 def _refused_by(evidence: Evidence, name: str) -> tuple[str, str]:
-    """Why a queue takes nothing in, and the words for it; empty where it does, or may not be read."""
+    """Why a queue takes nothing in, and the numbers of it; empty where it does, or may not be read."""
     queue = evidence.queue(name)
     if queue is not None and queue.state != "Open":
         return Reason.QUEUE_NOT_OPEN, f"queue {name} is {queue.state}"
@@ -187,18 +189,18 @@ def _refused_by(evidence: Evidence, name: str) -> tuple[str, str]:
 
 
 def _alone_for(pod: Pod, reason: str, case: Case) -> Explanation:
-    told = _UNWRITTEN if group_name(pod) else _ALONE
+    message = _UNWRITTEN if group_name(pod) else _ALONE
     if reason:
-        return _with_reason(_answer(pod, WAITING, f"{told}. {sentence(reason)}"), reason, case)
+        return _with_reason(_answer(pod, WAITING, f"{message}. {sentence(reason)}"), reason, case)
     if has_gate(pod, GATE):
         why = "behind Muster's scheduling gate. For what, is written where a pod has a PodGroup only."
-        return _answer(pod, WAITING, f"{told}, {why}", _NAME_A_GROUP)
-    answer = _answer(pod, UNSEEN, f"{told}; nothing on it says yet for what.", NOT_LOOKED_AT)
+        return _answer(pod, WAITING, f"{message}, {why}", _NAME_A_GROUP)
+    answer = _answer(pod, UNSEEN, f"{message}; nothing on it says yet for what.", NOT_LOOKED_AT)
     return replace(answer, commands=not_looked_at(case.evidence))
 
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
-    """The group's answer, in the words of one of its members."""
+    """The group's answer, about one of its members."""
     of_group = explain_group(evidence, group, pod.metadata.name)
     named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
     if of_group.verdict == WAITING:
@@ -220,8 +222,10 @@ def _starting(pod: Pod) -> str:
 
 def _left_out(evidence: Evidence, group: ObservedGroup, answer: Explanation, pod: Pod) -> Explanation:
     """Its group runs, and this one has no place: it is more than the group needs, or replaces a lost one."""
-    reason, words = (answer.reason, answer.detail) if answer.reason else said(pod)
-    told = f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
-    waits = replace(answer, verdict=WAITING, sentence=told, since=pod.metadata.creation_timestamp)
-    case = Case(evidence, group.namespace, evidence.queue_of(group), words, group, pod.metadata.name)
+    reason, detail = (answer.reason, answer.detail) if answer.reason else said(pod)
+    message = (
+        f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
+    )
+    waits = replace(answer, verdict=WAITING, sentence=message, since=pod.metadata.creation_timestamp)
+    case = Case(evidence, group.namespace, evidence.queue_of(group), detail, group, pod.metadata.name)
     return _with_reason(waits, reason, case)

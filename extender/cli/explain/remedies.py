@@ -73,5 +73,5 @@ def sentence(reason: str) -> str:
     """What a reason means, as a sentence; a reason that is not ours unchanged."""
     if reason not in REMEDIES:
         return reason
-    words = refusal(Reason(reason)).removeprefix(f"{REFUSAL_PREFIX}{reason}: ")
-    return f"{words[0].upper()}{words[1:]}."
+    meaning = refusal(Reason(reason)).removeprefix(f"{REFUSAL_PREFIX}{reason}: ")
+    return f"{meaning[0].upper()}{meaning[1:]}."

@@ -1,4 +1,4 @@
-"""An answer as text for people: what is the matter first, then the numbers, then who and what would help."""
+"""An answer as text for people: what is the matter, then the numbers, what is ahead, and what would help."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -47,7 +47,7 @@ def joined(*parts: str) -> str:
 def paragraphs(answer: Explanation) -> list[str]:
     """The first says what it is about, the second how it stands."""
     parts: Sequence[Iterable[str]] = (
-        [folded(_who(answer))],
+        [folded(_heading_of(answer))],
         _verdict(answer),
         _members(answer),
         _queue(answer),
@@ -60,7 +60,7 @@ def paragraphs(answer: Explanation) -> list[str]:
     return ["\n".join(lines) for part in parts if (lines := list(part))]
 
 
-def _who(answer: Explanation) -> str:
+def _heading_of(answer: Explanation) -> str:
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
     group = f", of podgroup/{answer.group}" if answer.group else ""
     return f"{answer.kind.lower()}/{answer.name}{where}{group}"
@@ -143,13 +143,13 @@ def _help(answer: Explanation) -> Iterator[str]:
 
 def _command(command: OfferedCommand) -> Iterator[str]:
     """A command stays in one line, so that it can be copied."""
-    told = f"To {command.purpose}:"
+    lead = f"To {command.purpose}:"
     if not command.allowed:
-        told = f"To {command.purpose}, ask an administrator, for you may not {command.right}:"
-    if len(line := f"{_INDENT}{told} {command.line}") <= width():
+        lead = f"To {command.purpose}, ask an administrator, for you may not {command.right}:"
+    if len(line := f"{_INDENT}{lead} {command.line}") <= width():
         yield line
     else:
-        yield folded(told, _INDENT, hanging=_INDENT)
+        yield folded(lead, _INDENT, hanging=_INDENT)
         yield f"{_INDENT * 2}{command.line}"
 
 

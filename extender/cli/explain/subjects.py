@@ -79,9 +79,9 @@ def _called(evidence: Evidence, name: str) -> Iterator[Explanation]:
 
 
 def _nothing_called(evidence: Evidence, name: str) -> click.ClickException:
-    told = f"no pod, podgroup, queue or workload is called {name!r} in namespace {evidence.namespace}"
+    message = f"no pod, podgroup, queue or workload is called {name!r} in namespace {evidence.namespace}"
     unread = f"; you may not read {', '.join(evidence.unread)}" if evidence.unread else ""
-    return click.ClickException(f"{told}{unread}{_elsewhere(evidence, name) or _alike(evidence, name)}")
+    return click.ClickException(f"{message}{unread}{_elsewhere(evidence, name) or _alike(evidence, name)}")
 
 
 def _elsewhere(evidence: Evidence, name: str) -> str:

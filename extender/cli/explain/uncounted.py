@@ -53,7 +53,7 @@ def renaming(group: ObservedGroup, found: Iterable[Uncounted]) -> Iterator[Offer
 
 
 def wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
-    """What names a group in the wrong way, in words, and that group; empty where nothing does."""
+    """How a pod names a group in a wrong way, and that group; empty where nothing does."""
     meta = pod.metadata
     for place, values in (("annotation", meta.annotations or {}), ("label", meta.labels or {})):
         for key, value in values.items():

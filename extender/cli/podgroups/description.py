@@ -21,9 +21,9 @@ from extender.terminal.columns import columns
 def description(place: ClusterAccess, name: str) -> str:
     group = fetch(place.reader, POD_GROUPS, place.namespace, name, ObservedGroup)
     evidence = Evidence(place, place.namespace)
-    who, *rest = paragraphs(explain_group(evidence, group))
+    heading, *rest = paragraphs(explain_group(evidence, group))
     return joined(
-        who,
+        heading,
         fields(_spec(group, evidence)),
         *rest,
         section("Pods:", _members(evidence.members(group) or [])),
