@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, QUEUE
 from extender.cli import main
-from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES, Json, ResourceKind
+from extender.sim.apiserver.kinds import EVENTS, NAMESPACES, POD_GROUPS, PODS, QUEUES, Json, ResourceKind
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
@@ -168,6 +168,12 @@ class Desk:
         self.group(name, min_member=size, **group)
         for number in range(size):
             self.pod(f"{name}-{number}", name, node=node, gates=() if node else (GATE,))
+
+    def event(self, pod: str, reason: str, message: str, minutes: float) -> None:
+        """One on a pod of namespace team, so many minutes ago."""
+        about = {"kind": "Pod", "name": pod, "namespace": "team"}
+        said = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
+        self._put(EVENTS, {"name": f"{pod}.{reason}", "namespace": "team"}, {"involvedObject": about, **said})
 
     def namespace(self, name: str, queue: str = "") -> None:
         self._put(NAMESPACES, {"name": name, "annotations": {QUEUE: queue} if queue else {}}, {})

@@ -15,7 +15,7 @@ from typing import Any
 from tests.cli.desk import Desk, ago, kubeconfig
 
 Json = dict[str, Any]
-_OWN_GROUPS = ("batch", "apps", "jobset.x-k8s.io", "kubeflow.org")
+_OWN_GROUPS = ("batch", "apps", "jobset.x-k8s.io", "kubeflow.org", "scheduling.x-k8s.io")
 
 
 class Front:

@@ -16,6 +16,7 @@ from extender.cli.explain.remedies import REMEDIES
 from extender.cli.output import Json
 from extender.domain.model.reasons import Reason
 from tests.cli.desk import Desk, ago, unschedulable
+from tests.cli.front import Front
 from tests.pages.town import NUMBERS, settle
 
 ROOT = Path(__file__).parents[2]
@@ -244,8 +245,8 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
         ({"node": "n0"}, "Placed for 20d The pod does not wait: it runs on node n0."),
         (
             {"node": "n0", "status": {"phase": "Pending"}},
-            "Placed for 20d The pod does not wait for a place: it is on node n0, where its containers are to"
-            " be started.",
+            "Placed for 20d The pod does not wait for a place: it is on node n0, which is to start its"
+            " containers.",
         ),
         ({"node": "n0", "status": {"phase": "Failed"}}, "Ended The pod has ended: it failed."),
         (
@@ -271,12 +272,13 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
         ),
         (
             {"gates": [GATE], "scheduler": "default-scheduler"},
-            "Waiting for 20d The pod names no group, so it waits on its own, behind Muster's scheduling gate."
-            " For what, is written where a pod has a PodGroup only.",
+            "Waiting for 20d The pod names no group, so it waits on its own. It is behind Muster's scheduling"
+            " gate; what for, its events do not say yet.",
         ),
         (
             {},
-            "Unknown The pod names no group, so it waits on its own; nothing on it says yet for what.",
+            "Unknown The pod names no group, so it waits on its own. Nothing on it says yet what it waits"
+            " for.",
         ),
         (
             {"status": unschedulable("0/1 nodes are available: 1 muster: QueueCeiling: the queue has …")},
@@ -293,6 +295,31 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
 def test_a_pod_without_a_group(desk: Desk, pod: Json, said: str) -> None:
     desk.pod("p", **pod)
     assert verdict(desk.says("why", "p")) == said
+
+
+def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> None:
+    desk.pod("p", gates=[GATE])
+    desk.event("p", "NeverFits", "the group is too large for this cluster: cpu: 9 of 8", minutes=20)
+    desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
+    desk.event("p", "Pulling", "an image: busybox", minutes=1)
+    desk.event("other", "QueueCeiling", "the queue has reached its capability", minutes=1)
+    assert verdict(desk.says("why", "p")) == (
+        "Waiting for 20d: NoRoom The pod names no group, so it waits on its own. The suitable nodes do not"
+        " have room for the whole group. cpu: 8 needed"
+    )
+
+
+def test_a_pod_of_a_group_of_another_project_is_not_without_one(desk: Desk, front: Front) -> None:
+    front.workload("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g")
+    desk.pod("p", gates=[GATE], metadata={"labels": {"scheduling.x-k8s.io/pod-group": "g"}})
+    assert verdict(desk.says("why", "p")).startswith(
+        "Waiting for 20d The pod's group g is a PodGroup of scheduler-plugins, whose status Muster does not"
+        " write. It is behind Muster's scheduling gate"
+    )
+    desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
+    assert verdict(desk.says("why", "p")).startswith(
+        "Waiting for 20d: NoRoom The pod's group g is a PodGroup of"
+    )
 
 
 def test_a_pod_without_a_group_stands_in_a_queue_of_its_own_or_its_namespaces(town: Desk) -> None:

@@ -179,8 +179,12 @@ def _what_failed(case: Case) -> Iterator[Offer]:
 
 def _what_the_scheduler_said(case: Case) -> Iterator[Offer]:
     if case.pod:
-        line = f"kubectl -n {case.namespace} describe pod {case.pod}"
-        yield Offer("read the scheduler's message", line, right_to("list", EVENTS, case.namespace))
+        yield describing(case.namespace, case.pod, "read the scheduler's message")
+
+
+def describing(namespace: str, pod: str, purpose: str) -> Offer:
+    line = f"kubectl -n {namespace} describe pod {pod}"
+    return Offer(purpose, line, right_to("list", EVENTS, namespace))
 
 
 def checking(_case: Case | None = None) -> Iterator[Offer]:

@@ -11,14 +11,30 @@ from typing import TypeVar
 from extender.api.objects import Namespace, Pod
 from extender.cli.access import ClusterAccess
 from extender.cli.access_reviews import Right, i_may
+from extender.cli.events import ObservedEvent
+from extender.cli.lookup import ListedObject
 from extender.cli.observed import ObservedGroup, ObservedQueue
-from extender.cli.owner_kinds import OwnerKind, ServedGroups
 from extender.domain.model.ownership import group_name, own_queue
 from extender.domain.model.queue_of_group import namespace_queue, queue_of_podgroup, queue_of_pods
+from extender.domain.model.reasons import Reason
 from extender.kube.errors import ApiError, Forbidden, NotFound
-from extender.kube.resources import API_GROUPS, NAMESPACES, POD_GROUPS, PODS, QUEUES, Resource
+from extender.kube.resources import (
+    API_GROUPS,
+    EVENTS,
+    NAMESPACES,
+    NATIVE_POD_GROUPS,
+    PLUGINS_POD_GROUPS,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    Resource,
+)
 
 T = TypeVar("T")
+
+_OF_THE_CLUSTER = (QUEUES, API_GROUPS)
+_REASONS = frozenset(map(str, Reason))
+_OTHER_GROUPS = {PLUGINS_POD_GROUPS: "scheduler-plugins", NATIVE_POD_GROUPS: "Kubernetes itself"}
 
 NO_QUEUES = (
     "Shares and limits of queues are not shown: you may not read queues. Queues belong to no namespace, so it"
@@ -66,6 +82,13 @@ class Evidence:
             everywhere = here if self.namespace and here else []
         return sorted(everywhere, key=lambda each: (each.metadata.creation_timestamp or "", each.key))
 
+    def other_project(self, name: str) -> str:
+        """Whose kind of PodGroup has one of this name; empty where none but Volcano's may have."""
+        for resource, project in _OTHER_GROUPS.items():
+            if self.find(resource, name, ListedObject):
+                return project
+        return ""
+
     @property
     def groups_here(self) -> list[ObservedGroup]:
         return [each for each in self.groups if each.namespace == self.namespace]
@@ -98,7 +121,7 @@ class Evidence:
 
     def find(self, resource: Resource, name: str, kind: type[T]) -> T | None:
         """One object of this namespace; None where there is none, or where it may not be read."""
-        namespace = "" if resource is QUEUES else self.namespace
+        namespace = "" if resource in _OF_THE_CLUSTER else self.namespace
         try:
             return self._reader.get(resource, namespace, name, kind)
         except NotFound:
@@ -107,24 +130,18 @@ class Evidence:
             self.unread.append(resource.plural)
             return None
 
-    # ---- controllers of pods
+    def reason_in_events(self, pod: Pod) -> tuple[str, str]:
+        """The reason for which a pod waits by its latest event, and the numbers; empty where none says."""
+        about = f"involvedObject.kind=Pod,involvedObject.name={pod.metadata.name}"
+        namespace = pod.metadata.namespace
+        found = self._allowed(lambda: self._reader.list(EVENTS, namespace, ObservedEvent, about))
+        ours = [each for each in found or () if each.reason in _REASONS]
+        latest = max(ours, key=lambda each: each.at, default=None)
+        return (latest.reason, latest.message.partition(": ")[2]) if latest else ("", "")
 
-    def find_all(self, workload: OwnerKind, kind: type[T]) -> list[T]:
-        """Of this namespace; none where they may not be read."""
-        resource = self.resource_of(workload)
-        found = resource and self._allowed(lambda: self._reader.list(resource, self.namespace, kind))
-        return found or []
-
-    def resource_of(self, workload: OwnerKind) -> Resource | None:
-        """None where the cluster does not serve its API group."""
-        version = self._versions.get(workload.group)
-        return Resource(f"/apis/{workload.group}/{version}", workload.plural) if version else None
-
-    @cached_property
-    def _versions(self) -> dict[str, str]:
-        """The version of each API group that the cluster prefers."""
-        served = self._allowed(lambda: self._reader.get(API_GROUPS, "", "", ServedGroups))
-        return served.versions if served else {}
+    def all_of(self, resource: Resource, kind: type[T]) -> list[T]:
+        """The objects of this namespace; none where they may not be read."""
+        return self._allowed(lambda: self._reader.list(resource, self.namespace, kind)) or []
 
     # ---- groups and their queues
 

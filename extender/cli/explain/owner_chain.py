@@ -8,6 +8,7 @@ from functools import cached_property
 
 from extender.api.objects import Meta, OwnerReference
 from extender.cli.explain.evidence import Evidence
+from extender.cli.explain.owner_objects import OwnerObjects
 from extender.cli.lookup import ListedObject
 from extender.cli.owner_kinds import OwnerKind, kind_of_owner
 
@@ -17,8 +18,9 @@ _HIGHEST = 8  # owners above each other; references may form a circle
 class OwnerChain:
     """Each kind of owner is listed once, and only if something belongs to one of it."""
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, objects: OwnerObjects) -> None:
         self._evidence = evidence
+        self._objects = objects
         self._listed: dict[OwnerKind, dict[str, Meta]] = {}
 
     def above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
@@ -42,6 +44,6 @@ class OwnerChain:
     def _of_kind(self, kind: OwnerKind) -> dict[str, Meta]:
         """By UID."""
         if kind not in self._listed:
-            found = self._evidence.find_all(kind, ListedObject)
+            found = self._objects.all(kind, ListedObject)
             self._listed[kind] = {each.metadata.uid: each.metadata for each in found}
         return self._listed[kind]

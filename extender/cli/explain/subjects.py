@@ -39,12 +39,14 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
 def _of_workload(place: ClusterAccess, evidence: Evidence, target: Target) -> list[Explanation]:
     kind = owner_kind(target.kind)
     assert kind is not None, "the command line lets no other through"
-    found = Workloads(evidence).explain(kind, target.name)
-    if not found and (resource := evidence.resource_of(kind)):
-        fetch(place.reader, resource, place.namespace, target.name, object)  # says that it is not there
-    if not found:
+    workloads = Workloads(evidence)
+    if found := workloads.explain(kind, target.name):
+        return found
+    resource = workloads.objects.resource_of(kind)
+    if resource is None:
         raise click.ClickException(f"the cluster knows no {kind.plural}.{kind.group}")
-    return found
+    fetch(place.reader, resource, place.namespace, target.name, object)
+    raise click.ClickException(f"{target.kind}/{target.name} was made just now: run the command again")
 
 
 # ---- a name alone

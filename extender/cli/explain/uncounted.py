@@ -57,9 +57,17 @@ def wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
     meta = pod.metadata
     for place, values in (("annotation", meta.annotations or {}), ("label", meta.labels or {})):
         for key, value in values.items():
-            if is_group(value) and _is_near_miss(place, key):
+            if _is_near_miss(place, key) and is_group(value):
                 return f"{place} {key}", value
     return "", ""
+
+
+def misnamed(evidence: Evidence, pod: Pod) -> list[str]:
+    """That a pod names a group that there is, and not in the way that counts."""
+    written, group = wrong_key(pod, lambda value: any(each.name == value for each in evidence.groups_here))
+    if not group or group == group_name(pod):
+        return []
+    return [f"It names podgroup/{group} by the {written}; what counts is the annotation {GROUP_ANNOTATION}."]
 
 
 # ---- one pod

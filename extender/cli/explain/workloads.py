@@ -12,6 +12,7 @@ from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import EMPTY, OVER, UNSEEN, Explanation
 from extender.cli.explain.groups import explain_group
 from extender.cli.explain.owner_chain import OwnerChain
+from extender.cli.explain.owner_objects import OwnerObjects
 from extender.cli.explain.pods import explain_pod
 from extender.cli.owner_kinds import OwnerKind, kind_of_owner
 from extender.domain.model.ownership import group_name
@@ -35,7 +36,8 @@ class Workloads:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._chain = OwnerChain(evidence)
+        self.objects = OwnerObjects(evidence)
+        self._chain = OwnerChain(evidence, self.objects)
         self._known: dict[str, frozenset[tuple[OwnerKind | None, str]]] = {}
 
     def explain(self, kind: OwnerKind, name: str) -> list[Explanation]:
@@ -72,8 +74,8 @@ class Workloads:
     # ---- without pods
 
     def _without_pods(self, kind: OwnerKind, name: str) -> list[Explanation]:
-        resource = self._evidence.resource_of(kind)
-        found = resource and self._evidence.find(resource, name, ObservedWorkload)
+        resource = self.objects.resource_of(kind)
+        found = self.objects.find(kind, name, ObservedWorkload)
         return [_empty(self._evidence, kind, resource, found)] if found and resource else []
 
 
