@@ -207,6 +207,20 @@ def test_a_group_in_another_namespace_is_pointed_out(case: Desk) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "evil", ["q; reboot", "$(reboot)", "`reboot`", "q\nreboot", "q' 'reboot", "-q", "\x1b[2J"]
+)
+@pytest.mark.parametrize("reason", Reason)
+def test_what_a_tenant_writes_reaches_no_shell(case: Desk, evil: str, reason: Reason) -> None:
+    message = f"other/{evil} goes first, because queue {evil} above it is closed: {evil}: 4 + 4 > 6"
+    case.group("g", reason=reason, message=message, min_member=4, queue=evil)
+    case.pod("g-0", "g", gates=[GATE])
+    case.pod("p", evil, gates=[GATE])
+    for target in ("podgroup/g", "pod/p"):
+        lines = [each["line"] for each in answer(case, target).get("commands", [])]
+        assert not any(evil in line for line in lines), lines
+
+
 def test_a_cluster_that_knows_no_rights_denies_none(desk: Desk) -> None:
     desk.group("g", reason="QueueNotFound", queue="q")
     assert [each["allowed"] for each in answer(desk)["commands"]] == [True]

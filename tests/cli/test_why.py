@@ -615,6 +615,16 @@ def test_a_terminal_gets_colours_and_its_own_width(town: Desk) -> None:
     assert max(map(len, folded)) <= 50
 
 
+def test_a_terminal_obeys_nothing_that_others_wrote(desk: Desk) -> None:
+    desk.group("g", message="\x1b[2Jdebug pages\x07\x9b1A", queue="q\x1b]0;title\x07")
+    shown = on_a_terminal(desk, "why", "podgroup/g")
+    assert "[2Jdebug pages1A" in shown
+    assert "\x1b[2J" not in shown
+    assert not {"\x07", "\x9b"} & set(shown)
+    assert "\x1b]" not in shown
+    assert "]0;title" in on_a_terminal(desk, "podgroup", "describe", "g")
+
+
 def test_a_terminal_that_wants_no_colours_gets_none(town: Desk) -> None:
     assert "\x1b" not in on_a_terminal(town, "why", "podgroup/sweep", NO_COLOR="1")
 

@@ -3,6 +3,9 @@
 What a person may run, the API server says; the rest is for an administrator. Which commands there are for a
 reason does not depend on that. Settings of Muster have none: they belong into the files of the install, and
 a change in the cluster alone would be undone by the next `kubectl apply`.
+
+What tenants write reaches a shell here: texts that may be anything (annotations, spec.queue, conditions)
+enter a command only as names that an object may have.
 """
 
 import json
@@ -24,8 +27,9 @@ from extender.kube.resources import DEPLOYMENTS, EVENTS, POD_GROUPS, PODS, QUEUE
 _GROUP = "podgroup.scheduling.volcano.sh"
 _QUEUE = "queue.scheduling.volcano.sh"
 _API_VERSION = "scheduling.volcano.sh/v1beta1"
-_SHUT_BY = re.compile(r"queue (\S+) above it is closed")
-_FIRST = re.compile(r"^([^\s/]+)/(\S+) ")
+_NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+_SHUT_BY = re.compile(rf"queue ({_NAME}) above it is closed")
+_FIRST = re.compile(rf"^({_NAME})/({_NAME}) ")
 _ABOVE = re.compile(r"(\S+): (?:(\S+) \+ )?(\S+) > ")  # cpu: 4 + 2 > 5, as the detail of a ceiling has it
 _OF_MUSTER = Right("list", "apps", DEPLOYMENTS.plural, "", "kube-muster")
 
@@ -59,6 +63,10 @@ def offered(evidence: Evidence, offer: Offer) -> OfferedCommand:
     return OfferedCommand(offer.purpose, offer.line, str(offer.right), evidence.may(offer.right))
 
 
+def _is_name(text: str) -> bool:
+    return re.fullmatch(_NAME, text) is not None
+
+
 def opening(queue: str, why_shut: str) -> Offer:
     """`why_shut` may name a queue above it, with which it opens."""
     above = _SHUT_BY.search(why_shut)
@@ -77,6 +85,8 @@ def _without_group(case: Case) -> Iterator[Offer]:
     for meant in get_close_matches(case.wanted, [each.name for each in case.evidence.groups_here], n=1):
         line = annotating(case.namespace, [case.pod], meant)
         yield Offer(f"name the group {meant}", line, right)
+    if not _is_name(case.wanted):
+        return
     new = {"apiVersion": _API_VERSION, "kind": "PodGroup", "metadata": {"name": case.wanted}}
     text = json.dumps({**new, "spec": {"minMember": max(1, case.there)}})
     line = f"echo '{text}' | kubectl -n {case.namespace} create -f -"
@@ -91,7 +101,8 @@ def annotating(namespace: str, pods: list[str], group: str) -> str:
 def _without_queue(case: Case) -> Iterator[Offer]:
     for meant in get_close_matches(case.queue, list(case.evidence.queues or ()), n=1):
         yield from _changed_group(case, f"name the queue {meant}", {"queue": meant})
-    yield Offer("create it", f"muster queue create {case.queue}", right_to("create", QUEUES))
+    if _is_name(case.queue):
+        yield Offer("create it", f"muster queue create {case.queue}", right_to("create", QUEUES))
 
 
 # ---- the group's own fields
@@ -129,7 +140,8 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
 
 
 def _opened(case: Case) -> Iterator[Offer]:
-    yield opening(case.queue, case.detail)
+    if _is_name(case.queue):
+        yield opening(case.queue, case.detail)
 
 
 def _higher_capability(case: Case) -> Iterator[Offer]:
@@ -160,7 +172,8 @@ def _overtaking(case: Case) -> Iterator[Offer]:
     if first := _FIRST.match(case.detail):
         line = f"muster why podgroup/{first[2]} -n {first[1]}"
         yield Offer("see what the first one waits for", line, right_to("get", POD_GROUPS, first[1]))
-    yield _updated(case, "let groups overtake", "--dequeue-strategy traverse")
+    if _is_name(case.queue):
+        yield _updated(case, "let groups overtake", "--dequeue-strategy traverse")
 
 
 def _updated(case: Case, purpose: str, flags: str) -> Offer:
