@@ -1,11 +1,7 @@
 """The commands that help a waiting group, for each reason that a command can change something about.
 
-What a person may run, the API server says; the rest is for an administrator. Which commands there are for a
-reason does not depend on that. Settings of Muster have none: they belong into the files of the install, and
+They are the same for every user. Settings of Muster have none: they belong into the files of the install, and
 a change in the cluster alone would be undone by the next `kubectl apply`.
-
-What tenants write reaches a shell here: texts that may be anything (annotations, spec.queue, conditions)
-enter a command only as names that an object may have.
 """
 
 import json
@@ -14,24 +10,31 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from extender.api.keys import GROUP_ANNOTATION
-from extender.cli.access_reviews import Right, right_to
+from extender.cli.access_reviews import right_to
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import OfferedCommand
+from extender.cli.explain.offers import (
+    NAME,
+    Offer,
+    annotating,
+    checking,
+    describing,
+    is_name,
+    offered,
+    opening,
+)
 from extender.cli.formatting import number
 from extender.cli.observed import ObservedGroup
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, show
-from extender.kube.resources import DEPLOYMENTS, EVENTS, POD_GROUPS, PODS, QUEUES
+from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES
 
 _GROUP = "podgroup.scheduling.volcano.sh"
 _QUEUE = "queue.scheduling.volcano.sh"
 _API_VERSION = "scheduling.volcano.sh/v1beta1"
-_NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
-_SHUT_BY = re.compile(rf"queue ({_NAME}) above it is closed")
-_FIRST = re.compile(rf"^({_NAME})/({_NAME}) ")
-_ABOVE = re.compile(r"(\S+): (?:(\S+) \+ )?(\S+) > ")  # cpu: 4 + 2 > 5, as the detail of a ceiling has it
-_OF_MUSTER = Right("list", "apps", DEPLOYMENTS.plural, "", "kube-muster")
+_FIRST = re.compile(rf"^({NAME})/({NAME}) ")
+# cpu: 4 + 2 > 5, as the detail of a ceiling has it
+_ABOVE = re.compile(r"([^\s:]{1,300}): (?:(\S{1,40}) \+ )?(\S{1,40}) > ")
 
 
 class Case(NamedTuple):
@@ -48,31 +51,9 @@ class Case(NamedTuple):
     there: int = 0
 
 
-class Offer(NamedTuple):
-    purpose: str
-    line: str
-    right: Right
-
-
 def commands(reason: str, case: Case) -> list[OfferedCommand]:
     offers = _OFFERS.get(reason)
     return [offered(case.evidence, each) for each in offers(case)] if offers else []
-
-
-def offered(evidence: Evidence, offer: Offer) -> OfferedCommand:
-    return OfferedCommand(offer.purpose, offer.line, str(offer.right), evidence.may(offer.right))
-
-
-def _is_name(text: str) -> bool:
-    return re.fullmatch(_NAME, text) is not None
-
-
-def opening(queue: str, why_shut: str) -> Offer:
-    """`why_shut` may name a queue above it, with which it opens."""
-    above = _SHUT_BY.search(why_shut)
-    shut = above[1] if above else queue
-    purpose = "open the queue above it" if above else "open it"
-    return Offer(purpose, f"muster queue open {shut}", right_to("patch", QUEUES, name=shut))
 
 
 # ---- what names something that does not exist
@@ -85,7 +66,7 @@ def _without_group(case: Case) -> Iterator[Offer]:
     for meant in get_close_matches(case.wanted, [each.name for each in case.evidence.groups_here], n=1):
         line = annotating(case.namespace, [case.pod], meant)
         yield Offer(f"name the group {meant}", line, right)
-    if not _is_name(case.wanted):
+    if not is_name(case.wanted):
         return
     new = {"apiVersion": _API_VERSION, "kind": "PodGroup", "metadata": {"name": case.wanted}}
     text = json.dumps({**new, "spec": {"minMember": max(1, case.there)}})
@@ -94,14 +75,10 @@ def _without_group(case: Case) -> Iterator[Offer]:
     yield Offer(f"create it for {pods}", line, right_to("create", POD_GROUPS, case.namespace))
 
 
-def annotating(namespace: str, pods: list[str], group: str) -> str:
-    return f"kubectl -n {namespace} annotate --overwrite pod {' '.join(pods)} {GROUP_ANNOTATION}={group}"
-
-
 def _without_queue(case: Case) -> Iterator[Offer]:
     for meant in get_close_matches(case.queue, list(case.evidence.queues or ()), n=1):
         yield from _changed_group(case, f"name the queue {meant}", {"queue": meant})
-    if _is_name(case.queue):
+    if is_name(case.queue):
         yield Offer("create it", f"muster queue create {case.queue}", right_to("create", QUEUES))
 
 
@@ -140,7 +117,7 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
 
 
 def _opened(case: Case) -> Iterator[Offer]:
-    if _is_name(case.queue):
+    if is_name(case.queue):
         yield opening(case.queue, case.detail)
 
 
@@ -172,7 +149,7 @@ def _overtaking(case: Case) -> Iterator[Offer]:
     if first := _FIRST.match(case.detail):
         line = f"muster why podgroup/{first[2]} -n {first[1]}"
         yield Offer("see what the first one waits for", line, right_to("get", POD_GROUPS, first[1]))
-    if _is_name(case.queue):
+    if is_name(case.queue):
         yield _updated(case, "let groups overtake", "--dequeue-strategy traverse")
 
 
@@ -195,13 +172,8 @@ def _what_the_scheduler_said(case: Case) -> Iterator[Offer]:
         yield describing(case.namespace, case.pod, "read the scheduler's message")
 
 
-def describing(namespace: str, pod: str, purpose: str) -> Offer:
-    line = f"kubectl -n {namespace} describe pod {pod}"
-    return Offer(purpose, line, right_to("list", EVENTS, namespace))
-
-
-def checking(_case: Case | None = None) -> Iterator[Offer]:
-    yield Offer("look whether Muster works", "muster check", _OF_MUSTER)
+def _checking(_case: Case) -> Iterator[Offer]:
+    yield checking()
 
 
 _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
@@ -216,5 +188,5 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.BEHIND_OTHERS: _overtaking,
     Reason.BACKING_OFF: _what_failed,
     Reason.REFUSED_BY_SCHEDULER: _what_the_scheduler_said,
-    Reason.NOT_READY: checking,
+    Reason.NOT_READY: _checking,
 }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from extender.api.keys import GATE
 from extender.api.objects import Pod
 from extender.cli.explain.blockers import holders
-from extender.cli.explain.commands import Case, checking, commands, offered
+from extender.cli.explain.commands import Case, commands
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import (
     OVER,
@@ -21,6 +21,7 @@ from extender.cli.explain.explanation import (
     member_counts,
     queue_figures_of,
 )
+from extender.cli.explain.offers import checking, offered
 from extender.cli.explain.remedies import remedy, sentence
 from extender.cli.explain.uncounted import renaming, uncounted
 from extender.cli.observed import ObservedGroup
@@ -155,4 +156,4 @@ def _commands(verdict: str, reason: str, case: Case) -> list[OfferedCommand]:
 
 
 def not_looked_at(evidence: Evidence) -> list[OfferedCommand]:
-    return [offered(evidence, each) for each in checking()]
+    return [offered(evidence, checking())]

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from extender.api.conditions import condition
 from extender.cli.explain.blockers import queues_above_share, share_of, waiting_groups
-from extender.cli.explain.commands import offered, opening
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import Blocker, Explanation, OfferedCommand, queue_figures_of
+from extender.cli.explain.offers import offered, opening
 from extender.cli.explain.remedies import REMEDIES, remedy
 from extender.cli.observed import ObservedGroup, ObservedQueue
 

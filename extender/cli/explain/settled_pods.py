@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES
 from extender.api.objects import Pod
-from extender.cli.explain.commands import describing, offered
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import ENDING, FOREIGN, OVER, PLACED, WAITING, Explanation
+from extender.cli.explain.offers import describing, offered
 from extender.cli.explain.pod_answers import answer_of
 from extender.cli.explain.pod_state import SCHEDULERS, scheduled
 from extender.cli.explain.uncounted import misnamed

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.objects import Pod
 from extender.cli.access_reviews import right_to
-from extender.cli.explain.commands import Offer, annotating
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import Uncounted
+from extender.cli.explain.offers import Offer, annotating
 from extender.cli.explain.pod_state import SCHEDULERS, foreign_gates, ours
 from extender.cli.observed import ObservedGroup
 from extender.domain.model.ownership import group_name

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from extender.api.conditions import condition
 from extender.api.objects import Condition, Meta, Pod, Wire, WorkloadSpec
 from extender.cli.access_reviews import right_to
-from extender.cli.explain.commands import Offer, offered
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import EMPTY, OVER, UNSEEN, Explanation
 from extender.cli.explain.groups import explain_group
+from extender.cli.explain.offers import Offer, offered
 from extender.cli.explain.owner_chain import OwnerChain
 from extender.cli.explain.owner_objects import OwnerObjects
 from extender.cli.explain.pods import explain_pod
