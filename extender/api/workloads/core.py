@@ -17,17 +17,16 @@ _OF_JOB = {
 
 
 def _with_claimed_volumes(stateful_set: Json) -> Json:
-    """Its controller gives each pod the volumes that are claimed for it. The claims' names are those of all
-    pods here, without the ordinal."""
+    """Its controller gives each pod the volumes that are claimed for it: here empty ones, as no claims are
+    made."""
     claims = at(stateful_set, ("spec", "volumeClaimTemplates")) or []
     template = at(stateful_set, TEMPLATE)
     if not claims or not isinstance(template, dict):
         return stateful_set
-    names, of_set = [each["metadata"]["name"] for each in claims], stateful_set["metadata"]["name"]
-    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{of_set}"}} for name in names]
+    names = [each["metadata"]["name"] for each in claims]
     given = template.get("spec") or {}
     kept = [each for each in given.get("volumes") or [] if each.get("name") not in names]
-    spec = {**given, "volumes": kept + volumes}
+    spec = {**given, "volumes": [*kept, *({"name": name, "emptyDir": {}} for name in names)]}
     return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
 
 
