@@ -23,7 +23,7 @@ from extender.sim.apiserver.status_errors import (
     not_found,
 )
 from extender.sim.apiserver.store import Store, key_of
-from extender.sim.apiserver.validation.forms import read
+from extender.sim.apiserver.validation.forms import filled, read
 
 Amend = Callable[[Json], Json]
 _LETTERS = string.ascii_lowercase + string.digits
@@ -139,6 +139,7 @@ class Service:
     ) -> tuple[Json, bool]:
         """Make an object what `manager` wants of it: the object, and whether it is new."""
         refuse_untyped(kind, wanted)
+        wanted = {**wanted, "metadata": filled(wanted["metadata"])}
         with self.store:
             if self.store.get(kind, namespace, name) is None:
                 self._may_be_new(kind, name, wanted, manager)
