@@ -64,8 +64,10 @@ BETWEEN_NAME_AND_AGE: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("Ready", _ready),
         TableColumn("Status", _pod_status),
         TableColumn("Restarts", lambda _: "0"),
+        TableColumn("IP", at("status", "podIP", default="<none>"), wide=True),
         TableColumn("Node", at("spec", "nodeName", default="<none>"), wide=True),
         TableColumn("Nominated Node", at("status", "nominatedNodeName", default="<none>"), wide=True),
+        TableColumn("Readiness Gates", lambda _: "<none>", wide=True),
     ),
     NODES: (
         TableColumn("Status", _node_status),
@@ -82,6 +84,7 @@ BETWEEN_NAME_AND_AGE: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("Pending", at("status", "pending")),
         TableColumn("Inqueue", at("status", "inqueue")),
         TableColumn("Running", at("status", "running")),
+        TableColumn("Parent", at("spec", "parent"), wide=True),
         TableColumn("Share", at("status", "share"), wide=True),
         TableColumn("Used-CPU", at("status", "allocated", "cpu"), wide=True),
         TableColumn("Deserved-CPU", at("status", "deserved", "cpu"), wide=True),
@@ -89,6 +92,7 @@ BETWEEN_NAME_AND_AGE: dict[ResourceKind, tuple[TableColumn, ...]] = {
     POD_GROUPS: (
         TableColumn("Status", at("status", "phase")),
         TableColumn("minMember", at("spec", "minMember")),
+        TableColumn("Runnings", at("status", "running")),
         TableColumn("Queue", at("spec", "queue", default="default"), wide=True),
         TableColumn("Reason", _reason, wide=True),
     ),
