@@ -98,7 +98,10 @@ def test_nodes_of_the_files_are_the_only_ones(tmp_path: Path) -> None:
             ":5: spec.minMembers: unknown field",
         ),
         (HEAD + "Quue\nmetadata: {name: a}\n", ':2: Quue "a": skipped, nothing is known of kind Quue'),
-        (HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n", ':1: Queue "a" is invalid: spec.weight'),
+        (
+            HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n",
+            ':1: Queue.scheduling.volcano.sh "a" is invalid: spec.weight',
+        ),
         (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
     ],
 )

@@ -12,7 +12,20 @@ from typing import Any, NamedTuple
 import pytest
 
 from extender.sim.apiserver.schemas.published import KUBERNETES
-from tests.e2e.api_requests import BEFORE, CLASSES, COURSE, JSON, NAMESPACE, OTHER_WORDS, REFUSED, Json, Sent
+from tests.e2e.api_requests import (
+    BEFORE,
+    CLASSES,
+    COURSE,
+    GROUPS,
+    JSON,
+    NAMESPACE,
+    OTHER_WORDS,
+    PODS,
+    QUEUES,
+    REFUSED,
+    Json,
+    Sent,
+)
 from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
@@ -21,6 +34,7 @@ from tools.schemas import published
 
 # What the API server adds when it could not evaluate all rules in CEL; nobody is helped by it.
 _UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MADE_AT_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -94,6 +108,18 @@ def kept(status: int, obj: Json) -> Any:
     }
     named = {name: meta.get(name) for name in ("labels", "finalizers", "generation")}
     return status, named, obj["spec"], obj.get("status"), account
+
+
+@pytest.mark.parametrize("path", [PODS, QUEUES, GROUPS, PODS.replace("pods", "events")])
+def test_both_show_the_same_columns(real: Client, ours: Client, path: str) -> None:
+    theirs, found = (columns(api, path) for api in (real, ours))
+    assert found == theirs
+
+
+def columns(api: Client, path: str) -> list[tuple[str, int]]:
+    """The names of a Table's columns, and which of them are for -o wide."""
+    shown = api.request("GET", path, accept=TABLE)
+    return [(column["name"], column["priority"]) for column in shown["columnDefinitions"]]
 
 
 def test_the_schemas_kept_are_those_of_the_real_server(cluster: ControlPlane) -> None:

@@ -11,24 +11,21 @@ from copy import deepcopy
 
 from extender.sim.apiserver.admission import FIRST_OBJECTS, born, grace, updated
 from extender.sim.apiserver.conditions import condition, now, set_condition
-from extender.sim.apiserver.field_errors import wrong
 from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, ResourceKind
 from extender.sim.apiserver.ownership.apply import applied
 from extender.sim.apiserver.ownership.managers import APPLY, Manager, kept_account, noted
 from extender.sim.apiserver.ownership.wanted import refuse_untyped
+from extender.sim.apiserver.same_object import named_by, other_namespace, refuse_another
 from extender.sim.apiserver.status_errors import (
     StatusError,
-    bad_request,
     conflict,
     exists,
-    invalid,
     not_found,
 )
 from extender.sim.apiserver.store import Store, key_of
-from extender.sim.apiserver.validation.forms import read
+from extender.sim.apiserver.validation.forms import filled, read
 
 Amend = Callable[[Json], Json]
-_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 _LETTERS = string.ascii_lowercase + string.digits
 
 
@@ -90,7 +87,7 @@ class Service:
             meta.pop("namespace", None)
             return
         if meta.setdefault("namespace", namespace or "default") != namespace and namespace:
-            raise _other_namespace()
+            raise other_namespace()
         self.get(NAMESPACES, "", meta["namespace"])
 
     # ---- change
@@ -116,7 +113,7 @@ class Service:
             if manager is not None:
                 wanted = read(kind, wanted, strict)
             after = self._merge_parts(kind, before, wanted, subresource)
-            self._same_object(kind, before, after)
+            refuse_another(kind, before, after)
             if manager is not None and manager.operation != APPLY:  # who applies has kept account
                 after = noted(kind, before, kept_account(before, after, subresource), manager)
             if after == before:
@@ -142,6 +139,7 @@ class Service:
     ) -> tuple[Json, bool]:
         """Make an object what `manager` wants of it: the object, and whether it is new."""
         refuse_untyped(kind, wanted)
+        wanted = {**wanted, "metadata": filled(wanted["metadata"])}
         with self.store:
             if self.store.get(kind, namespace, name) is None:
                 self._may_be_new(kind, name, wanted, manager)
@@ -164,7 +162,7 @@ class Service:
         """Status is written through its subresource and nowhere else, where a kind has one."""
         if subresource == "status":
             kept = {"managedFields": wanted["metadata"].get("managedFields")}
-            meta = {**before["metadata"], **_identity(wanted), **{k: v for k, v in kept.items() if v}}
+            meta = {**before["metadata"], **named_by(wanted), **{k: v for k, v in kept.items() if v}}
             return {**before, "metadata": meta, "status": wanted.get("status") or {}}
         after = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
         after["metadata"] = {**wanted.get("metadata", {})}
@@ -172,20 +170,6 @@ class Service:
             after.pop("status", None)
             after |= {"status": before["status"]} if "status" in before else {}
         return after
-
-    def _same_object(self, kind: ResourceKind, before: Json, after: Json) -> None:
-        """What names another object, or an older version of this one, is refused."""
-        old, new = before["metadata"], after["metadata"]
-        for field in ("uid", "name", "namespace"):
-            if new.get(field) != old.get(field):
-                if new.get(field):
-                    raise _another(kind, field, old, new)
-                new |= {field: old[field]} if field in old else {}
-        if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
-            raise conflict(kind, old["name"], _MODIFIED)
-        for field in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "generation"):
-            new.pop(field, None)
-            new |= {field: old[field]} if field in old else {}
 
     # ---- delete
 
@@ -266,24 +250,3 @@ class Service:
     def evict(self, namespace: str, name: str, eviction: Json) -> None:
         """A deletion that disruption budgets could forbid; there are none here."""
         self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})
-
-
-def _other_namespace() -> StatusError:
-    told = "the namespace of the provided object does not match the namespace sent on the request"
-    return bad_request(told)
-
-
-def _another(kind: ResourceKind, field: str, old: Json, new: Json) -> StatusError:
-    """A request that means one object and holds another."""
-    if field == "name":
-        told = f"the name of the object ({new['name']}) does not match the name on the URL ({old['name']})"
-        return bad_request(told)
-    if field == "namespace":
-        return _other_namespace()
-    return invalid(kind, old["name"], [wrong(f"metadata.{field}", new[field], "field is immutable")])
-
-
-def _identity(obj: Json) -> Json:
-    """What a writer of status may say about whom it means."""
-    meta = obj.get("metadata") or {}
-    return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}

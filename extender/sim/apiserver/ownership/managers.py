@@ -86,9 +86,10 @@ def noted(kind: ResourceKind, before: Json | None, after: Json, manager: Manager
     if before is None:
         own = claimed(after, schema) if manager.operation == APPLY else difference({}, after, schema).set
         return with_entries(after, [Entry(manager, now(), own)])
-    entries = entries_of(after)
+    if not (entries := entries_of(after)):
+        return after
     change = difference(before, after, schema)
-    if not entries or not (change.set or change.gone):
+    if not change.set and not change.gone:
         return after
     kept = without(entries, change, manager)
     if change.set:

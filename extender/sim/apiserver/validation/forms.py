@@ -34,7 +34,12 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
     if strict and unknown:
         listed = ", ".join(f'unknown field "{field}"' for field in unknown)
         raise _cannot_handle(kind, f"strict decoding error: {listed}")
-    return found
+    return {**found, "metadata": filled(found.get("metadata") or {})}
+
+
+def filled(metadata: Json) -> Json:
+    """Without what is empty, as every server of Go writes it; empty managedFields mean something."""
+    return {name: value for name, value in metadata.items() if value or name == "managedFields"}
 
 
 def _check_kind(kind: ResourceKind, body: Json) -> None:
