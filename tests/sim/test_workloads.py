@@ -54,7 +54,7 @@ PODS_OF = {
     "tfjob": ["tf-chief-0", "tf-ps-0"],
     "mpijob": ["pi-worker-0", "pi-worker-1", f"pi-launcher{R}"],
     "mpijob-v1": ["mnist-worker-0", "mnist-launcher"],
-    "sparkapplication": ["spark-pi-driver", "spark-pi-exec-1", "spark-pi-exec-2"],
+    "sparkapplication": ["spark-pi-driver", f"spark-pi{H}-exec-1", f"spark-pi{H}-exec-2"],
     "volcano-job": ["test-job-ps-0", "test-job-ps-1", "test-job-default1-0", "test-job-default1-1"],
     "workflow": [f"dag{R}-echo{R}"] * 3,
 }

@@ -51,6 +51,7 @@ _LEADER_WORKER_SET = WorkloadRow(
         Offspring(
             made=POD,
             name="{owner}-{index}",
+            prefix="{owner}-",
             template=("spec", "leaderWorkerTemplate", "leaderTemplate"),
             optional=True,
             count=Count(path=("spec", "replicas")),
@@ -66,6 +67,7 @@ _LEADER_WORKER_SET = WorkloadRow(
         Offspring(
             made=POD,
             name="{owner}-{role}-{number}",
+            prefix="{owner}-{role}-",
             each=("spec", "workers"),
             template=("template",),
             count=_REPLICAS,
@@ -175,12 +177,13 @@ _SPARK = WorkloadRow(
         ),
         Offspring(
             made=POD,
-            name="{owner}-exec-{number}",
+            name="{owner}-{hash}-exec-{number}",
             template=spark.EXECUTOR,
             optional=True,
             count=Count(path=("spec", "executor", "instances")),
             owner=(POD, "{owner}-driver"),
-            labels=_spark_labels("executor") | {"spark-exec-id": "{number}"},
+            labels=_spark_labels("executor")
+            | {"spark-exec-id": "{number}", "spark-exec-resourceprofile-id": "0"},
         ),
     ),
     complete=spark.with_templates,
