@@ -112,7 +112,7 @@ def _ray_cluster(version: str) -> WorkloadRow:
         offspring=(
             Offspring(
                 made=POD,
-                name="{owner}-head",
+                name="{owner}-head-",
                 template=("spec", "headGroupSpec", "template"),
                 labels=_ray_labels("head", "headgroup"),
             ),
@@ -136,7 +136,9 @@ def _ray_cluster(version: str) -> WorkloadRow:
 
 def _ray_owner(version: str, kind: str, spec: Path, remark: str) -> WorkloadRow:
     """What makes a RayCluster."""
-    cluster = Offspring(made=(f"ray.io/{version}", "RayCluster"), name="{owner}-", spec=spec)
+    origin = {"ray.io/originated-from-cr-name": "{owner}", "ray.io/originated-from-crd": kind}
+    made = (f"ray.io/{version}", "RayCluster")
+    cluster = Offspring(made=made, name="{owner}-", spec=spec, labels=origin)
     return WorkloadRow(
         api_version=f"ray.io/{version}", kind=kind, offspring=(cluster,), remark=lambda _: remark
     )
