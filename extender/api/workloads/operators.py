@@ -4,8 +4,14 @@ their controllers give."""
 from extender.api.workloads import argo, completing, spark
 from extender.api.workloads.core import JOB, POD, STATEFUL_SET
 from extender.api.workloads.shape import Count, Offspring, Path, WorkloadRow
+from extender.api.workloads.volcano_groups import (
+    POD_GROUP,
+    WORKERS,
+    group_of_operator,
+    with_ray_group,
+    with_spark_group,
+)
 
-POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 _REPLICAS = Count(path=("replicas",))
 
 # ---- JobSet (sigs.k8s.io/jobset)
@@ -110,6 +116,7 @@ def _ray_cluster(version: str) -> WorkloadRow:
         api_version=f"ray.io/{version}",
         kind="RayCluster",
         offspring=(
+            group_of_operator("ray-{owner}-pg"),
             Offspring(
                 made=POD,
                 name="{owner}-head-",
@@ -121,16 +128,11 @@ def _ray_cluster(version: str) -> WorkloadRow:
                 name="{owner}-{role}-worker-",
                 each=_RAY_GROUPS,
                 template=("template",),
-                count=Count(
-                    path=("replicas",),
-                    default=0,
-                    at_least=("minReplicas",),
-                    at_most=("maxReplicas",),
-                    times=("numOfHosts",),
-                ),
+                count=WORKERS,
                 labels=_ray_labels("worker", "{role}"),
             ),
         ),
+        complete=with_ray_group,
     )
 
 
@@ -170,6 +172,7 @@ _SPARK = WorkloadRow(
     api_version="sparkoperator.k8s.io/v1beta2",
     kind="SparkApplication",
     offspring=(
+        group_of_operator("spark-{owner}-pg"),
         Offspring(
             made=POD,
             name="{owner}-driver",
@@ -188,7 +191,7 @@ _SPARK = WorkloadRow(
             | {"spark-exec-id": "{number}", "spark-exec-resourceprofile-id": "0"},
         ),
     ),
-    complete=spark.with_templates,
+    complete=lambda app: with_spark_group(spark.with_templates(app)),
     remark=lambda _: (
         "its executors come with its driver; in a real cluster the driver asks for them once it runs"
     ),
