@@ -91,6 +91,7 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
         pytest.param(POD.replace("name: p", "generateName: P-"), "3: metadata.generateName", id="prefix"),
         pytest.param(POD.replace("{name: p}", "[]"), "3: metadata: got []", id="metadata"),
         pytest.param(f"{POD}---\n{POD}", '6: Pod "p" already exists: it is at', id="twice"),
+        pytest.param(f"{POD}metadata: {{name: q}}\n", "5: metadata stands twice in one object", id="doubled"),
         pytest.param(POD.replace("\nspec: ", "\nspec:\n\t"), "5: not YAML: found character", id="tab"),
         pytest.param(
             POD.replace("image: x", r'image: "C:\Users"'), "4: not YAML: expected esc", id="backslash"
@@ -191,6 +192,11 @@ def test_a_missing_namespace_is_told_once_and_created_on_request(tmp_path: Path)
     assert (outcome.status, outcome.report[:7]) == (0, "3 pods,")
 
 
+def test_files_in_a_folder_may_shout(tmp_path: Path) -> None:
+    (tmp_path / "POD.YAML").write_text(POD)
+    assert simulated(tmp_path).report.startswith("1 pod,")
+
+
 def test_two_objects_of_one_name_in_two_files(tmp_path: Path) -> None:
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(POD)
@@ -208,11 +214,13 @@ def test_namespaces_that_every_cluster_has_may_be_in_a_file(tmp_path: Path) -> N
     [
         ("nowhere.yaml", "cannot be read: No such file"),
         ("C:\\me\\a.yaml", "paths are written with / here"),
+        ("x" * 5000, "cannot be read: File name too long"),
         ("", "no files in there that end in .yaml, .yml, .json"),
     ],
 )
 def test_paths_without_objects(tmp_path: Path, name: str, told: str) -> None:
     (tmp_path / "notes.md").write_text("# no objects\n")
+    (tmp_path / "folder.yaml").mkdir()
     outcome = simulated(tmp_path / name)
     assert outcome.status == 2
     assert told in outcome.told[0]

@@ -48,13 +48,15 @@ PODS_OF = {
     "replicaset": [f"frontend{R}"],
     "jobset": [f"js-driver-0-0{R}", *(f"js-workers-{job}-{index}{R}" for job in (0, 1) for index in (0, 1))],
     "leaderworkerset": ["lws-0", "lws-1", "lws-0-1", "lws-0-2", "lws-1-1", "lws-1-2"],
-    "raycluster": ["rc-head", f"rc-small-worker{R}", f"rc-small-worker{R}", *[f"rc-tpu-worker{R}"] * 2],
-    "rayjob": [f"sample{R}-head", f"sample{R}-small-worker{R}"],
+    "raycluster": [f"rc-head{R}", f"rc-small-worker{R}", f"rc-small-worker{R}", *[f"rc-tpu-worker{R}"] * 2],
+    "raycluster-volcano": [f"rc-head{R}", f"rc-worker-worker{R}", f"rc-worker-worker{R}"],
+    "rayjob": [f"sample{R}-head{R}", f"sample{R}-small-worker{R}"],
     "pytorchjob": ["simple-master-0", "simple-worker-0", "simple-worker-1"],
     "tfjob": ["tf-chief-0", "tf-ps-0"],
     "mpijob": ["pi-worker-0", "pi-worker-1", f"pi-launcher{R}"],
     "mpijob-v1": ["mnist-worker-0", "mnist-launcher"],
-    "sparkapplication": ["spark-pi-driver", "spark-pi-exec-1", "spark-pi-exec-2"],
+    "sparkapplication": ["spark-pi-driver", f"spark-pi{H}-exec-1", f"spark-pi{H}-exec-2"],
+    "spark-volcano": ["spark-pi-driver", f"spark-pi{H}-exec-1"],
     "volcano-job": ["test-job-ps-0", "test-job-ps-1", "test-job-default1-0", "test-job-default1-1"],
     "workflow": [f"dag{R}-echo{R}"] * 3,
 }
@@ -149,6 +151,22 @@ def test_the_job_of_volcano_has_its_group() -> None:
     assert group["spec"] == {"minMember": 3, "queue": "default"}
     for pod in pods_of(creation):
         assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == group["metadata"]["name"]
+        assert pod["spec"]["schedulerName"] == "volcano"
+
+
+GROUPS = {
+    "raycluster-volcano": ("ray-rc-pg", {"minMember": 3, "queue": "kuberay-test-queue"}),
+    "spark-volcano": ("spark-spark-pi-pg", {"minMember": 1, "queue": "spark"}),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_operators_make_groups_for_volcano_where_an_object_asks_for_it(name: str) -> None:
+    creation, _ = created(FOLDER / f"{name}.yaml")
+    (group,) = (obj for obj, _ in creation.objects if obj["kind"] == POD_GROUPS.name)
+    assert (group["metadata"]["name"], group["spec"]) == GROUPS[name]
+    for pod in pods_of(creation):
+        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == GROUPS[name][0]
         assert pod["spec"]["schedulerName"] == "volcano"
 
 

@@ -131,6 +131,8 @@ def _made(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str,
     meta.pop("name", None)
     name = offspring.name.format_map(values)
     meta["generateName" if name.endswith("-") else "name"] = name
+    if offspring.prefix:
+        meta["generateName"] = offspring.prefix.format_map(values)
     if namespace := (obj.get("metadata") or {}).get("namespace"):
         meta["namespace"] = namespace
     meta["ownerReferences"] = [_owner(obj, offspring, values)]

@@ -109,6 +109,7 @@ CORE = (
             Offspring(
                 made=POD,
                 name="{owner}-{index}",
+                prefix="{owner}-",
                 template=TEMPLATE,
                 count=_REPLICAS,
                 first=("spec", "ordinals", "start"),

@@ -4,8 +4,14 @@ their controllers give."""
 from extender.api.workloads import argo, completing, spark
 from extender.api.workloads.core import JOB, POD, STATEFUL_SET
 from extender.api.workloads.shape import Count, Offspring, Path, WorkloadRow
+from extender.api.workloads.volcano_groups import (
+    POD_GROUP,
+    WORKERS,
+    group_of_operator,
+    with_ray_group,
+    with_spark_group,
+)
 
-POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 _REPLICAS = Count(path=("replicas",))
 
 # ---- JobSet (sigs.k8s.io/jobset)
@@ -51,6 +57,7 @@ _LEADER_WORKER_SET = WorkloadRow(
         Offspring(
             made=POD,
             name="{owner}-{index}",
+            prefix="{owner}-",
             template=("spec", "leaderWorkerTemplate", "leaderTemplate"),
             optional=True,
             count=Count(path=("spec", "replicas")),
@@ -66,6 +73,7 @@ _LEADER_WORKER_SET = WorkloadRow(
         Offspring(
             made=POD,
             name="{owner}-{role}-{number}",
+            prefix="{owner}-{role}-",
             each=("spec", "workers"),
             template=("template",),
             count=_REPLICAS,
@@ -108,9 +116,10 @@ def _ray_cluster(version: str) -> WorkloadRow:
         api_version=f"ray.io/{version}",
         kind="RayCluster",
         offspring=(
+            group_of_operator("ray-{owner}-pg"),
             Offspring(
                 made=POD,
-                name="{owner}-head",
+                name="{owner}-head-",
                 template=("spec", "headGroupSpec", "template"),
                 labels=_ray_labels("head", "headgroup"),
             ),
@@ -119,22 +128,19 @@ def _ray_cluster(version: str) -> WorkloadRow:
                 name="{owner}-{role}-worker-",
                 each=_RAY_GROUPS,
                 template=("template",),
-                count=Count(
-                    path=("replicas",),
-                    default=0,
-                    at_least=("minReplicas",),
-                    at_most=("maxReplicas",),
-                    times=("numOfHosts",),
-                ),
+                count=WORKERS,
                 labels=_ray_labels("worker", "{role}"),
             ),
         ),
+        complete=with_ray_group,
     )
 
 
 def _ray_owner(version: str, kind: str, spec: Path, remark: str) -> WorkloadRow:
     """What makes a RayCluster."""
-    cluster = Offspring(made=(f"ray.io/{version}", "RayCluster"), name="{owner}-", spec=spec)
+    origin = {"ray.io/originated-from-cr-name": "{owner}", "ray.io/originated-from-crd": kind}
+    made = (f"ray.io/{version}", "RayCluster")
+    cluster = Offspring(made=made, name="{owner}-", spec=spec, labels=origin)
     return WorkloadRow(
         api_version=f"ray.io/{version}", kind=kind, offspring=(cluster,), remark=lambda _: remark
     )
@@ -166,6 +172,7 @@ _SPARK = WorkloadRow(
     api_version="sparkoperator.k8s.io/v1beta2",
     kind="SparkApplication",
     offspring=(
+        group_of_operator("spark-{owner}-pg"),
         Offspring(
             made=POD,
             name="{owner}-driver",
@@ -175,15 +182,16 @@ _SPARK = WorkloadRow(
         ),
         Offspring(
             made=POD,
-            name="{owner}-exec-{number}",
+            name="{owner}-{hash}-exec-{number}",
             template=spark.EXECUTOR,
             optional=True,
             count=Count(path=("spec", "executor", "instances")),
             owner=(POD, "{owner}-driver"),
-            labels=_spark_labels("executor") | {"spark-exec-id": "{number}"},
+            labels=_spark_labels("executor")
+            | {"spark-exec-id": "{number}", "spark-exec-resourceprofile-id": "0"},
         ),
     ),
-    complete=spark.with_templates,
+    complete=lambda app: with_spark_group(spark.with_templates(app)),
     remark=lambda _: (
         "its executors come with its driver; in a real cluster the driver asks for them once it runs"
     ),

@@ -44,6 +44,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
 
     made: the kind of it.
     name: the pattern of its name; one that ends in a hyphen gets random letters.
+    prefix: the pattern of a generateName that stands beside a whole name.
     each: a list or mapping in the object, of whose items it is made; empty: it is made of the object itself.
     roles: of the keys of that mapping only these, in lower case.
     when: made only where each of these paths has one of its values; None stands for nothing.
@@ -60,6 +61,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
 
     made: KindName
     name: str
+    prefix: str = ""
     each: Path = ()
     roles: tuple[str, ...] = ()
     when: Mapping[Path, tuple[Any, ...]] = {}

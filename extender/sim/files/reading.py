@@ -54,7 +54,11 @@ def value_of(node: yaml.MappingNode, name: str) -> yaml.Node | None:
 
 def documents(path: Path, faults: list[str]) -> Iterator[Document]:
     """All in a file, or in the files of a folder."""
-    files = _files(path)
+    try:
+        files = _files(path)
+    except OSError as fault:
+        faults.append(f"{shown(path)}: cannot be read: {fault.strerror}")
+        return
     if not files:
         faults.append(f"{path}: no files in there that end in {', '.join(_SUFFIXES)}")
     for file in files:
@@ -62,9 +66,10 @@ def documents(path: Path, faults: list[str]) -> Iterator[Document]:
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
-    return [path]
+    """Not those of folders inside a folder. Raises OSError."""
+    if not path.is_dir():
+        return [path]
+    return sorted(each for each in path.iterdir() if each.suffix.lower() in _SUFFIXES and not each.is_dir())
 
 
 def _read(path: Path, faults: list[str]) -> Iterator[Document]:
@@ -133,7 +138,25 @@ def _of_node(file: str, loader: _Loader, node: yaml.Node, faults: list[str]) -> 
             f"{where(file, node)}: more than {_MOST_NODES} values, once its aliases are written out"
         )
         return
+    faults.extend(
+        f"{where(file, key)}: {key.value} stands twice in one object" for key in _doubled(node, set())
+    )
     yield Document(file, node, loader.construct_document(node))
+
+
+def _doubled(node: yaml.Node, seen: set[int]) -> Iterator[yaml.ScalarNode]:
+    """Keys that stand twice: YAML takes the last, which nobody means. What has aliases is looked at once."""
+    if isinstance(node, yaml.ScalarNode) or id(node) in seen:
+        return
+    seen.add(id(node))
+    names: set[str] = set()
+    for part in node.value:
+        key, value = part if isinstance(part, tuple) else (None, part)
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in names:
+                yield key
+            names.add(key.value)
+        yield from _doubled(value, seen)
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
