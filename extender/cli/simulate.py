@@ -32,6 +32,7 @@ _SOURCES = ("files", "traces", "synthetic")
     Preset(None, "3; with --synthetic alone one for each 500 pods"),
     Preset(None, "4; with --synthetic alone 32"),
     Preset(None, "16Gi; with --synthetic alone 128Gi"),
+    Preset(None, "none"),
 )
 @click.option(
     "--window", type=click.IntRange(1), help="How many pods may start at once, as for muster serve."

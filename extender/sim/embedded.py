@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from extender.api.keys import SCHEDULED
+from extender.api.keys import GPU, SCHEDULED
 from extender.sim.apiserver.conditions import find_stored_condition
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json, ResourceKind
 from extender.sim.apiserver.server import ApiServer
@@ -83,8 +83,8 @@ class Embedded:
         for kind, obj in objects:
             self.service.create(kind, "", obj)
 
-    def make_nodes(self, count: int, cpu: str, memory: str) -> None:
-        self.create((NODES, node(f"node-{number}", cpu, memory)) for number in range(1, count + 1))
+    def make_nodes(self, count: int, cpu: str, memory: str, gpu: int = 0) -> None:
+        self.create((NODES, node(f"node-{number}", cpu, memory, gpu)) for number in range(1, count + 1))
 
     def settled(self) -> bool:
         """Whether nothing will change any more by itself."""
@@ -96,9 +96,11 @@ class Embedded:
         return busy or any(_reason(group) in ("", *_UNSETTLED) for group in self.store.all(POD_GROUPS))
 
 
-def node(name: str, cpu: str, memory: str) -> Json:
-    """A node that is ready."""
+def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
+    """A node that is ready; without GPUs it has no such resource."""
     room = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
+    if gpu:
+        room[GPU] = str(gpu)
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     return {
         "metadata": {"name": name},

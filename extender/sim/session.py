@@ -8,7 +8,8 @@ from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.embedded import Embedded
 from extender.sim.files.manifests import InvalidManifests, Manifest
 from extender.sim.serve_process import ServeFailed
-from extender.sim.show.cluster_state import ClusterState, observe
+from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
+from extender.sim.show.frames import Moment
 from extender.sim.show.transitions import TransitionLog
 from extender.sim.show.views import View
 
@@ -16,12 +17,12 @@ _PACE = 0.2  # seconds between two looks
 
 
 class Session:
-    """`until_settled`: over when nothing changes any more; else when all pods have ended."""
+    """`stays`: goes on until it is interrupted; else it is over when nothing changes any more."""
 
-    def __init__(self, cluster: Embedded, view: View, until_settled: bool) -> None:
+    def __init__(self, cluster: Embedded, view: View, stays: bool) -> None:
         self._cluster = cluster
         self._view = view
-        self._until_settled = until_settled
+        self._stays = stays
         self._pause = threading.Event()
         self.log = TransitionLog()
         self.state: ClusterState | None = None
@@ -52,12 +53,10 @@ class Session:
     def _is_over(self) -> bool:
         if not self._cluster.muster.alive():
             raise ServeFailed(self._cluster.muster.last_words())
-        if not self._cluster.settled():
-            return False
-        return self._until_settled or (self.state is not None and self.state.done)
+        return not self._stays and self._cluster.settled()
 
     def _look(self, second: float) -> ClusterState:
-        state = observe(self._cluster.store, self._cluster.muster.look("queues"))
+        state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
         new = self.log.observe(state, second)
-        self._view.show(state, self.log.transitions, new)
+        self._view.show(Moment(state, self.log, second), new)
         return state

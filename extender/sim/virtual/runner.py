@@ -30,6 +30,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     nodes: int = 0
     node_cpu: str = ""
     node_memory: str = ""
+    node_gpu: int = 0
     window: int = 0
     seed: int = 0
 
@@ -37,7 +38,9 @@ class SimulationOptions(msgspec.Struct, frozen=True):
         """As `muster run` makes them; a made-up trace alone gets a cluster of its size."""
         alone = self.synthetic and not self.files and not self.traces
         count, cpu, memory = (max(3, self.synthetic // 500), "32", "128Gi") if alone else (3, "4", "16Gi")
-        return made_nodes(self.nodes or count, self.node_cpu or cpu, self.node_memory or memory)
+        return made_nodes(
+            self.nodes or count, self.node_cpu or cpu, self.node_memory or memory, self.node_gpu
+        )
 
 
 class Result(NamedTuple):

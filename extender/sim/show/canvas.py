@@ -1,0 +1,53 @@
+"""What there is to draw on, and text that fits it."""
+
+import shutil
+import textwrap
+from typing import NamedTuple, TextIO
+
+from extender.terminal.columns import bar, shows_unicode
+
+_NARROWEST = 40
+_WIDE = 100  # columns from which on reasons stand beside their gangs
+
+
+class Canvas(NamedTuple):
+    width: int = 80
+    height: int = 24
+    unicode: bool = True  # whether it has more than ASCII
+
+    @property
+    def roomy(self) -> bool:
+        """Whether numbers get words."""
+        return self.width >= 60
+
+    @property
+    def wide(self) -> bool:
+        return self.width >= _WIDE
+
+    def bar_of(self, part: float, length: int) -> str:
+        return "".join(bar(part, length, self.unicode))
+
+    def shortened(self, name: str, width: int) -> str:
+        """A name that is too long loses its middle: its end tells it from others."""
+        if len(name) <= width:
+            return name
+        mark = "…" if self.unicode else "~"
+        tail = (width - 1) // 2
+        return f"{name[: width - 1 - tail]}{mark}{name[-tail:] if tail else ''}"
+
+    def wrapped(self, text: str, indent: str = "") -> list[str]:
+        """Lines that fit, except those of a single word, as a path is."""
+        return textwrap.wrap(
+            text,
+            max(self.width, _NARROWEST),
+            break_on_hyphens=False,
+            break_long_words=False,
+            initial_indent=indent,
+            subsequent_indent=indent,
+        )
+
+
+def canvas_of(stream: TextIO) -> Canvas:
+    """What `stream` can show; a stream that is no terminal has 80 columns unless $COLUMNS says otherwise."""
+    size = shutil.get_terminal_size((80, 24))
+    return Canvas(max(size.columns, 20), max(size.lines, 10), shows_unicode(stream))
