@@ -262,6 +262,25 @@ def test_a_pod_of_which_nothing_is_known_has_not_started(service: Service) -> No
     assert not state.everything_started
 
 
+def test_a_group_that_muster_made_is_shown_as_its_owner(service: Service) -> None:
+    pod(service, "lone", "")
+    (lone,) = service.store.all(PODS)
+    uid = lone["metadata"]["uid"]
+    group = objects.pod_group(f"podgroup-{uid}", namespace="default", min_member=1)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "lone", "uid": uid, "controller": True}
+    group["metadata"]["ownerReferences"] = [owner]
+    said = {
+        "type": "Scheduled",
+        "status": "False",
+        "reason": "NeverFits",
+        "message": "no node can hold cpu 2",
+    }
+    service.create(POD_GROUPS, "", {**group, "status": {"phase": "Pending", "conditions": [said]}})
+    state = seen(service)
+    assert "default/pod/lone: never started; 0 of 1 pod placed. NeverFits: " in summary(state)
+    assert [each.reason for each in state.report.pods] == ["NeverFits"]
+
+
 def test_pods_that_run_are_summed_up(service: Service) -> None:
     for number in range(2):
         pod(service, f"p-{number}", "", "Running", on="n0")

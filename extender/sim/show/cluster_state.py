@@ -8,6 +8,7 @@ import msgspec
 from extender.api.keys import ENDED_PHASES
 from extender.api.objects import Namespace, Node, Pod, PodGroup
 from extender.domain.model.ownership import group_name
+from extender.domain.model.pod_owners import auto_name
 from extender.domain.model.queue_of_group import namespace_queue
 from extender.sim.apiserver.decoding import typed
 from extender.sim.apiserver.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
@@ -93,10 +94,15 @@ def _by_group(pods: Iterable[Pod], groups: Collection[str]) -> dict[str, list[Po
     """Pods by the group that they are members of; by the empty key those of none."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
-        named = f"{pod.metadata.namespace}/{group_name(pod)}"
-        counts = named in groups and pod.spec.scheduler_name in EXTENDED
-        found.setdefault(named if counts else "", []).append(pod)
+        key = _group_of(pod)
+        counts = key in groups and pod.spec.scheduler_name in EXTENDED
+        found.setdefault(key if counts else "", []).append(pod)
     return found
+
+
+def _group_of(pod: Pod) -> str:
+    """The key of the group that it names, or of the one that Muster makes for it."""
+    return f"{pod.metadata.namespace}/{group_name(pod) or auto_name(pod)}"
 
 
 def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[LoosePod]) -> list[PodSummary]:
@@ -106,7 +112,7 @@ def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[L
 
     def summary(pod: Pod) -> PodSummary:
         meta, named, node = pod.metadata, group_name(pod), pod.spec.node_name
-        reason = of_pod.get(key_of(meta), of_group.get(f"{meta.namespace}/{named}", ""))
+        reason = of_pod.get(key_of(meta), of_group.get(_group_of(pod), ""))
         placed = node or pod.status.phase in ENDED_PHASES
         return PodSummary(meta.namespace, meta.name, named, pod.status.phase, "" if placed else reason, node)
 

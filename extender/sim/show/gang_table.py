@@ -98,7 +98,7 @@ def _cells(row: GangRow, canvas: Canvas) -> list[str]:
     """All but the last."""
     gang = row.gang
     queue = canvas.shortened(gang.summary.queue, _LONGEST_QUEUE)
-    cells = (gang.key, queue, gang.state, row.pods, row.waited, row.position)
+    cells = (gang.title, queue, gang.state, row.pods, row.waited, row.position)
     titled = zip(_TITLES, cells, strict=False)
     return [cell for title, cell in titled if canvas.roomy or title in _INDISPENSABLE]
 
@@ -123,7 +123,7 @@ def _in_brief(row: GangRow) -> str:
 
 
 def _reasons(rows: Iterable[GangRow], canvas: Canvas) -> list[Text]:
-    texts = (f"{row.gang.key}: {row.why}" for row in rows if row.why)
+    texts = (f"{row.gang.title}: {row.why}" for row in rows if row.why)
     lines = [Text(line, "yellow") for text in texts for line in canvas.wrapped(text, "  ")]
     return [Text(), *lines] if lines else []
 

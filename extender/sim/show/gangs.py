@@ -7,15 +7,20 @@ import msgspec
 from extender.api.conditions import condition
 from extender.api.keys import ENDED_PHASES, SCHEDULED
 from extender.api.objects import Meta, Pod, PodGroup
+from extender.domain.model.pod_owners import controller_of, group_name_of
 from extender.domain.model.queue_of_group import queue_of_podgroup
 from extender.domain.model.reasons import NOT_WAITING, Verdict
 from extender.sim.show.outcome import GroupSummary
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A group as the screen needs it: its summary in the report, and what that does not have."""
+    """A group as the screen needs it: its summary in the report, and what that does not have.
+
+    `title`: how it is shown, NAMESPACE/NAME. A group that Muster made for pods that name none is shown as the
+    controller of those pods, or as the pod: NAMESPACE/KIND/NAME."""
 
     summary: GroupSummary
+    title: str
     verdict: str  # the reason of its condition; empty before Muster has written one
     detail: str
     pods: int
@@ -67,6 +72,7 @@ def gang_of(group: PodGroup, members: Sequence[Pod], queue_of: Mapping[str, str]
     )
     return Gang(
         summary,
+        title=_title(meta),
         verdict=reason,
         detail=scheduled.message if scheduled else "",
         pods=len(members),
@@ -76,6 +82,13 @@ def gang_of(group: PodGroup, members: Sequence[Pod], queue_of: Mapping[str, str]
         nodes=tuple(sorted(set(bound))),
         order=(-_priority(members), meta.creation_timestamp or "", meta.name),
     )
+
+
+def _title(meta: Meta) -> str:
+    owner = controller_of(meta.owner_references)
+    if owner and meta.name == group_name_of(owner.uid):
+        return f"{meta.namespace}/{owner.kind.lower()}/{owner.name}"
+    return key_of(meta)
 
 
 def _priority(members: Sequence[Pod]) -> int:

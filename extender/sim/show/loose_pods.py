@@ -15,6 +15,7 @@ from extender.api.conditions import condition
 from extender.api.keys import ENDED_PHASES, GATE
 from extender.api.objects import Pod
 from extender.domain.model.ownership import group_name
+from extender.domain.model.pod_owners import auto_name
 from extender.domain.model.reasons import Reason
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
@@ -81,21 +82,28 @@ def _state(pod: Pod) -> str:
 
 
 def _why(pod: Pod, known: Known) -> Why:
-    scheduler, named = pod.spec.scheduler_name, group_name(pod)
+    scheduler = pod.spec.scheduler_name
     if scheduler not in SERVED:
         served = ", ".join(sorted(SERVED))
         detail = f"no scheduler named {scheduler} runs here; {served} do"
         return Why(NO_SCHEDULER, detail, did_you_mean(scheduler, SERVED))
     if foreign := [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]:
         return Why(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
-    group = f"{pod.metadata.namespace}/{named or f'pod:{pod.metadata.name}'}"
-    decided = known.decided.get(group, {}) if scheduler in EXTENDED else {}
+    decided = _decided(pod, known) if scheduler in EXTENDED else {}
     if reason := decided.get("reason", ""):
         return Why(reason, decided.get("detail", ""), _hint(pod, reason, decided, known))
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if scheduled and scheduled.reason != FOREIGN_GATES:
         return Why(scheduled.reason, scheduled.message)
     return Why()
+
+
+def _decided(pod: Pod, known: Known) -> Json:
+    """On the group that it names, or else on that of its own, which has one of two names."""
+    meta, named = pod.metadata, group_name(pod)
+    names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
+    found = (known.decided.get(f"{meta.namespace}/{name}") for name in names)
+    return next(filter(None, found), {})
 
 
 def _hint(pod: Pod, reason: str, decided: Json, known: Known) -> str:

@@ -78,7 +78,7 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
     could change it, or where the numbers of its own condition name the gang it waits for."""
     holds = _IN_THE_WAY.get(gang.summary.reason)
     others = [each for each in cluster.gangs if holds and each.key != gang.key and holds(each, gang)]
-    names = [each.key for each in others]
+    names = [each.title for each in others]
     return f" Ahead of it: {listed(names)}." if names else ""
 
 

@@ -32,7 +32,7 @@ class Rerun(NamedTuple):
 def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, canvas: Canvas) -> list[str]:
     lines = ["What happened"]
     for gang in cluster.gangs:
-        lines += canvas.wrapped(f"{gang.key}: {_outcome(gang, cluster, log)}", "  ")
+        lines += canvas.wrapped(f"{gang.title}: {_outcome(gang, cluster, log)}", "  ")
     for together in alike(cluster.loose):
         lines += canvas.wrapped(_of_loose_pods(together), "  ")
     if not cluster.gangs and not cluster.loose:
@@ -99,7 +99,7 @@ def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str
     if rerun.own_nodes:
         return
     nodes = len(cluster.report.nodes)
-    short = [gang.key for gang in cluster.gangs if gang.waits and gang.summary.reason in _MORE_NODES_HELP]
+    short = [gang.title for gang in cluster.gangs if gang.waits and gang.summary.reason in _MORE_NODES_HELP]
     if short:
         yield f"{rerun.command} --nodes {nodes + 2}", f"room for {listed(short, 3)}?"
     elif cluster.everything_started and nodes > 1:

@@ -40,6 +40,7 @@ class TransitionLog:
         self.transitions: list[ShownTransition] = []
         self.times: dict[str, GangTimes] = {}
         self._states: dict[str, tuple[str, str]] = {}
+        self._titles: dict[str, str] = {}
         self._pods: dict[str, tuple[str, str]] = {}
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
@@ -52,15 +53,16 @@ class TransitionLog:
         present = {gang.key: gang for gang in cluster.gangs}
         for key in self._states.keys() - present.keys():
             del self._states[key]
-            yield ShownTransition(second, key, "was deleted", "was deleted")
+            title = self._titles.pop(key)
+            yield ShownTransition(second, title, "was deleted", "was deleted")
         for key, gang in present.items():
             self._note_times(gang, second)
             state = (gang.state, gang.summary.reason)
             if self._states.get(key) != state and gang.state != "pending":
-                self._states[key] = state
+                self._states[key], self._titles[key] = state, gang.title
                 text = state_sentence(gang, cluster)
                 brief = f"waits: {gang.summary.reason}" if gang.waits else text
-                yield ShownTransition(second, key, text, brief)
+                yield ShownTransition(second, gang.title, text, brief)
 
     def _note_times(self, gang: Gang, second: float) -> None:
         times = self.times.get(gang.key, GangTimes(second))
