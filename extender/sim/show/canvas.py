@@ -4,7 +4,7 @@ import shutil
 import textwrap
 from typing import NamedTuple, TextIO
 
-from extender.terminal.columns import bar, shows_unicode
+from extender.terminal.columns import bar, shortened, shows_unicode
 
 _NARROWEST = 40
 _WIDE = 100  # columns from which on reasons stand beside their gangs
@@ -28,12 +28,7 @@ class Canvas(NamedTuple):
         return "".join(bar(part, length, self.unicode))
 
     def shortened(self, name: str, width: int) -> str:
-        """A name that is too long loses its middle: its end tells it from others."""
-        if len(name) <= width:
-            return name
-        mark = "…" if self.unicode else "~"
-        tail = (width - 1) // 2
-        return f"{name[: width - 1 - tail]}{mark}{name[-tail:] if tail else ''}"
+        return shortened(name, width, self.unicode)
 
     def wrapped(self, text: str, indent: str = "") -> list[str]:
         """Lines that fit, except those of a single word, as a path is."""

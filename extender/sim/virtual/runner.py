@@ -18,7 +18,7 @@ from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace_workload import from_rows
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
-from extender.terminal.progress import Advance, progress
+from extender.terminal.progress import Advance, progress, working
 
 
 class SimulationOptions(msgspec.Struct, frozen=True):
@@ -52,7 +52,12 @@ class Result(NamedTuple):
 
 
 def workload(options: SimulationOptions) -> VirtualWorkload:
-    """Raises InvalidManifests and InvalidWorkload."""
+    """Shows that it is at work. Raises InvalidManifests and InvalidWorkload."""
+    with working("reading what to simulate"):
+        return _workload(options)
+
+
+def _workload(options: SimulationOptions) -> VirtualWorkload:
     made = from_manifests(load(options.files), options.seed) if options.files else VirtualWorkload()
     if not made.nodes:
         made += options.made_nodes()
