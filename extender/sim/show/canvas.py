@@ -7,7 +7,7 @@ from typing import NamedTuple, TextIO
 from extender.terminal.columns import bar, shortened, shows_unicode
 
 _NARROWEST = 40
-_WIDE = 100  # columns from which on reasons stand beside their gangs
+_WIDE = 100  # columns, from which on reasons are in the table of gangs
 
 
 class Canvas(NamedTuple):
@@ -17,7 +17,7 @@ class Canvas(NamedTuple):
 
     @property
     def roomy(self) -> bool:
-        """Whether numbers get words."""
+        """Whether numbers get an explanation."""
         return self.width >= 60
 
     @property
