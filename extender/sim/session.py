@@ -44,19 +44,16 @@ class Session:
         self._cluster.start()
         began = time.monotonic()
         while True:
-            over = self._is_over()
-            self.state = self._look(time.monotonic() - began)
-            if over:
+            if not self._cluster.muster.alive():
+                raise ServeFailed(self._cluster.muster.last_words())
+            settled = self._cluster.settled()  # asked first: what is shown then is final
+            self.state = self._look(time.monotonic() - began, settled)
+            if settled and not self._stays:
                 return self.state
             self._pause.wait(_PACE)
 
-    def _is_over(self) -> bool:
-        if not self._cluster.muster.alive():
-            raise ServeFailed(self._cluster.muster.last_words())
-        return not self._stays and self._cluster.settled()
-
-    def _look(self, second: float) -> ClusterState:
+    def _look(self, second: float, settled: bool) -> ClusterState:
         state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
         new = self.log.observe(state, second)
-        self._view.show(Moment(state, self.log, second), new)
+        self._view.show(Moment(state, self.log, second, settled), new)
         return state

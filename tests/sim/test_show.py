@@ -241,6 +241,15 @@ def test_pods_of_another_namespace_are_no_members(service: Service) -> None:
     assert "there is one in namespace default" in text
 
 
+def test_members_that_a_running_gang_does_without(service: Service) -> None:
+    gang(service, "train", 2, "Running", WAITS, on="n0", min_member=2)
+    pod(service, "train-2", "train")
+    state = seen(service)
+    assert "default/train: started whole, and 2 of 3 pods run; 1 more waits. NoRoom: " in summary(state)
+    assert any("NoRoom" in line for line in drawn(state, Canvas(80, 24)) if line.startswith("default/train"))
+    assert not state.everything_started
+
+
 def test_a_queue_that_was_probably_meant(service: Service) -> None:
     service.create(QUEUES, "", objects.queue("research"))
     gang(service, "g", 1, "Pending", ("QueueNotFound", "queue reserch does not exist"), queue="reserch")

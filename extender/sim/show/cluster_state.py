@@ -47,7 +47,8 @@ class ClusterState(msgspec.Struct, frozen=True):
 
     @property
     def everything_started(self) -> bool:
-        return all(gang.has_started for gang in self.gangs) and all(pod.has_started for pod in self.loose)
+        gangs = all(gang.has_started and not gang.left_out for gang in self.gangs)
+        return gangs and all(pod.has_started for pod in self.loose)
 
     @property
     def everything_ended(self) -> bool:

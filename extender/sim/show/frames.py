@@ -23,16 +23,23 @@ _MOST_LOOSE = 3  # lines for pods of no gang
 
 
 class Moment(NamedTuple):
-    """The cluster `second` seconds after the beginning, and what happened until then."""
+    """The cluster `second` seconds after the beginning, and what happened until then. `settled`: nothing
+    will change any more by itself."""
 
     cluster: ClusterState
     log: TransitionLog
     second: float
+    settled: bool = False
 
 
 def frame(moment: Moment, head: Sequence[str], canvas: Canvas) -> list[Text]:
     """Lines of at most the canvas's width, fewer than its height."""
-    lines = [clock_line(moment.second), *head_lines(head, canvas), Text(cpu_in_use(moment.cluster)), Text()]
+    lines = [
+        clock_line(moment.second, moment.settled),
+        *head_lines(head, canvas),
+        Text(cpu_in_use(moment.cluster)),
+        Text(),
+    ]
     lines += [*queue_lines(moment.cluster, canvas, canvas.height // 3), Text()]
     loose = _loose_lines(moment.cluster.loose, canvas)
     lines += _gang_lines(moment, canvas, canvas.height - len(lines) - len(loose) - 1)
@@ -43,8 +50,9 @@ def frame(moment: Moment, head: Sequence[str], canvas: Canvas) -> list[Text]:
     return [_cut(line, canvas) for line in lines[: canvas.height - 1]]
 
 
-def clock_line(second: float) -> Text:
-    return Text(f"Muster at work for {int(second) // 60}:{int(second) % 60:02}", "bold")
+def clock_line(second: float, settled: bool = False) -> Text:
+    clock = f"Muster at work for {int(second) // 60}:{int(second) % 60:02}"
+    return Text(f"{clock}. Nothing changes any more by itself." if settled else clock, "bold")
 
 
 def head_lines(head: Sequence[str], canvas: Canvas) -> list[Text]:

@@ -45,7 +45,7 @@ def rows_of(cluster: ClusterState, log: TransitionLog, second: float, canvas: Ca
             _pods(gang, canvas),
             _waited(gang, log, second),
             "{} of {}".format(*cluster.position(gang)) if gang.waits else "",
-            f"{waiting_for(gang)}{ahead(gang, cluster)}" if gang.waits else "",
+            f"{waiting_for(gang)}{ahead(gang, cluster)}" if _has_reason(gang) else "",
         )
         for gang in cluster.gangs
     ]
@@ -111,13 +111,17 @@ def _room_for_names(rows: Iterable[GangRow], canvas: Canvas) -> int:
     return max(canvas.width - sum(others) - reason - _GAP * len(others) - _GAP, _SHORTEST_NAME)
 
 
+def _has_reason(gang: Gang) -> bool:
+    return gang.waits or bool(gang.left_out and gang.summary.reason)
+
+
 def _code(row: GangRow) -> str:
-    return row.gang.summary.reason if row.gang.waits else ""
+    return row.gang.summary.reason if row.why else ""
 
 
 def _in_brief(row: GangRow) -> str:
     """The code and the numbers, without what the code means."""
-    if not row.gang.waits:
+    if not row.why:
         return ""
     return ": ".join(filter(None, (row.gang.summary.reason, row.gang.hint or row.gang.detail)))
 

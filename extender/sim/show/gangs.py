@@ -52,7 +52,13 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def has_started(self) -> bool:
+        """Whether the members that it needs have started."""
         return self.state in ("runs", "ended")
+
+    @property
+    def left_out(self) -> int:
+        """How many members wait although the gang runs: it has more than it needs, or replaces lost ones."""
+        return self.pods - self.summary.bound if self.state == "runs" else 0
 
 
 def gang_of(group: PodGroup, members: Sequence[Pod], queue_of: Mapping[str, str]) -> Gang:

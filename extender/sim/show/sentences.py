@@ -15,7 +15,7 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
         case "ended":
             return f"has ended: {_ending(gang)}"
         case "runs":
-            return f"runs: {gang.running} of {many(gang.pods, 'pod')} on {listed(gang.nodes)}"
+            return f"runs: {gang.running} of {many(gang.pods, 'pod')} on {listed(gang.nodes)}{left_out(gang)}"
         case "starts":
             return f"starts: admitted whole, with {many(gang.pods, 'pod')}"
         case "pending":
@@ -27,6 +27,13 @@ def _ending(gang: Gang) -> str:
     if not gang.failed:
         return f"all {many(gang.pods, 'pod')} succeeded"
     return f"{gang.failed} of {many(gang.pods, 'pod')} failed"
+
+
+def left_out(gang: Gang) -> str:
+    """`; 2 more wait. NoRoom: ...`, or nothing."""
+    if not gang.left_out:
+        return ""
+    return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}"
 
 
 def waiting_for(gang: Gang) -> str:

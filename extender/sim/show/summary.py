@@ -9,7 +9,7 @@ from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang
 from extender.sim.show.loose_pods import LoosePod
 from extender.sim.show.queue_bars import cpu_in_use, queue_lines
-from extender.sim.show.sentences import ahead, listed, pods_sentence, waiting_for, why_pods_wait
+from extender.sim.show.sentences import ahead, left_out, listed, pods_sentence, waiting_for, why_pods_wait
 from extender.sim.show.transitions import GangTimes, TransitionLog, alike
 from extender.terminal.counts import many
 
@@ -60,7 +60,7 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
         return (
             f"is starting with {many(gang.pods, 'pod')}." if gang.state == "starts" else _waits(gang, reason)
         )
-    return f"{_progress(gang, times)}."
+    return f"{_progress(gang, times)}{left_out(gang) or '.'}"
 
 
 def _waits(gang: Gang, reason: str) -> str:

@@ -57,11 +57,11 @@ class TransitionLog:
             yield ShownTransition(second, title, "was deleted", "was deleted")
         for key, gang in present.items():
             self._note_times(gang, second)
-            state = (gang.state, gang.summary.reason)
+            state = (gang.state, gang.summary.reason if gang.waits or gang.left_out else "")
             if self._states.get(key) != state and gang.state != "pending":
                 self._states[key], self._titles[key] = state, gang.title
                 text = state_sentence(gang, cluster)
-                brief = f"waits: {gang.summary.reason}" if gang.waits else text
+                brief = f"waits: {gang.summary.reason}" if gang.waits else text.partition(";")[0]
                 yield ShownTransition(second, gang.title, text, brief)
 
     def _note_times(self, gang: Gang, second: float) -> None:
