@@ -128,7 +128,7 @@ def _end(session: Any, view: Any, rerun: "Rerun") -> None:
 
 
 def _head(cluster: "Embedded", speed: float, stays: bool, program: str) -> list[str]:
-    pace = f"Pods run {speed:g} times as fast as they say. " if speed != 1 else ""
+    pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
     end = "Ctrl-C ends it." if stays else "It ends when nothing changes any more."
     lines = [f"{pace}{end} In another terminal:", f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}"]
     return [*lines, f"{program} why NAME;  kubectl get podgroups,pods;  {program} queue list"]

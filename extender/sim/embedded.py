@@ -19,7 +19,7 @@ from extender.sim.scheduler.extender import Extender, Heard
 from extender.sim.scheduler.loop import Scheduler
 from extender.sim.serve_process import ServeProcess
 
-_UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
+UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
 _QUIET = (
     2.0  # seconds: Muster decides within 50 ms of a change, and writes the status of queues once a second
 )
@@ -93,7 +93,7 @@ class Embedded:
 
     def _at_work(self) -> bool:
         busy = self.scheduler is None or self.scheduler.busy or self.kubelets.busy
-        return busy or any(_reason(group) in ("", *_UNSETTLED) for group in self.store.all(POD_GROUPS))
+        return busy or any(_reason(group) in ("", *UNSETTLED) for group in self.store.all(POD_GROUPS))
 
 
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from extender.sim.apiserver.status_errors import StatusError
-from extender.sim.embedded import Embedded
+from extender.sim.embedded import UNSETTLED, Embedded
 from extender.sim.files.manifests import InvalidManifests, Manifest
 from extender.sim.serve_process import ServeFailed
 from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
@@ -14,6 +14,7 @@ from extender.sim.show.transitions import TransitionLog
 from extender.sim.show.views import View
 
 _PACE = 0.2  # seconds between two looks
+_PATIENCE = 15.0  # seconds without any change after which no reason is expected to come any more
 
 
 class Session:
@@ -46,11 +47,19 @@ class Session:
         while True:
             if not self._cluster.muster.alive():
                 raise ServeFailed(self._cluster.muster.last_words())
-            settled = self._cluster.settled()  # asked first: what is shown then is final
+            settled = self._is_settled()  # asked first: what is shown then is final
             self.state = self._look(time.monotonic() - began, settled)
             if settled and not self._stays:
                 return self.state
             self._pause.wait(_PACE)
+
+    def _is_settled(self) -> bool:
+        """Groups say in their status whether they go on. Of other pods that wait a reason has to be known, as
+        long as it may still come."""
+        if self.state is None or not self._cluster.settled():
+            return False
+        undecided = any(pod.state == "pending" or pod.why.reason in UNSETTLED for pod in self.state.loose)
+        return not undecided or time.monotonic() - self._cluster.store.changed_at > _PATIENCE
 
     def _look(self, second: float, settled: bool) -> ClusterState:
         state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)

@@ -153,6 +153,7 @@ def test_gpus_of_nodes(tmp_path: Path) -> None:
     without, having = run("-f", file), run("-f", file, "--node-gpu", 1)
     assert (without.returncode, having.returncode) == (3, 0)
     assert "no node has nvidia.com/gpu" in " ".join(without.stdout.split())
+    assert f"run -f {file} --node-gpu 8\n" in without.stdout
     assert "default/learner: runs on node-" in having.stdout
 
 

@@ -51,6 +51,8 @@ def _queue_line(queue: QueueSummary, names: int, length: int, canvas: Canvas) ->
 def _dominant(queue: QueueSummary) -> str:
     """The resource of which it uses the largest part of what it deserves: `4 of 8 cpu`."""
     used, deserved = amounts(queue.allocated), amounts(queue.deserved)
-    wanted = [name for name in deserved if deserved[name]] or [CPU]
+    wanted = [name for name in deserved if deserved[name]]
+    if not wanted:  # nothing is asked for in it, or Muster has not decided yet
+        return f"{show(CPU, used.get(CPU, 0))} cpu"
     name = max(wanted, key=lambda each: (used.get(each, 0) / (deserved.get(each) or 1), each == CPU))
     return f"{show(name, used.get(name, 0))} of {show(name, deserved.get(name, 0))} {name}"

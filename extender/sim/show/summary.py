@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from extender.api.keys import GPU
 from extender.domain.model.reasons import Reason
 from extender.sim.show.canvas import Canvas
 from extender.sim.show.cluster_state import ClusterState
@@ -14,7 +15,7 @@ from extender.sim.show.transitions import GangTimes, TransitionLog, alike
 from extender.terminal.counts import many
 
 _MOST_NAMES = 10  # of pods in one sentence
-_MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NEVER_FITS})
+_MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED})
 
 
 class Rerun(NamedTuple):
@@ -95,6 +96,13 @@ def _suggestions(cluster: ClusterState, rerun: Rerun, canvas: Canvas) -> list[st
     ]
 
 
+def _lacks_gpus(cluster: ClusterState) -> bool:
+    never = [gang.detail for gang in cluster.gangs if gang.summary.reason == Reason.NEVER_FITS]
+    never += [pod.why.detail for pod in cluster.loose if pod.why.reason == Reason.NEVER_FITS]
+    offered = any(GPU in node.allocatable for node in cluster.report.nodes)
+    return not offered and any(GPU in detail for detail in never)
+
+
 def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:
     if rerun.own_nodes:
         return
@@ -102,5 +110,7 @@ def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str
     short = [gang.title for gang in cluster.gangs if gang.waits and gang.summary.reason in _MORE_NODES_HELP]
     if short:
         yield f"{rerun.command} --nodes {nodes + 2}", f"room for {listed(short, 3)}?"
+    if _lacks_gpus(cluster):
+        yield f"{rerun.command} --node-gpu 8", f"nodes with {GPU}"
     elif cluster.everything_started and nodes > 1:
         yield f"{rerun.command} --nodes {nodes - 1}", "the same with less room"
