@@ -200,7 +200,7 @@ def test_no_cluster_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HOME", str(tmp_path))
     result = CliRunner().invoke(main, ["pg", "list"])
     assert result.exit_code == 2
-    assert "Error: no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run" in result.stderr
+    assert "Error: no cluster found: give --kubeconfig, set KUBECONFIG, or run" in result.stderr
     assert f"(there is no {tmp_path}/.kube/config)" in result.stderr
 
 
