@@ -250,6 +250,14 @@ def test_members_that_a_running_gang_does_without(service: Service) -> None:
     assert not state.everything_started
 
 
+@pytest.mark.parametrize(
+    ("size", "said"), [(0, "its pods are deleted"), (1, "its pod succeeded"), (2, "all 2 pods succeeded")]
+)
+def test_a_gang_that_has_ended(service: Service, size: int, said: str) -> None:
+    gang(service, "train", size, "Completed", ("Completed", ""))
+    assert f"default/train: started whole; {said}." in summary(seen(service))
+
+
 def test_a_queue_that_was_probably_meant(service: Service) -> None:
     service.create(QUEUES, "", objects.queue("research"))
     gang(service, "g", 1, "Pending", ("QueueNotFound", "queue reserch does not exist"), queue="reserch")

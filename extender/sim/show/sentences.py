@@ -13,7 +13,7 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
     """A gang's state in a sentence without its subject."""
     match gang.state:
         case "ended":
-            return f"has ended: {_ending(gang)}"
+            return f"has ended: {ending(gang)}"
         case "runs":
             return f"runs: {gang.running} of {many(gang.pods, 'pod')} on {listed(gang.nodes)}{left_out(gang)}"
         case "starts":
@@ -23,10 +23,13 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
     return f"waits. {waiting_for(gang)}{ahead(gang, cluster)}"
 
 
-def _ending(gang: Gang) -> str:
-    if not gang.failed:
-        return f"all {many(gang.pods, 'pod')} succeeded"
-    return f"{gang.failed} of {many(gang.pods, 'pod')} failed"
+def ending(gang: Gang) -> str:
+    """How a gang ended: what its pods did."""
+    if not gang.pods:
+        return "its pods are deleted"
+    if gang.failed:
+        return f"{gang.failed} of {many(gang.pods, 'pod')} failed"
+    return "its pod succeeded" if gang.pods == 1 else f"all {many(gang.pods, 'pod')} succeeded"
 
 
 def left_out(gang: Gang) -> str:

@@ -10,7 +10,15 @@ from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang
 from extender.sim.show.loose_pods import LoosePod
 from extender.sim.show.queue_bars import cpu_in_use, queue_lines
-from extender.sim.show.sentences import ahead, left_out, listed, pods_sentence, waiting_for, why_pods_wait
+from extender.sim.show.sentences import (
+    ahead,
+    ending,
+    left_out,
+    listed,
+    pods_sentence,
+    waiting_for,
+    why_pods_wait,
+)
 from extender.sim.show.transitions import GangTimes, TransitionLog, alike
 from extender.terminal.counts import many
 
@@ -76,9 +84,7 @@ def _progress(gang: Gang, times: GangTimes) -> str:
     waited = f"waited {times.wait(times.ran):.1f} s, then started whole" if times.waited else "started whole"
     if gang.state != "ended":
         return f"{waited}, and {gang.running} of {many(gang.pods, 'pod')} run"
-    if gang.failed:
-        return f"{waited}; {gang.failed} of {many(gang.pods, 'pod')} failed"
-    return f"{waited}; all {many(gang.pods, 'pod')} succeeded"
+    return f"{waited}; {ending(gang)}"
 
 
 # ---- what to try
