@@ -39,11 +39,12 @@ class ShownObjects(NamedTuple):
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """`loose`: pods that are members of none of the gangs."""
+    """`loose`: pods that are members of none of the gangs. `holding`: the gangs that run or start."""
 
     report: ClusterReport
     gangs: list[Gang]
     loose: list[LoosePod]
+    holding: list[Gang]
 
     @property
     def everything_started(self) -> bool:
@@ -83,7 +84,7 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
         pods=_pod_summaries(pods, gangs, loose),
         nodes=[node_summary(typed(node, Node), pods) for node in objects.nodes],
     )
-    return ClusterState(report, gangs, loose)
+    return ClusterState(report, gangs, loose, [gang for gang in gangs if gang.state in ("runs", "starts")])
 
 
 def _hinted(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> Gang:

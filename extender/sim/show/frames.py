@@ -12,7 +12,8 @@ from rich.text import Text
 
 from extender.sim.show.canvas import Canvas
 from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.gang_table import GangRow, brief_table, gang_table, rows_of
+from extender.sim.show.gang_table import brief_table, gang_table, rows_of
+from extender.sim.show.gangs import Gang
 from extender.sim.show.loose_pods import LoosePod
 from extender.sim.show.queue_bars import cpu_in_use, queue_lines
 from extender.sim.show.sentences import listed, pods_sentence
@@ -69,26 +70,27 @@ def _cut(line: Text, canvas: Canvas) -> Text:
 
 
 def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
-    """Each with its whole reason where there is room for that, else a line for each."""
-    rows = rows_of(moment.cluster, moment.log, moment.second, canvas)
-    if not rows:
+    """Each with its whole reason where there is room for that, else a line for each. Rows that are not shown
+    are not made, as there may be thousands."""
+    gangs = moment.cluster.gangs
+    if not gangs:
         return []
-    full = gang_table(rows, canvas)
-    if len(full) <= room:
-        return full
-    rows.sort(key=lambda row: _BY_INTEREST.index(row.gang.state))
-    if len(rows) < room:
-        return brief_table(rows, canvas)
+    if len(gangs) < room:
+        rows = rows_of(gangs, moment.cluster, moment.log, moment.second, canvas)
+        full = gang_table(rows, canvas)
+        return full if len(full) <= room else brief_table(rows, canvas)
+    gangs = sorted(gangs, key=lambda gang: _BY_INTEREST.index(gang.state))
     shown = max(room - 2, 0)  # a heading above, and the others below
-    return [*brief_table(rows[:shown], canvas), Text(_others(rows[shown:]), "dim")]
+    rows = rows_of(gangs[:shown], moment.cluster, moment.log, moment.second, canvas)
+    return [*brief_table(rows, canvas), Text(_others(gangs[shown:]), "dim")]
 
 
 _BY_INTEREST = ("starts", "waits", "pending", "runs", "ended")
 
 
-def _others(rows: Iterable[GangRow]) -> str:
+def _others(gangs: Iterable[Gang]) -> str:
     """`and 37 more wait`, or `and 37 more: 30 wait, 7 run`."""
-    counted = Counter(row.gang.state for row in rows)
+    counted = Counter(gang.state for gang in gangs)
     verbs = {
         "runs": "run",
         "waits": "wait",

@@ -38,7 +38,9 @@ class GangRow(NamedTuple):
     why: str
 
 
-def rows_of(cluster: ClusterState, log: TransitionLog, second: float, canvas: Canvas) -> list[GangRow]:
+def rows_of(
+    gangs: Iterable[Gang], cluster: ClusterState, log: TransitionLog, second: float, canvas: Canvas
+) -> list[GangRow]:
     return [
         GangRow(
             gang,
@@ -47,7 +49,7 @@ def rows_of(cluster: ClusterState, log: TransitionLog, second: float, canvas: Ca
             "{} of {}".format(*cluster.position(gang)) if gang.waits else "",
             f"{waiting_for(gang)}{ahead(gang, cluster)}" if _has_reason(gang) else "",
         )
-        for gang in cluster.gangs
+        for gang in gangs
     ]
 
 

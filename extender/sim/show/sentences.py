@@ -87,22 +87,22 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
     """The gangs that hold what a gang waits for, by what their status says. Empty where only the gang itself
     could change it, or where the numbers of its own condition name the gang it waits for."""
     holds = _IN_THE_WAY.get(gang.summary.reason)
-    others = [each for each in cluster.gangs if holds and each.key != gang.key and holds(each, gang)]
+    others = [each for each in cluster.holding if holds and each.key != gang.key and holds(each, gang)]
     names = [each.title for each in others]
     return f" Ahead of it: {listed(names)}." if names else ""
 
 
-def _on_nodes(other: Gang, _gang: Gang) -> bool:
-    return other.state in ("runs", "starts")
+def _any(_other: Gang, _gang: Gang) -> bool:
+    return True
 
 
-def _on_nodes_of_its_queue(other: Gang, gang: Gang) -> bool:
-    return other.summary.queue == gang.summary.queue and _on_nodes(other, gang)
+def _of_its_queue(other: Gang, gang: Gang) -> bool:
+    return other.summary.queue == gang.summary.queue
 
 
 _IN_THE_WAY: Mapping[str, Callable[[Gang, Gang], bool]] = {
-    **dict.fromkeys((Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RESERVED, Reason.RECLAIMING), _on_nodes),
-    **dict.fromkeys((Reason.QUEUE_CEILING, Reason.QUEUE_SHARE), _on_nodes_of_its_queue),
+    **dict.fromkeys((Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RESERVED, Reason.RECLAIMING), _any),
+    **dict.fromkeys((Reason.QUEUE_CEILING, Reason.QUEUE_SHARE), _of_its_queue),
     Reason.WINDOW_FULL: lambda other, _gang: other.state == "starts",
 }
 
