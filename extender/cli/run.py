@@ -80,10 +80,12 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
     serve_process = import_module("extender.sim.serve_process")
     paths = files or (EXAMPLE,)
     try:
-        found = manifests.load(paths)
+        found, notes = manifests.load(paths, options["create_namespaces"])
+        for note in notes:
+            click.echo(note, err=True)
         listener = _listen(listen)
         with embedded.Embedded(speed=options["speed"], seed=options["seed"], listener=listener) as cluster:
-            own_nodes = any(each.kind.name == "Node" for each in found)
+            own_nodes = any(each.object["kind"] == "Node" for each in found)
             if not own_nodes:
                 cluster.make_nodes(
                     *(options[name] for name in ("nodes", "node_cpu", "node_memory", "node_gpu"))

@@ -25,7 +25,7 @@ _LETTER, _LINE, _MARGIN = 7.0, 18.0, 16.0
 
 def chart(result: Result) -> str:
     """The whole file."""
-    report, measured, end = result
+    report, measured, end, _ = result
     scene = _scene(measured, report, end)
     few = len(scene.timelines) <= _MOST_ROWS
     parts = [*_rows(scene)] if few else [*_room(scene)]
