@@ -6,7 +6,16 @@ from typing import Any, NamedTuple
 from extender.api.durations import age
 from extender.api.keys import SCHEDULED
 from extender.sim.apiserver.conditions import find_stored_condition
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Json, ResourceKind
+from extender.sim.apiserver.kinds import (
+    EVENTS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    Json,
+    ResourceKind,
+)
 
 _ASKED = "as=Table"
 
@@ -40,6 +49,8 @@ def table(kind: ResourceKind, answer: Json) -> Json:
 
 
 def _columns(kind: ResourceKind) -> list[TableColumn]:
+    if kind is EVENTS:
+        return list(_OF_EVENTS)
     known = _COLUMNS.get(kind, ())
     narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))
     return [TableColumn("Name", _meta("name")), *narrow, TableColumn("Age", _age), *wide]
@@ -100,6 +111,50 @@ def _node_status(node: Json) -> str:
 def _reason(group: Json) -> str:
     return str(find_stored_condition(group, SCHEDULED).get("reason", ""))
 
+
+# ---- events
+
+
+def _since(event: Json, *fields: str) -> str:
+    """How long ago: by the first of these times that the event has."""
+    found = next((event[field] for field in fields if event.get(field)), None)
+    return age(found) if found else "<unknown>"
+
+
+def _last_seen(event: Json) -> str:
+    if series := event.get("series"):
+        return _since(series, "lastObservedTime")
+    return _since(event, "lastTimestamp", "firstTimestamp", "eventTime")
+
+
+def _count(event: Json) -> str:
+    return str((event.get("series") or {}).get("count") or event.get("count") or 1)
+
+
+def _object(event: Json) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+
+
+def _source(event: Json) -> str:
+    source = event.get("source") or {}
+    named = source.get("component") or event.get("reportingComponent") or ""
+    host = source.get("host") or event.get("reportingInstance") or ""
+    return ", ".join(filter(None, (named, host)))
+
+
+_OF_EVENTS = (
+    TableColumn("Last Seen", _last_seen),
+    TableColumn("Type", _at("type")),
+    TableColumn("Reason", _at("reason")),
+    TableColumn("Object", _object),
+    TableColumn("Subobject", _at("involvedObject", "fieldPath"), wide=True),
+    TableColumn("Source", _source, wide=True),
+    TableColumn("Message", lambda event: str(event.get("message") or "").strip()),
+    TableColumn("First Seen", lambda event: _since(event, "firstTimestamp", "eventTime"), wide=True),
+    TableColumn("Count", _count, wide=True),
+    TableColumn("Name", _meta("name"), wide=True),
+)
 
 _COLUMNS: dict[ResourceKind, tuple[TableColumn, ...]] = {
     PODS: (
