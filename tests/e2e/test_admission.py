@@ -422,7 +422,10 @@ def test_a_group_of_a_restricted_queue_comes_before_its_pods(
     wait_for(partial(_passes, bob, PODS, early), what="RBAC in force")
     bob.create(PODS, early)
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
-    wait_for(lambda: "before it existed are waiting (early)" in webhooks.refusal(alice, group), what="the pod known")
+    wait_for(
+        lambda: "before it existed are waiting (early)" in webhooks.refusal(alice, group),
+        what="the pod known",
+    )
     stage.delete_pods(["early"])
     wait_for(partial(_passes, alice, POD_GROUPS, group), what="the group passes")
 

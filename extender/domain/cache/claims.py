@@ -17,9 +17,11 @@ from extender.domain.snapshot.nodes import Mask
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: PodRecord
+    """The pod as it was when the claim was last put."""
     node: str
     """The name of the node, which may be unknown so far."""
     stage: ClaimStage
+    """How far the pod has come on its way to the node."""
     since: float = 0.0
     """When it reached this stage: monotonic, in seconds."""
     version: int = 0

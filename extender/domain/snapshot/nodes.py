@@ -27,7 +27,7 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     labels: Labels
-    taints: tuple[Taint, ...]  # with that of a cordon
+    taints: tuple[Taint, ...]  # including that of a cordon
     allocatable: Resources  # rounded down
 
 
