@@ -5,7 +5,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What is installed: enough to run, and the rest for tests and checks.
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+# INSTALLER=pip does without uv.
+INSTALLER ?= uv
 KUBERNETES ?= 1.36
 ARGS ?=
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
@@ -14,12 +18,15 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-ver
 help:  ## list the tasks
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+$(RUNS): pyproject.toml constraints.txt
+	@$(PYTHON) -m tools.environment --installer $(INSTALLER)
 	@touch $@
 
-run: $(READY)  ## the main job: show a cluster with queues and gangs (ARGS="..." passes arguments on)
+$(READY): $(RUNS)
+	@$(PYTHON) -m tools.environment --installer $(INSTALLER) --extra dev
+	@touch $@
+
+run: $(RUNS)  ## the main job: show a cluster with queues and gangs (ARGS="..." passes arguments on)
 	@$(BIN)/muster run $(ARGS)
 
 test: $(READY)  ## the fast tests: no cluster, no network
@@ -34,7 +41,7 @@ lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl (needs Go)
 	@$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES)
 
-e2e: $(READY)  ## the promises, on a real control plane (needs Go; KUBERNETES=1.35 for another release)
+e2e: $(READY)  ## the tests on a real control plane (needs Go; KUBERNETES=1.35 for another release)
 	MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest $(if $(filter tests/%,$(ARGS)),,tests/e2e tests/sim/scenarios) \
 	    -o addopts="--strict-markers --strict-config -ra" $(ARGS)
 
@@ -45,10 +52,10 @@ storm: $(READY)  ## random gangs and faults on a real control plane (SECONDS=600
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --seconds $(or $(SECONDS),60) \
 	    --seed $(or $(SEED),1) $(ARGS)
 
-fuzz: $(READY)  ## nonsense at all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
+fuzz: $(READY)  ## malformed requests to all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
 	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-conformance: $(READY)  ## the field's cases, as data (CASES=FILE: those of another file)
+conformance: $(READY)  ## cases known from other schedulers, as data (CASES=FILE for those of another file)
 	@$(BIN)/python -m tests.conformance $(if $(CASES),"$(CASES)")
 
 chart: $(READY)  ## make the Helm chart's templates from manifests/
@@ -62,7 +69,10 @@ image:  ## build the container image with docker, podman or buildah (BUILDER=pod
 	@$(PYTHON) -m tools.image $(if $(BUILDER),--builder "$(BUILDER)") $(if $(BASE),--base "$(BASE)") \
 	    $(if $(TAG),--tag "$(TAG)") $(if $(RELEASE),--release)
 
+release:  ## render the installs into dist/, one file each (IMAGE=registry.example/kube-muster:0.1.0; needs kubectl)
+	@$(PYTHON) -m tools.release --image "$(IMAGE)" $(if $(KUBECTL),--kubectl "$(KUBECTL)")
+
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm fuzz conformance chart hashes image clean
+.PHONY: help run test lint control-plane e2e bench storm fuzz conformance chart hashes image release clean

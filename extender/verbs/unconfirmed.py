@@ -67,7 +67,8 @@ class Unconfirmed:
         try:
             if not self._is_bound(claim):
                 log.warning("a posted binding had no effect", pod=claim.pod.key, node=claim.node)
-                self._ledger.release(claim.pod.uid, claim.token)
+                for posting in claim.posting:
+                    self._ledger.release(claim.pod.uid, posting.token)
         except ApiError as fault:
             log.info("a posted pod cannot be read yet", pod=claim.pod.key, error=str(fault))
         except Exception:

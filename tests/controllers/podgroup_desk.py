@@ -1,6 +1,4 @@
-"""PodGroups at an API server of a few lines, a watch that shows them on request, and the controller that
-writes to them.
-"""
+"""PodGroups at an API server of a few lines, a watch that shows them when told to, and who writes on them."""
 
 from typing import Any
 
@@ -18,7 +16,7 @@ from tests.domain.world import gang, key
 
 
 class Desk(Bench):
-    """Keeps the API server's copy of each PodGroup, and shows it to the controller on request."""
+    """Keeps the API server's copy of each PodGroup, and shows it to the reporter when told to."""
 
     def __init__(self, *objects: Any) -> None:
         self.copies: dict[str, PodGroup] = {}
@@ -38,12 +36,12 @@ class Desk(Bench):
         return self
 
     def show(self, name: str) -> None:
-        """The watch delivers the API server's copy."""
+        """The watch brings the API server's copy."""
         self.store.put(key(name), self.copies[name])
         self.ledger.set_group(self.copies[name])
 
     def look(self) -> list[dict[str, Any]]:
-        """The patches of one look. The watch shows what they changed."""
+        """The patches that one look sent. The watch shows what they changed."""
         before, self.api.calls = dict(self.copies), []
         self.reporter.look(self.decisions)
         self.flush()
@@ -53,7 +51,7 @@ class Desk(Bench):
         return [patch for _, patch in self.api.done("patch")]
 
     def _take_in(self, name: str, patch: dict[str, Any]) -> PodGroup:
-        """As the API server does: accept only patches made for this version."""
+        """As the API server does: only what was made for this version."""
         copy = self.copies[name]
         if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
             raise Conflict(409, "Conflict")
@@ -77,13 +75,13 @@ def versioned(group: PodGroup, version: int) -> PodGroup:
 
 
 def crowd(groups: int) -> list[Any]:
-    """So many gangs that lack room, whose messages say how much is left."""
+    """So many gangs that lack room, whose sentences say how much is left."""
     return [node("a", cpu="4"), *(gang(f"g{n}", 4) for n in range(groups)), stranger("s", on="a", cpu="500m")]
 
 
 def stir(bench: Desk, second: int) -> None:
-    """A foreign pod of another size replaces the previous one: the numbers of all groups change."""
+    """A foreign pod of another size takes the place of the one before: the numbers of all groups change."""
     bench.advance(1.0)
     if second:
         bench.delete(f"other-{second - 1}")
-    bench.add(stranger(f"other-{second}", on="a", cpu=f"{100 + second}m")).settle()
+    bench.add(stranger(f"other-{second}", on="a", cpu=f"{100 + 10 * (second % 40)}m")).settle()

@@ -44,7 +44,8 @@ class Events(RuleBasedStateMachine):
         on nodes hold room."""
         ledger = self.world.ledger
         for claim in list(ledger._claims):
-            ledger.release(claim.pod.uid, claim.token)
+            for token in claim.calls:
+                ledger.release(claim.pod.uid, token)
         self.world.advance(LIMITS.start_deadline + 1)
         ledger.snapshot()
         assert {claim.stage for claim in ledger._claims} <= {ClaimStage.PLANNED, ClaimStage.BOUND}
@@ -138,7 +139,7 @@ class Events(RuleBasedStateMachine):
         for claim in confirmation.posting:
             assert self.world.stage(claim.pod.name) is ClaimStage.POSTED
         for claim in confirmation.lost:
-            assert self.world.stage(claim.pod.name) is None
+            assert self.world.stage(claim.pod.name) is (ClaimStage.POSTED if claim.posting else None)
         if confirmation.posting:
             assert asked is not None, "nobody goes ahead without a PodGroup"
             assert asked == self.decided.get(name), "nor by a decision on what it asked for before"
@@ -162,14 +163,17 @@ class Events(RuleBasedStateMachine):
         if self.there(name):
             claim = self.world.claim(name)
             self.world.release(name)
-            firm = claim is not None and allows(ClaimEvent.RELEASE, claim.stage)
-            assert self.world.claim(name) is (None if firm else claim)
+            if claim is None or not allows(ClaimEvent.RELEASE, claim.stage):
+                assert self.world.claim(name) is claim
+            else:
+                others = claim.calls - {claim.token}
+                assert self.world.stage(name) is (ClaimStage.POSTED if others else None)
 
     @rule(name=some_pod, token=st.integers(1, 3))
     def earlier_call_ends_late(self, name: str, token: int) -> None:
         if self.there(name):
             claim = self.world.claim(name)
-            if claim is not None and claim.token != token:
+            if claim is not None and token not in claim.calls:
                 self.world.ledger.release(claim.pod.uid, token)
                 assert self.world.claim(name) is claim
 

@@ -17,6 +17,7 @@ from tests.e2e.harness.policy import needed
 from tests.e2e.harness.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import Way, way_of
+from tools import release
 
 TYPED = [page for page in PAGES if any(way_of(each) is Way.CLUSTER for each in commands(page))]
 FOLDERS = ("manifests", "install", "scheduler-config", "examples")
@@ -34,8 +35,9 @@ def own() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where people stand: in the repository, and beside it, whichever a page means. With their overlays."""
+def folder(own: ControlPlane, tmp_path: Path) -> Path:
+    """Where people stand: in the repository, and next to it, whichever a page means. With their overlays, and
+    with what `make release` renders."""
     for place in (tmp_path, tmp_path / "kube-muster"):
         for name in FOLDERS:
             if (ROOT / name).exists():
@@ -45,6 +47,8 @@ def folder(tmp_path: Path) -> Path:
     for name in OVERLAYS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "kustomization.yaml").write_text("resources: [../kube-muster/install/sidecar]\n")
+    release.write(tmp_path / "dist", release.image("kube-muster:0.1.0"), str(own.binaries / "kubectl"))
+    _leave_suitable(tmp_path / "dist")
     return tmp_path
 
 
@@ -68,6 +72,13 @@ def _add_components(file: Path) -> None:
     lines = [f"  - ../../manifests/{each}\n" for each in needed(KUBERNETES)]
     if lines:
         file.write_text("".join([file.read_text(), "components:\n", *lines]))
+
+
+def _leave_suitable(dist: Path) -> None:
+    """What docs/install.md says of older releases is done for these files, too: they get the usual names."""
+    if needed(KUBERNETES):
+        for path in dist.glob("*-before-1.36.yaml"):
+            path.replace(dist / path.name.replace("-before-1.36", ""))
 
 
 def _type(cluster: ControlPlane, folder: Path, command: Command) -> None:

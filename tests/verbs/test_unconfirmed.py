@@ -71,6 +71,25 @@ def test_what_is_no_longer_posted_is_not_read() -> None:
     assert desk.look().reads() == []
 
 
+def test_all_bindings_of_a_pod_have_ended_by_then() -> None:
+    """The scheduler was restarted and called again; both requests were cut off."""
+    desk = Desk()
+    desk.hold("g-0", "a")
+    desk.confirm("g")
+    desk.look()
+    assert desk.stage("g-0") is None
+
+
+def test_calls_that_come_and_go_meanwhile_do_not_prolong_it() -> None:
+    """The scheduler tries the pod again every few seconds, while its group backs off."""
+    desk = Desk()
+    for _ in range(10):
+        desk.look(after=PATIENCE / 9)
+        desk.hold("g-0", "a")
+        desk.release("g-0")
+    assert desk.look(after=0).stage("g-0") is None
+
+
 def test_a_newer_calls_claim_stays() -> None:
     desk = Desk()
     desk.advance(PATIENCE + 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, after
-from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.claims import Claim, Claims, Posting
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -25,7 +25,14 @@ class ClaimMoves:
         self._clock = clock
         self._moved: dict[GroupKey, int] = {}  # by group: the version at which one of its claims last moved
 
-    def put(self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0, posting: int = 0) -> None:
+    def put(
+        self,
+        pod: PodRecord,
+        event: ClaimEvent,
+        node: str,
+        token: int = 0,
+        posting: tuple[Posting, ...] = (),
+    ) -> None:
         """Put a claim of ours on `node`, or advance it there. Raises KeyError if `event` is not allowed at
         its stage."""
         stage = after(event, self._stage(pod.uid))

@@ -42,9 +42,9 @@ class ClaimEvent(Enum):
     HOLD = auto()
     """A bind call arrived; a second one for the pod takes the claim over."""
     POST = auto()
-    """The group is whole; or a call has ended that took over a claim whose binding is on its way."""
+    """The group is whole; or one call for the pod has ended while the binding of another is on its way."""
     RELEASE = auto()
-    """The bind call ended without a binding, or the node was lost."""
+    """The last bind call ended without a binding, or the node was lost."""
     BIND = auto()
     """The watch shows the pod on a node, however it was bound."""
     LEAVE = auto()
@@ -63,7 +63,7 @@ TRANSITIONS: Mapping[ClaimEvent, Stages] = {
     ClaimEvent.REFUSE: {_ANSWERED: _PLANNED},
     ClaimEvent.EXPIRE: {_ANSWERED: None},
     ClaimEvent.HOLD: {_PLANNED: _HELD, _ANSWERED: _HELD, _HELD: _HELD, _POSTED: _HELD},
-    ClaimEvent.POST: {_HELD: _POSTED},
+    ClaimEvent.POST: {_HELD: _POSTED, _POSTED: _POSTED},
     ClaimEvent.RELEASE: {_HELD: None, _POSTED: None},
     ClaimEvent.BIND: dict.fromkeys(_ALL, _BOUND),
     ClaimEvent.LEAVE: dict.fromkeys(_ALL, None),

@@ -6,6 +6,7 @@ counted in `capacity`.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +14,13 @@ from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.node_capacity import NodeCapacity
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.nodes import Mask
+
+
+class Posting(NamedTuple):
+    """A binding that is on its way to the API server, and may have been done."""
+
+    token: int  # of its bind call
+    since: float  # monotonic, in seconds
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -28,9 +36,13 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """The ledger's version from which on the claim is as it is now."""
     token: int = 0
     """The token of the bind call that holds it or has posted it; 0 before."""
-    posting: int = 0
-    """The token of the call whose binding is on its way, even if a newer call holds the claim; otherwise
-    0."""
+    posting: tuple[Posting, ...] = ()
+    """The bindings that are on their way, the oldest first; also while a newer call holds the claim."""
+
+    @property
+    def calls(self) -> set[int]:
+        """The tokens of all bind calls for whose sake it lasts."""
+        return {self.token, *(posting.token for posting in self.posting)}
 
     @property
     def pinned(self) -> bool:
@@ -72,7 +84,7 @@ class Claims:
         since: float = 0.0,
         version: int = 0,
         token: int = 0,
-        posting: int = 0,
+        posting: tuple[Posting, ...] = (),
     ) -> None:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)

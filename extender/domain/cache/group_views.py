@@ -14,15 +14,10 @@ from extender.domain.cache.registry import Registry
 from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.needs import Needs
-from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.group_view import GroupView
-
-# A PodGroup with any other phase or reason was once judged in an open queue.
-_NOT_JUDGED = ("", "Pending")
-_NO_EVIDENCE = ("", Reason.QUEUE_NOT_OPEN, Reason.QUEUE_NOT_FOUND, Reason.INVALID_SPEC, Reason.NOT_READY)
 
 
 class GroupViews:
@@ -109,13 +104,8 @@ class GroupViews:
         """Update the facts that stay true: the group was created while its queue was open, and it stood
         whole. Only a group with no member left on a node counts as never having stood: it must start whole
         again."""
-        record = group.record
-        was_judged = record is not None and (
-            record.phase not in _NOT_JUDGED
-            or record.last_reason not in _NO_EVIDENCE
-            or record.stood_with is not None
-        )
-        group.entitled = group.entitled or was_judged or self._registry.queues.is_open(queue)
+        was_taken_in = self._registry.was_taken_in(group)
+        group.entitled = group.entitled or was_taken_in or self._registry.queues.is_open(queue)
         group.stood_with = self._stood_with(group, members) if members.placed else None
 
     def _stood_with(self, group: Group, members: Members) -> Needs | None:

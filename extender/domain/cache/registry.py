@@ -148,6 +148,15 @@ class Registry:
         accepts = there is not None and group.entitled and not self.lost_its_queue(group)
         return there.uid if there is not None and accepts else ""
 
+    def was_taken_in(self, group: Group) -> bool:
+        """Whether a mark shows that the group came while its queue was open. Phase and reason, which anybody
+        may write, show nothing."""
+        there, record = self.queues.get(self.queue_of(group)), group.record
+        if there is None or record is None or not self.marks_count:
+            return False
+        queue_took_it = bool(there.uid) and record.queue_uid == there.uid
+        return queue_took_it or record.admitted or record.stood_with is not None
+
     def is_suspended(self, group: Group) -> bool:
         named = group.record.owner if group.record else ""
         return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)

@@ -10,7 +10,7 @@ import msgspec
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
-from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.claims import Claim, Claims, Posting
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
 from extender.domain.decisions.decisions import Decisions
@@ -57,7 +57,7 @@ class Reservations:
         claim = self._claims.get(uid)
         if pod is None or claim is None:
             return self._why_not(pod)
-        if claim.stage >= ClaimStage.POSTED:  # its binding may have reached the API server
+        if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
             return [claim.node] if claim.node in nodes else Reason.NO_ROOM
         group = self._registry.group(pod.group)
         if group.needs_no_barrier:
@@ -74,7 +74,7 @@ class Reservations:
             return self._why_not(pod)
         if not allows(ClaimEvent.HOLD, claim.stage):
             return Reason.NO_ROOM
-        if claim.node != node and claim.stage is ClaimStage.POSTED:  # it may have reached the API server
+        if claim.node != node and claim.posting:  # a binding may have reached the API server
             return Reason.NO_ROOM
         if claim.node != node and not self._claims.fits(pod, node):
             return Reason.NO_ROOM
@@ -96,29 +96,28 @@ class Reservations:
         lost = tuple(claim for claim in held if self._loses_node(claim))
         posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
         for claim in posting:
-            self._moves.put(claim.pod, ClaimEvent.POST, claim.node, claim.token, claim.token)
+            self._pass_to(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
         return Confirmation(posting, lost)
 
     def release(self, uid: Uid, token: int) -> None:
-        """A bind call ends without a binding, and with it the claim that it held: it was abandoned, refused
-        or failed. If a newer call holds the claim, it stays. While an older call's binding is on its way,
-        the claim returns to that call, because the binding may still take effect."""
+        """A bind call for a pod ends without a binding: it was abandoned, refused or failed. The claim ends
+        with the last one: that of a newer call stays, and so does that of a binding which is on its way,
+        because it may still take effect."""
         pod, claim = self._pods.get(uid), self._claims.get(uid)
-        if pod is None or claim is None:
+        if pod is None or claim is None or token not in claim.calls:
             return
+        posting = tuple(each for each in claim.posting if each.token != token)
         if claim.token != token:
-            if claim.posting == token:
-                self._moves.put(pod, ClaimEvent.HOLD, claim.node, claim.token)
-        elif claim.stage is ClaimStage.HELD and claim.posting:
-            self._moves.put(pod, ClaimEvent.POST, claim.node, claim.posting, claim.posting)
-            self._changes.mark()
+            self._pass_to(claim, claim.token, posting)
+        elif posting:
+            self._pass_to(claim, posting[-1].token, posting)
         elif allows(ClaimEvent.RELEASE, claim.stage):
             self._moves.end(pod, ClaimEvent.RELEASE)
-            self._changes.mark()
+        self._changes.mark()
 
     def posted_before(self, moment: float) -> list[Claim]:
-        """Claims whose binding was posted before `moment` and that no watch has confirmed since."""
-        return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.since < moment]
+        """Claims of which all bindings were posted before `moment`, and that no watch has confirmed since."""
+        return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < moment]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
         """By node: the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
@@ -126,6 +125,12 @@ class Reservations:
         return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
 
     # ---- inside
+
+    def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
+        """The claim is that of the call `token`, with the bindings of `posting` on their way."""
+        is_posted = any(each.token == token for each in posting)
+        event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
+        self._moves.put(claim.pod, event, claim.node, token, posting)
 
     def _starts(self, group: Group) -> bool:
         """Whether the group starts or runs by decisions made on its PodGroup as it is now."""
@@ -169,13 +174,11 @@ class Reservations:
         return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
     def _loses_node(self, claim: Claim) -> bool:
-        """Whether another pod took the room of a held claim, or its node is gone; if so, release the
-        claim."""
+        """Whether another pod took the room of a held claim, or its node is gone: then the call loses it."""
         capacity = self._claims.capacity
         if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
             return False
-        self._moves.end(claim.pod, ClaimEvent.RELEASE)
-        self._changes.mark()
+        self.release(claim.pod.uid, claim.token)
         return True
 
     def _why_not(self, pod: PodRecord | None) -> Reason:

@@ -83,9 +83,25 @@ def show(name: str, amount: float) -> str:
     """An amount for people to read: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
     if name == CPU:
         return f"{amount / _MILLI:g}"
-    if name == MEMORY or name.startswith("hugepages-") or name == "ephemeral-storage":
+    if _is_bytes(name):
         return _bytes(amount)
     return f"{amount:g}"
+
+
+def three_digits(name: str, amount: int) -> int:
+    """An amount rounded down to what `show` prints of it, or a little more: three digits, ten bits of bytes.
+    Negative ones are 0."""
+    if amount <= 0:
+        return 0
+    if _is_bytes(name):
+        spare = max(amount.bit_length() - 10, 0)
+        return amount >> spare << spare
+    unit = 10 ** max(len(str(amount)) - 3, 0)
+    return int(amount // unit * unit)
+
+
+def _is_bytes(name: str) -> bool:
+    return name == MEMORY or name.startswith("hugepages-") or name == "ephemeral-storage"
 
 
 def _bytes(amount: float) -> str:

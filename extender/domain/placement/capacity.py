@@ -4,6 +4,7 @@ Counts are computed for all rows at once with numpy, and kept until room is take
 """
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
 import numpy as np
 
@@ -41,7 +42,19 @@ class Capacity:
         self._sums: dict[frozenset[object], dict[str, int]] = {}
 
     def clone(self) -> "Capacity":
-        return Capacity(tuple(self._columns), self.nodes, self.left.copy(), self._refused)
+        totals = dict(self._totals)
+        later = Capacity(self.dimensions, self.nodes, self.left.copy(), self._refused, totals, self.kept)
+        later._taken = set(self._taken)
+        return later
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return tuple(self._columns)
+
+    def without_counts(self) -> "Capacity":
+        """To be kept: counts by row are as many as shapes times nodes."""
+        self._counts = {}
+        return self
 
     # ---- looking
 
@@ -161,10 +174,12 @@ class Capacity:
     def _fits(self, shape: Shape, suitable: Mask) -> Rows:
         fits = np.zeros(len(self.left), dtype=np.int64)
         if self._offers(shape):
-            columns, asked = self._request(shape)
-            left = self.left[:, columns]
-            able = np.flatnonzero(suitable & (left >= asked).all(axis=1))
-            fits[able] = np.min(left[able] // asked, axis=1, initial=_UNBOUNDED)
+            able, request = suitable.copy(), list(zip(*self._request(shape), strict=True))
+            for column, amount in request:  # column by column is several times as fast as all at once
+                able &= self.left[:, column] >= amount
+            rows = np.flatnonzero(able)
+            quotients = (self.left[rows, column] // amount for column, amount in request)
+            fits[rows] = reduce(np.minimum, quotients)
         return fits
 
     def _suitable(self, shape: Shape) -> Mask:

@@ -44,6 +44,13 @@ class KeptTotals:
         self.known[shape] = self._before.known[shape] + now - then
         return self.known[shape]
 
+    def after(self, room: AmountRows, more: Mapping[Shape, int]) -> "KeptTotals":
+        """Once there is other room, for so many `more` pods of each shape; what is not among them is
+        forgotten."""
+        later = KeptTotals(room, self._nodes, self._refused)
+        later.known = {shape: self.known[shape] + n for shape, n in more.items() if shape in self.known}
+        return later
+
     def without_history(self) -> "KeptTotals":
         """Itself, for the next round: totals that this round did not ask for are forgotten."""
         self._before = None

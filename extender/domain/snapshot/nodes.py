@@ -20,6 +20,7 @@ Mask = npt.NDArray[np.bool_]  # one truth value per row
 Rows = npt.NDArray[np.int64]  # row numbers, or one number per row
 _MOST_MASKS = 512  # beyond this, most belong to shapes long gone; those in use are soon computed again
 _MOST_SHAPES = 4096
+_MOST_GANGS = 16384
 
 
 class NodeRecord(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +41,7 @@ class NodeTable:
         self._masks: dict[object, tuple[NodeTest, Mask]] = {}
         self._domains: dict[str, npt.NDArray[np.int64]] = {}
         self._most: dict[Shape, int] = {}
+        self._standing_alone: dict[frozenset[tuple[Shape, int]], bool] = {}
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
         """The table of `nodes`, which differ from this table's only in `rows`."""
@@ -69,6 +71,12 @@ class NodeTable:
         if len(self._most) > _MOST_SHAPES:
             self._most.clear()
         return self._most
+
+    def standing_alone(self) -> dict[frozenset[tuple[Shape, int]], bool]:
+        """What was worked out so far of whether so many pods of these shapes stand when nothing else runs."""
+        if len(self._standing_alone) > _MOST_GANGS:
+            self._standing_alone.clear()
+        return self._standing_alone
 
     def domains(self, topology_key: str) -> npt.NDArray[np.int64]:
         """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""

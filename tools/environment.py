@@ -1,0 +1,130 @@
+"""Makes the virtual environment: what Muster needs to run and, with an extra, what its developers need.
+
+    python3 -m tools.environment [--extra dev] [--installer pip] [--folder .venv]
+
+uv installs, which takes a few seconds: it downloads in parallel and compiles nothing in advance (the client
+of Kubernetes alone has more than a thousand modules, of which Muster imports a few). pip gets uv from the
+package index. If the index has none for this machine, or if uv fails, pip installs everything instead.
+
+Needs nothing but a Python, because nothing is installed yet when it runs.
+"""
+
+from __future__ import annotations  # an older Python has to get as far as being told that it is too old
+
+import argparse
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OLDEST = (3, 11)
+CONSTRAINED = ("--constraint", "constraints.txt")
+
+# What pip was told about the index, by uv's names for it: uv does not read pip's configuration.
+UV_NAMES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "no-index": "UV_NO_INDEX",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "proxy": "ALL_PROXY",
+}
+SECTIONS = ("global", "install", ":env:")  # of pip's configuration; later ones take precedence
+
+
+def settings(listed: str) -> dict[str, str]:
+    """The environment variables for uv that say what `pip config list` printed."""
+    found: dict[str, str] = {}
+    for section in SECTIONS:
+        for key, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", listed, re.MULTILINE):
+            if key in UV_NAMES:
+                separator = "," if key == "find-links" else " "
+                found[UV_NAMES[key]] = separator.join(str(ast.literal_eval(value)).split())
+    if "UV_INDEX" in found:
+        # pip takes the best version of all indexes; uv would take the first index that has the package.
+        found["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return found
+
+
+def create(folder: Path) -> int:
+    """The exit code. pip is what venv writes last, so an environment with it is complete."""
+    if (folder / "bin" / "pip").exists():
+        return 0
+    return subprocess.run([sys.executable, "-m", "venv", str(folder)], check=False).returncode
+
+
+def install(folder: Path, wanted: str, installer: str) -> int:
+    """The exit code of the last that tried."""
+    if installer == "uv" and _get_uv(folder) and _by_uv(folder, wanted) == 0:
+        return 0
+    if installer == "uv":
+        _say("uv is not available here or failed; pip installs instead, which takes longer")
+    return _by_pip(folder, wanted)
+
+
+def _get_uv(folder: Path) -> bool:
+    if (folder / "bin" / "uv").exists():
+        return True
+    fetch = ["install", "--quiet", "--no-compile", "--only-binary=:all:", *CONSTRAINED, "uv"]
+    return _run([str(folder / "bin" / "pip"), *fetch]) == 0
+
+
+def _by_uv(folder: Path, wanted: str) -> int:
+    listed = subprocess.run(
+        [str(folder / "bin" / "pip"), "config", "list"], capture_output=True, text=True, check=False
+    )
+    target = ["--python", str(folder / "bin" / "python"), *CONSTRAINED, "--editable", wanted]
+    command = [str(folder / "bin" / "uv"), "pip", "install", *_quietly(), *target]
+    return _run(command, {**settings(listed.stdout), **os.environ})
+
+
+def _by_pip(folder: Path, wanted: str) -> int:
+    options = [*_quietly(), "--no-compile", *CONSTRAINED, "--editable", wanted]
+    return _run([str(folder / "bin" / "pip"), "install", *options])
+
+
+def _quietly() -> list[str]:
+    """Progress is for terminals."""
+    return [] if sys.stderr.isatty() else ["--quiet"]
+
+
+def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> int:
+    """All output goes to stderr: stdout belongs to the task that make was asked for."""
+    alone = {**environment, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return subprocess.run(command, cwd=ROOT, env=alone, stdout=sys.stderr, check=False).returncode
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tools.environment", description="Make .venv.")
+    parser.add_argument("--extra", default="", help="what pyproject.toml lists under this name as well")
+    parser.add_argument("--installer", choices=("uv", "pip"), default="uv", help="(default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".venv", help="(default: .venv)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = _arguments()
+    if sys.version_info[:2] < OLDEST:
+        have = ".".join(map(str, sys.version_info[:3]))
+        _say(f"error: {sys.executable} is Python {have}, allowed: 3.11 or newer (make PYTHON=python3.13 ...)")
+        return 2
+    wanted = f".[{chosen.extra}]" if chosen.extra else "."
+    _say(f"Installing {'what the tests need' if chosen.extra else 'Muster'} into {chosen.folder.name} ...")
+    return create(chosen.folder) or install(chosen.folder, wanted, chosen.installer)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

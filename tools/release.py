@@ -1,0 +1,140 @@
+"""Renders what a release has for clusters: a file for each install, for `kubectl apply`, and checksums.
+
+    python3 -m tools.release --image registry.example/kube-muster:0.1.0 [--out dist] [--kubectl PATH]
+
+kustomize, which is part of kubectl, builds each file from an overlay as users write them. Apart from kubectl,
+this needs nothing but a Python.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from extender import __version__
+
+ROOT = Path(__file__).parents[1]
+OLDEST_SCHEDULER = "v1.34.4"  # a scheduler suits its own minor release of Kubernetes and the next
+CHECKSUMS = "SHA256SUMS"
+# A host may have a port.
+IMAGE = r"((?:[\w.-]+:\d+/)?[\w./-]+)(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?"
+
+
+class Manifest(NamedTuple):
+    """One rendered file. `install`: a folder of install/. `components`: folders of manifests/.
+
+    `scheduler`: the release of the second kube-scheduler, where it is not that of the manifests.
+    """
+
+    name: str
+    install: str
+    kubernetes: str
+    components: tuple[str, ...] = ()
+    scheduler: str = ""
+
+
+CURRENT, BEFORE = "1.36 or newer", "1.34 and 1.35"
+MANIFESTS = (
+    Manifest("muster-sidecar.yaml", "sidecar", CURRENT),
+    Manifest("muster-sidecar-before-1.36.yaml", "sidecar", BEFORE, ("older-kubernetes",), OLDEST_SCHEDULER),
+    Manifest("muster-default-scheduler.yaml", "default-scheduler", CURRENT),
+    Manifest("muster-default-scheduler-before-1.36.yaml", "default-scheduler", BEFORE, ("older-kubernetes",)),
+)
+
+
+class Unusable(Exception):
+    """Nothing can be rendered; the message is for the user."""
+
+
+class Image(NamedTuple):
+    name: str
+    tag: str
+    digest: str
+
+
+def image(text: str) -> Image:
+    """A name with a tag, a digest or both. Raises Unusable."""
+    found = re.fullmatch(IMAGE, text, re.ASCII)
+    if not found or not (found[2] or found[3]):
+        raise Unusable(f"--image: got {text!r}, allowed: NAME:TAG or NAME@sha256:...")
+    return Image(found[1], found[2] or "", found[3] or "")
+
+
+def overlay(manifest: Manifest, ours: Image, up: str) -> str:
+    """A kustomization.yaml. `up`: the path from its folder to the repository."""
+    named = {"newTag": ours.tag} if not ours.digest else {"digest": ours.digest}
+    images = [{"name": "kube-muster", "newName": ours.name, **named}]
+    if manifest.scheduler:
+        images.append({"name": "registry.k8s.io/kube-scheduler", "newTag": manifest.scheduler})
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{up}/install/{manifest.install}"],
+        "components": [f"{up}/manifests/{each}" for each in manifest.components],
+        "images": images,
+    }
+    return json.dumps(document)
+
+
+def render(manifest: Manifest, ours: Image, kubectl: str) -> str:
+    """The text of the file. Raises Unusable if kustomize fails."""
+    with tempfile.TemporaryDirectory() as made:
+        up = os.path.relpath(ROOT, Path(made).resolve())  # kustomize takes no absolute paths
+        (Path(made) / "kustomization.yaml").write_text(overlay(manifest, ours, up))
+        command = [kubectl, "kustomize", made]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Unusable(f"{' '.join(command)}: {done.stderr.strip()}")
+    return f"{_heading(manifest)}{done.stdout}"
+
+
+def _heading(manifest: Manifest) -> str:
+    added = "".join(f" with manifests/{each}" for each in manifest.components)
+    return (
+        f"# Muster {__version__} for Kubernetes {manifest.kubernetes}: install/{manifest.install}{added},\n"
+        "# rendered by make release. docs/install.md says how it is applied.\n"
+    )
+
+
+def write(folder: Path, ours: Image, kubectl: str) -> list[Path]:
+    """Writes all files and their checksums, as sha256sum prints them. Raises Unusable, and writes none."""
+    rendered = {each.name: render(each, ours, kubectl) for each in MANIFESTS}
+    sums = [f"{hashlib.sha256(text.encode()).hexdigest()}  {name}" for name, text in rendered.items()]
+    rendered[CHECKSUMS] = "\n".join([*sums, ""])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in rendered.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in rendered]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.release", description="Render what is released.")
+    parser.add_argument(
+        "--image", default="", help="where clusters get Muster's image: NAME:TAG or NAME@DIGEST"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="(default: dist)")
+    parser.add_argument(
+        "--kubectl", default="kubectl", help="the program that has kustomize (default: %(default)s)"
+    )
+    chosen = parser.parse_args()
+    try:
+        ours = image(chosen.image)
+        if shutil.which(chosen.kubectl) is None:
+            raise Unusable(f"--kubectl: got {chosen.kubectl}, which is not found; kustomize is part of it")
+        written = write(chosen.out, ours, chosen.kubectl)
+    except Unusable as fault:
+        sys.stderr.write(f"error: {fault}\n")
+        return 2
+    sys.stdout.write("".join(f"{path}\n" for path in written))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
