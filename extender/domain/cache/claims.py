@@ -17,10 +17,10 @@ from extender.domain.snapshot.nodes import Mask
 
 
 class Posting(NamedTuple):
-    """A binding that is on its way to the API server, and may have been done."""
+    """A binding that is on its way to the API server, and may have taken effect."""
 
     token: int  # of its bind call
-    since: float  # monotonic, in seconds
+    since: float  # when it was posted: monotonic, in seconds
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +41,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def calls(self) -> set[int]:
-        """The tokens of all bind calls for whose sake it lasts."""
+        """The tokens of all bind calls that hold it or have posted a binding of it."""
         return {self.token, *(posting.token for posting in self.posting)}
 
     @property
