@@ -1,13 +1,13 @@
 # docker build --tag kube-muster:0.1.0 .
-# Another base image needs a Python with venv, and pip: --build-arg BASE=registry.example/python:3.13-slim-trixie
-# What is shipped stands on a base image by digest (make image RELEASE=1 insists on it), since a tag can move:
+# Another base image needs Python with venv and pip: --build-arg BASE=registry.example/python:3.13-slim-trixie
+# Releases are built on a base image by digest (make image RELEASE=1 insists on it), since a tag can be moved:
 # --build-arg BASE=docker.io/library/python@sha256:...
 ARG BASE=docker.io/library/python:3.13-slim-trixie
 FROM ${BASE} AS build
 WORKDIR /src
 # Dependencies first: they change less often than the code, and their layer is kept.
 COPY image/requirements.txt image/build-requirements.txt ./
-# No pip in what is shipped: the build stage's own installs into it. Only wheels, so that no compiler is needed, and only those
+# The final image has no pip: that of the build stage installs into it. Only wheels, so that no compiler is needed, and only those
 # whose hashes are known (make hashes).
 RUN python -m venv --without-pip /opt/muster \
  && python -m venv --without-pip /opt/build \
@@ -31,7 +31,7 @@ COPY --from=build /opt/muster /opt/muster
 ENV PATH=/opt/muster/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
-# A number, so that runAsNonRoot can be checked. Writes nothing but /tmp, which may be a small tmpfs.
+# A number, so that runAsNonRoot can be checked. Muster writes only to /tmp, which may be a small tmpfs.
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["muster"]

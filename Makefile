@@ -41,7 +41,7 @@ lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl (needs Go)
 	@$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES)
 
-e2e: $(READY)  ## the promises, on a real control plane (needs Go; KUBERNETES=1.35 for another release)
+e2e: $(READY)  ## the tests on a real control plane (needs Go; KUBERNETES=1.35 for another release)
 	MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest $(if $(filter tests/%,$(ARGS)),,tests/e2e tests/sim/scenarios) \
 	    -o addopts="--strict-markers --strict-config -ra" $(ARGS)
 
@@ -52,10 +52,10 @@ storm: $(READY)  ## random gangs and faults on a real control plane (SECONDS=600
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --seconds $(or $(SECONDS),60) \
 	    --seed $(or $(SEED),1) $(ARGS)
 
-fuzz: $(READY)  ## nonsense at all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
+fuzz: $(READY)  ## malformed requests to all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
 	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-conformance: $(READY)  ## the field's cases, as data (CASES=FILE: those of another file)
+conformance: $(READY)  ## cases known from other schedulers, as data (CASES=FILE for those of another file)
 	@$(BIN)/python -m tests.conformance $(if $(CASES),"$(CASES)")
 
 chart: $(READY)  ## make the Helm chart's templates from manifests/

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A stand-in for the Dockerfile's base image, python:3.13-slim-trixie, where Debian's packages can be had and an image registry
-# cannot. Debian's own Python 3.13 and pip, under the names that the official image gives them. Trusts whom this machine trusts.
-# For trying the Dockerfile; what you ship should be built on the official image or on one of yours. The root file system
+# A stand-in for the Dockerfile's base image, python:3.13-slim-trixie, where Debian's packages are available and an image registry
+# is not: Debian's own Python 3.13 and pip, under the names that the official image gives them, and this machine's CAs.
+# For trying the Dockerfile; what you ship should be built on the official image or on your own. The root file system
 # goes to stdout as a tar. Needs mmdebstrap, as root or with user namespaces:
 #
 #   tools/base-image.sh | podman import --change 'ENV PATH=/usr/local/bin:/usr/bin:/bin' - docker.io/library/python:3.13-slim-trixie

@@ -1,4 +1,4 @@
-"""Makes the templates of the Helm chart from manifests/, so that both ways to install stay one.
+"""Makes the templates of the Helm chart from manifests/, so that kustomize and Helm install the same.
 
 A template is the text of its manifest, comments included, with the places marked that a value fills.
 tools/chart_changes.py lists those places; one that is not found in its file is an error, so a manifest cannot
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 CHART = ROOT / "install" / "chart"
 MADE = ("templates/manifests", "files")
-# Namespaces are Helm's business, and kustomize's own files say nothing to it.
+# Helm creates the namespace itself, and does not read kustomize's files.
 LEFT_OUT = ("namespace.yaml", "kustomization.yaml")
 
 Files = Mapping[Path, str]  # text by path inside the chart
@@ -87,7 +87,7 @@ def _condition(source: str) -> str:
 
 
 def _kept(text: str) -> str:
-    """`helm uninstall` leaves the kind, and so everybody's queues and groups."""
+    """`helm uninstall` leaves the kind, and with it all queues and groups."""
     return text.replace("metadata:\n", "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n", 1)
 
 

@@ -20,7 +20,7 @@ ALSO_WHEN = {
     "default-scheduler/admission-policy.yaml": 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version',
 }
 
-# What is put everywhere where it occurs.
+# Replaced wherever it occurs.
 EVERYWHERE: tuple[Change, ...] = (
     ("namespace: kube-muster", "namespace: {{ .Release.Namespace }}"),
     ("[kube-system, kube-muster]", "[kube-system, {{ .Release.Namespace }}]"),
@@ -101,7 +101,7 @@ INJECTED = (
     "  {{- end }}\n"
     "  name: kube-muster",
 )
-# With files, Muster keeps no certificate: the Role for its Secret and its binding, last in their file, go.
+# With files, Muster keeps no certificate: the Role for its Secret and its binding, last in the file, go away.
 OWN_SECRET = (
     "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
     "{{- if not .Values.certManager.enabled }}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
@@ -138,13 +138,13 @@ TLS_VOLUME = (
     "        - name: tls\n          secret: {secretName: {{ .Values.tls.secretName }}, defaultMode: 0440}\n"
     "        {{- end }}\n",
 )
-# In the host's network the port is on loopback, unless somebody is to scrape it.
+# In the host's network the port is on loopback, unless it is to be scraped.
 REACHED = (
     'value: "127.0.0.1:8282"',
     'value: "{{ if .Values.monitoring.enabled }}0.0.0.0{{ else }}127.0.0.1{{ end }}:8282"',
 )
 
-# Who may call the webhooks and scrape the metrics.
+# The clients that may call the webhooks and scrape the metrics.
 CALLERS = (
     "    - ports:\n        - {protocol: TCP, port: 8443}\n    # Metrics",
     "    - ports:\n        - {protocol: TCP, port: 8443}\n"

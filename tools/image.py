@@ -2,7 +2,7 @@
 
     python -m tools.image [--builder podman] [--base NAME] [--tag NAME] [--release]
 
-Needs nothing but a Python, so that who only builds has nothing to install.
+Needs nothing but a Python, so that building the image takes no installation.
 """
 
 import argparse
@@ -16,14 +16,14 @@ from pathlib import Path
 from extender import __version__
 
 ROOT = Path(__file__).parents[1]
-# All three know the same words for what is needed here.
+# All three take the same arguments for what is needed here.
 BUILDERS = ("docker", "podman", "buildah")
 LONGEST_ANSWER = 20.0
 LONGEST_PULL = 300.0
 
 
 class NoBuilder(Exception):
-    """Nobody is there to build, in words for the person who asked for it."""
+    """No engine can build; the message is for the user."""
 
 
 def builder(among: Iterable[str] = BUILDERS) -> str:
@@ -46,19 +46,19 @@ def base() -> str:
 
 
 def is_fixed(image: str) -> bool:
-    """Whether a name is that of one image for good: a tag can be moved to another."""
+    """Whether a name means one image only, by digest: a tag can be moved to another image."""
     return re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", image) is not None
 
 
 def lack(engine: str, image: str) -> str:
-    """Why this image can be had neither here nor from its registry; empty when it can. Not for buildah."""
+    """Why this image is neither here nor available from its registry; empty if it is. Not for buildah."""
     if not _fault([engine, "image", "inspect", image], LONGEST_ANSWER):
         return ""
     return _fault([engine, "pull", image], LONGEST_PULL)
 
 
 def build(engine: str, tag: str, on: str = "") -> int:
-    """The exit code. Without `on` it stands on what the Dockerfile says."""
+    """The exit code. Without `on`, the base is the Dockerfile's."""
     chosen = [f"--build-arg=BASE={on}"] if on else []
     return subprocess.run([engine, "build", "--tag", tag, *chosen, str(ROOT)], check=False).returncode
 
@@ -71,7 +71,7 @@ def _silence(name: str) -> str:
 
 
 def _fault(command: list[str], longest: float) -> str:
-    """The last line of what it complained about; empty when it went well."""
+    """The last line of its error output; empty if it succeeded."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=longest, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -50,7 +50,7 @@ MANIFESTS = (
 
 
 class Unusable(Exception):
-    """Nothing can be rendered, in words for the person who asked for it."""
+    """Nothing can be rendered; the message is for the user."""
 
 
 class Image(NamedTuple):
@@ -84,7 +84,7 @@ def overlay(manifest: Manifest, ours: Image, up: str) -> str:
 
 
 def render(manifest: Manifest, ours: Image, kubectl: str) -> str:
-    """The text of the file. Raises Unusable when kustomize has a complaint."""
+    """The text of the file. Raises Unusable if kustomize fails."""
     with tempfile.TemporaryDirectory() as made:
         up = os.path.relpath(ROOT, Path(made).resolve())  # kustomize takes no absolute paths
         (Path(made) / "kustomization.yaml").write_text(overlay(manifest, ours, up))
