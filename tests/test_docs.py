@@ -26,7 +26,7 @@ from extender.web.debug import ENDPOINTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 FOLDERS = ("extender", "tests", "manifests", "install", "scheduler-config", "docs", "examples", ".ci")
 KINDS: dict[str, type] = {"object": dict, "array": list, "string": str, "integer": int}
@@ -155,6 +155,13 @@ def test_the_readme_has_the_test_command() -> None:
 def test_every_page_is_reached_from_the_readme() -> None:
     linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text()))
     assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_every_task_is_reached_from_the_index() -> None:
+    index = ROOT / "docs" / "tasks" / "README.md"
+    linked = set(re.findall(r"\]\(([\w-]+\.md)", index.read_text()))
+    assert linked == {page.name for page in index.parent.glob("*.md")} - {index.name}
+    assert "](docs/tasks/README.md)" in (ROOT / "README.md").read_text()
 
 
 def test_the_changelog_has_this_version() -> None:

@@ -14,22 +14,35 @@ from tests.pages.fences import Command
 class Way(StrEnum):
     ALONE = "in an empty folder that has the examples"
     TOWN = "against the embedded API server, with the queues and groups of tests/pages/town.py"
+    TUTORIAL = "against the cluster that the tutorial starts: tests/pages/test_tutorial.py"
     SITE = "against the installation of tests/cli/installation.py"
     CLUSTER = "against a real control plane: tests/e2e/test_pages.py"
     ELSEWHERE = "not by these tests"
 
 
 class Entry(NamedTuple):
-    """`why`: of those that are run elsewhere, what they need or which test has them."""
+    """`why`: of those that are run elsewhere, what they need or which test has them.
+
+    `page`: the only page for which this entry is.
+    """
 
     pattern: str
     way: Way
     why: str = ""
+    page: str = ""
+
+    def is_for(self, command: Command) -> bool:
+        here = self.page in ("", command.page)
+        return here and re.fullmatch(self.pattern, command.text, re.DOTALL) is not None
 
 
+TUTORIAL = "docs/tutorial.md"
 REGISTER = (
+    Entry(r"muster run .* --speed 1|muster (why|queue) .*", Way.TUTORIAL, page=TUTORIAL),
+    Entry(r"make run|export PATH=.*", Way.ELSEWHERE, "they prepare the reader's shell", page=TUTORIAL),
     Entry(r"(kubectl )?muster (why|queue|q|podgroup|pg) .*", Way.TOWN),
     Entry(r"muster simulate .*", Way.ALONE),
+    Entry(r"muster run( .*)?", Way.ALONE),
     Entry(r"muster certificates .*", Way.CLUSTER),  # what they make goes into a Secret
     Entry(r"source <\(muster completion bash\)", Way.ALONE),
     Entry(r"kubectl .*port-forward .*", Way.ELSEWHERE, "needs a kubelet"),
@@ -49,7 +62,7 @@ REGISTER = (
 
 
 def entry_of(command: Command) -> Entry | None:
-    return next((each for each in REGISTER if re.fullmatch(each.pattern, command.text, re.DOTALL)), None)
+    return next((each for each in REGISTER if each.is_for(command)), None)
 
 
 def way_of(command: Command) -> Way | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.desk import Desk
-from tests.pages.fences import PAGES, ROOT, Command, commands
+from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import REGISTER, Entry, Way, entry_of, way_of
 from tests.pages.town import settle
 
@@ -33,12 +33,16 @@ def test_no_entry_is_left_over(entry: Entry) -> None:
 
 @pytest.mark.parametrize("command", [each for each in ALL if way_of(each) is Way.ALONE], ids=str)
 def test_it_runs_alone(command: Command, tmp_path: Path) -> None:
-    """With a hundredth of the pods of a large one."""
+    """With the files of its page, a hundredth of the pods of a large one, and pods that run fast."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "queues.yaml").symlink_to(ROOT / "examples" / "first-gang.yaml")
     (tmp_path / "monday.csv").symlink_to(ROOT / "examples" / "trace.csv")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    text = command.text.replace("100000", "1000")
+    for file in (each for each in steps(ROOT / command.page) if isinstance(each, File)):
+        if not (tmp_path / file.path).exists():
+            (tmp_path / file.path).parent.mkdir(exist_ok=True)
+            (tmp_path / file.path).write_text(file.text)
+    text = command.text.replace("100000", "1000").replace("muster run", "muster run --speed 100")
     done = subprocess.run(
         ["bash", "-euc", text],
         cwd=tmp_path,
@@ -48,6 +52,7 @@ def test_it_runs_alone(command: Command, tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+    assert command.printed in (None, done.stdout)
     for drawn in re.findall(r"--gantt (\S+)", text):
         assert (tmp_path / drawn).exists()
 
