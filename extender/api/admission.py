@@ -1,6 +1,6 @@
-"""AdmissionReview v1: what the API server asks of a webhook, and what it reads of the answer.
+"""AdmissionReview v1: the API server's request to a webhook, and the fields of the answer that it reads.
 
-The objects under review stay raw until the rules of their kind are known.
+The objects under review stay undecoded until the rules for their kind have been looked up.
 """
 
 from typing import Any
@@ -29,8 +29,8 @@ class GroupKind(Wire, frozen=True):
 
 
 class ReviewRequest(Wire, frozen=True):
-    """`name` is empty on a create with generateName; on a delete `object` is null. `sub_resource`: what is
-    written of the object, such as "resize"; empty for the object itself."""
+    """`name` is empty on a create with generateName; on a delete `object` is null. `sub_resource`: which
+    subresource is being written, such as "resize"; empty for the object itself."""
 
     uid: str
     operation: str

@@ -18,14 +18,14 @@ KIND = "MusterConfiguration"
 
 
 class InvalidConfiguration(ValueError):
-    """What an administrator has to correct, one line for each fault."""
+    """The settings that an administrator has to correct, one line for each fault."""
 
 
 # ---- the kinds of value
 
 
 class Address(NamedTuple):
-    """Where to listen. An empty host is every address of the machine, port 0 any free port."""
+    """Where to listen. An empty host means every address of the machine, port 0 any free port."""
 
     host: str
     port: int
@@ -43,7 +43,7 @@ class ObjectName(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """How to read a value from text and write it. `read` raises ValueError for a text that is not allowed."""
+    """How to read a value from text and write it. `read` raises ValueError if the text is not allowed."""
 
     allowed: str
     read: Callable[[str], Any]
@@ -277,7 +277,7 @@ class Setting(NamedTuple):
         return type(self.default) is tuple
 
     def written(self, value: Any) -> str | list[str]:
-        """`value` as it stands in a file."""
+        """`value` as it is written in a file."""
         return [self.kind.write(each) for each in value] if self.repeatable else self.kind.write(value)
 
 
@@ -297,7 +297,7 @@ def as_document(configuration: Configuration) -> dict[str, Any]:
 
 
 def contradictions(configuration: Configuration) -> Iterator[str]:
-    """What is wrong about values that are each allowed, but not together."""
+    """Faults of values that are each allowed, but not in combination."""
     listening = {
         "--listen": configuration.listen,
         "--health-listen": configuration.health_listen,

@@ -19,7 +19,7 @@ def as_duration(seconds: float) -> str:
     return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
 
 
-_STEPS = (  # below so many seconds: the unit, the letter; the same of a second unit, or nothing
+_STEPS = (  # upper limit in seconds; unit and its letter; second unit and its letter, 0 and "" without one
     (120, 1, "s", 0, ""),
     (600, 60, "m", 1, "s"),
     (3 * 3600, 60, "m", 0, ""),
@@ -32,7 +32,7 @@ _STEPS = (  # below so many seconds: the unit, the letter; the same of a second 
 
 
 def rounded(seconds: int) -> str:
-    """As kubectl says it to people: two units while the first is small, then one."""
+    """A duration as kubectl prints it: two units while the first is small, then one."""
     for below, unit, letter, second, second_letter in _STEPS:
         if seconds < below:
             rest = seconds % unit // second if second else 0
@@ -41,13 +41,13 @@ def rounded(seconds: int) -> str:
 
 
 def age(timestamp: str, now: datetime | None = None) -> str:
-    """How long ago a timestamp of the API was. Raises ValueError for what is none."""
+    """How long ago a timestamp of the API was. Raises ValueError if it is not a timestamp."""
     passed = (now or datetime.now(UTC)) - datetime.fromisoformat(timestamp)
     return rounded(max(0, int(passed.total_seconds())))
 
 
 def two_units(seconds: float) -> str:
-    """`2.5s`, `7m30s`, `1h05m`, `3d04h`: finer than an age, for what is compared."""
+    """`2.5s`, `7m30s`, `1h05m`, `3d04h`: finer than an age, for durations that readers compare."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.3g}s" if seconds < 10 else f"{whole}s"

@@ -3,14 +3,15 @@
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"  # scheduler-plugins
 QUEUE = "scheduling.volcano.sh/queue-name"  # annotation or label of a pod, annotation of a namespace
-CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent shuts it
+CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent closes it
 HIERARCHY = "volcano.sh/hierarchy"  # annotation of a queue: its path, for hierarchical fair shares
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # one weight for each part of that path
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"  # annotation of a controller of pods
 ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
-FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: groups may just name it
-MIN_AVAILABLE = "volcano.sh/jdb-min-available"  # annotations of a pod: how many of its Job's pods
-MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"  # may be disturbed; one of them, not both
+FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: counts without such pods
+# Annotations of a pod: how many pods of its Job must stay, or may be disturbed. Only one of them is allowed.
+MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 
 LAST_COMMAND = "kube-muster.io/last-command"  # annotation of a queue: the UID of the Command obeyed last
 GATE = "kube-muster.io/admission"
@@ -19,14 +20,14 @@ PLACE_MARK = "kube-muster.io/place"
 BIND_MARK = "kube-muster.io/bind"
 MARKS = frozenset({PLACE_MARK, BIND_MARK})
 ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup: its start was admitted, and is not whole yet
-QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: which queue took it in, and whom
-STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # annotation: the same as the condition, on groups of others
+QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: the UIDs of its queue and of itself
+STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # as the condition, where another controller has the status
 
-SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and why not
-STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup that once had all it needs running: never undone
+SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and if not, why
+STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup all of whose needed members once ran: never undone
 
 ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
 
 DEFAULT_QUEUE = "default"
-ROOT_QUEUE = "root"  # the parent of every queue that names none
+ROOT_QUEUE = "root"  # the parent of every queue that names no other
 DEFAULT_SCHEDULER = "default-scheduler"

@@ -1,7 +1,7 @@
 """The objects that Muster watches, reduced to the fields that it needs.
 
 Unknown fields are skipped while decoding, so a pod costs microseconds. All Structs are frozen and free of
-reference cycles (`gc=False`): a full garbage collection over 100,000 of them stays in the milliseconds.
+reference cycles (`gc=False`), so a full garbage collection over 100,000 of them takes only milliseconds.
 """
 
 from typing import Any
@@ -137,7 +137,7 @@ class Container(Wire, frozen=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """Of an init container: whether it goes on while the others run."""
+        """Whether this init container keeps running alongside the pod's main containers."""
         return self.restart_policy == "Always"
 
 
@@ -150,7 +150,8 @@ class SchedulingGroup(Wire, frozen=True):
 
 
 class Volume(Wire, frozen=True):
-    """Only what may tie a pod to some nodes: the scheduler judges it, we see whether two pods are alike."""
+    """Only the sources that may tie a pod to certain nodes. The scheduler judges them; Muster only compares
+    them, to see whether two pods are alike."""
 
     persistent_volume_claim: msgspec.Raw = msgspec.Raw()
     ephemeral: msgspec.Raw = msgspec.Raw()
@@ -186,7 +187,7 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """`resources` are those in force, `allocated_resources` those that the kubelet has set aside."""
+    """`resources` are the ones in force, `allocated_resources` those that the kubelet has set aside."""
 
     name: str = ""
     resources: ResourceRequirements | None = None
@@ -297,7 +298,8 @@ class PodGroup(Wire, frozen=True):
 
 
 class Command(Wire, frozen=True):
-    """What somebody wants of `target`, which is named by a reference of the form that owners have."""
+    """A Command of bus.volcano.sh: an action requested for `target`, which has the form of an owner
+    reference."""
 
     metadata: Meta
     action: str = ""

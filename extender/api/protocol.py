@@ -1,9 +1,9 @@
 """The extender protocol, kube-scheduler/extender/v1, exactly as Go writes it.
 
 The Go types carry no JSON tags: keys are CapitalCase field names and absent pointers are `null`. Go reads
-keys of any capitalisation and skips those that it does not know, and so do we; we always write the canonical
-one. Node names stay undecoded (`msgspec.Raw`) until somebody needs them: pods that are not ours pass through
-without that cost.
+keys of any capitalisation and skips unknown ones, and so does Muster, which always writes the canonical form.
+Node names stay undecoded (`msgspec.Raw`) until they are needed: pods that are not ours pass through without
+that cost.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +28,9 @@ class ExtenderArgs(Message, frozen=True, forbid_unknown_fields=True):
 
 
 class NodeNames(Sequence[str]):
-    """The names on offer. Most questions are for one of them, which the bytes answer: Go writes the names of
-    nodes without escapes. All are decoded when somebody looks at them; raises msgspec.DecodeError then."""
+    """The node names that the scheduler offers. Most lookups ask for a single name, which the raw bytes
+    answer, because Go writes node names without escapes. All names are decoded on the first other access,
+    which raises msgspec.DecodeError if they are malformed."""
 
     def __init__(self, raw: msgspec.Raw) -> None:
         self._raw = bytes(raw)
@@ -106,7 +107,7 @@ class PreemptionResult(Message, frozen=True):
 
 
 class MalformedRequest(ValueError):
-    """A body that is not the protocol's; the message names the path of the fault."""
+    """A body that does not follow the protocol; the message names the path of the fault."""
 
 
 T = TypeVar("T", bound=Message)
@@ -123,7 +124,8 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def _decode_respelled(body: bytes, kind: type[T]) -> T:
-    """Read `body` with its top-level keys spelled as Go spells them, and without those Go does not know."""
+    """Read `body` with its top-level keys respelled as Go spells them, and without those that Go does not
+    know."""
     spelling = {name.lower(): name for name in kind.__struct_encode_fields__}
     try:
         given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])

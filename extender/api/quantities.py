@@ -1,7 +1,7 @@
 """Kubernetes quantities as integers, as strict as the API server.
 
 A quantity is a decimal number with an optional suffix: binary (Ki … Ei), decimal (n u m k M G T P E) or an
-exponent (e3, E-2). Where a value is finer than the unit asked for, it is rounded so that nothing overcommits:
+exponent (e3, E-2). A value finer than the unit asked for is rounded so that nothing is overcommitted:
 requests up, capacities down. Rule: apimachinery `resource.ParseQuantity`.
 """
 
@@ -21,7 +21,7 @@ _DECIMAL: dict[str, Fraction] = {
     for letter, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
 }
 _LARGEST = 2**63 - 1
-_LONGEST = 100  # characters; the API server writes none of more than 30
+_LONGEST = 100  # characters; the API server never writes more than 30
 
 
 class BadQuantity(ValueError):
@@ -29,13 +29,13 @@ class BadQuantity(ValueError):
 
 
 def at_least(quantity: Quantity, scale: int = 1) -> int:
-    """`quantity` in units of 1/`scale`, rounded up: for what is asked for. Raises BadQuantity."""
+    """`quantity` in units of 1/`scale`, rounded up: for requests. Raises BadQuantity."""
     value = _parse(quantity) * scale
     return _capped(-(-value.numerator // value.denominator))
 
 
 def at_most(quantity: Quantity, scale: int = 1) -> int:
-    """`quantity` in units of 1/`scale`, rounded down: for what there is. Raises BadQuantity."""
+    """`quantity` in units of 1/`scale`, rounded down: for capacities. Raises BadQuantity."""
     value = _parse(quantity) * scale
     return _capped(value.numerator // value.denominator)
 

@@ -1,6 +1,6 @@
-"""Objects under review, with fields that matter when they are written and never again.
+"""Objects under admission review, with the fields that matter only when an object is written.
 
-The watches keep a hundred thousand objects; what only admission asks for is not kept with them.
+The watches keep a hundred thousand objects; fields that only admission reads are not kept with them.
 """
 
 from extender.api.objects import Meta, OwnerReference, Pod, PodGroup, PodGroupSpec, PodSpec, Wire
@@ -59,7 +59,7 @@ class Job(Wire, frozen=True):
 
     @property
     def pod(self) -> NewPod:
-        """What each of its pods will be, as far as queues go."""
+        """What each of its pods will look like, as far as queues are concerned."""
         template = self.spec.template
         meta = Meta(
             namespace=self.metadata.namespace,

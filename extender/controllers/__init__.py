@@ -1,1 +1,2 @@
-"""What acts on Decisions by itself: the cycle that makes them, gates, status, undoing, leadership."""
+"""Controllers: the cycle that makes Decisions, and what acts on them: gates, statuses, evictions,
+leadership."""

@@ -1,8 +1,8 @@
-"""Making PodGroups for pods that name none, and noting on each pod which group it is in.
+"""Creates PodGroups for pods that name none, and writes the name of its group on each such pod.
 
-The ledger knows the group of such a pod from the pod alone, so nobody waits for what is written here. What is
-due is told by the watches, and done is what `next_step` says; a look costs what is due. A PodGroup that the
-API server refuses, or that somebody deleted, is made again after a while.
+The ledger knows the group of such a pod from the pod alone, so nothing waits for these writes. Watches say
+which groups are due, and `next_step` says what to do. A PodGroup that the API server refuses, or that was
+deleted, is created again after a while.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.kube.errors import Conflict
 
-_AFTER_A_LOSS = 5.0  # who deletes a group with its pods does so in some order
+_AFTER_A_LOSS = 5.0  # seconds: the pods of a deleted group may be about to be deleted too
 
 
 class AutoPodGroupsController(Controller[GroupKey]):
@@ -30,19 +30,19 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._unnamed = unnamed
 
     def prepare(self) -> None:
-        self._awaiting: set[GroupKey] = set()  # those whose queue is not open
-        self._asked: set[Uid] = set()  # pods whose name is on its way, until the watch shows it
-        self._knows_all = False  # whether all groups have been due since we lead
+        self._awaiting: set[GroupKey] = set()  # groups whose queue is not open
+        self._asked: set[Uid] = set()  # pods whose group name is being written, until the watch shows it
+        self._knows_all = False  # whether all groups have been due since this replica leads
 
     def rest(self) -> None:
         self._knows_all = False
         self._awaiting.clear()
         self._asked.clear()
 
-    # ---- what the watches tell
+    # ---- from the watches
 
     def see_pod(self, pod: Pod) -> None:
-        """The ledger has it already."""
+        """A pod is new or has changed; the ledger has it already."""
         uid, key = Uid(pod.metadata.uid), self._group_of(pod)
         lacks_group = key is not None and self._ledger.group_record(key) is None
         if key is None or group_name(pod):
@@ -54,12 +54,12 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._make_due(key)
 
     def _make_due(self, key: GroupKey) -> None:
-        """One that waits after a refusal or a loss goes on waiting."""
+        """Make a group due at once, unless it waits already after a refusal or a deletion."""
         if key not in self._queue:
             self._queue.add(key)
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
-        """None for a pod that has finished, or whose group is somebody else's affair."""
+        """None for a pod that has finished, or that names its group."""
         record = self._ledger.pod(Uid(pod.metadata.uid))
         if record is None or not (record.auto and record.group):
             return None
@@ -72,7 +72,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._make_due(pod.group)
 
     def notice(self, key: GroupKey, gone: bool = False) -> None:
-        """A PodGroup, or the owner of its pods, has come, changed or gone."""
+        """A PodGroup, or the owner of its pods, is new, has changed or is gone."""
         self._queue.move(key, _AFTER_A_LOSS if gone else 0.0)
 
     def _forget(self, uid: Uid) -> None:
@@ -82,7 +82,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
     # ---- what is written
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        """Of groups whose queue was not open those that took a turn: whatever opens it for them is one."""
+        """Groups whose queue was not open and whose decision has changed, as it does when the queue opens."""
         turned = self._changed_groups.of(decisions)
         if not self._knows_all:
             self._knows_all = True
@@ -108,7 +108,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             return
         pod = next(iter(self._unnamed.of(key)), None) or self._cluster.pod(member.namespace, member.name)
         group = build(pod, self._ledger.owner_of(key), self._ledger.queue_of(key))
-        with suppress(Conflict):  # it is there: the watch shows it
+        with suppress(Conflict):  # it exists already: the watch will show it
             self._cluster.create_group(member.namespace, group)
 
     def _renumber(self, key: GroupKey) -> None:
@@ -139,5 +139,5 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self.write(key, write, of=meta.uid, undone=partial(self._not_named, Uid(meta.uid)))
 
     def _not_named(self, uid: Uid) -> None:
-        """Otherwise it is not asked for again until the watch shows the pod with the name."""
+        """The write failed, so the pod is due again; otherwise the watch shows the pod with the name."""
         self._asked.discard(uid)

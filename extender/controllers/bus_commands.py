@@ -1,6 +1,6 @@
-"""Obeying Commands: spec.state of the queue is set, and only then the Command removed.
+"""Executes Commands: spec.state of the queue is set, and only then the Command is removed.
 
-This is also the sink of the watch on Commands. Where the cluster has no such kind, nothing ever comes.
+This is also the sink of the watch on Commands, which is empty if the cluster has no such kind.
 """
 
 import threading
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from extender.api.objects import Command
-from extender.controllers.controller import TellingController
+from extender.controllers.controller import RecordingController
 from extender.controllers.event_recorder import WARNING
 from extender.controllers.references import of_queue
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.model.reasons import Happening
+from extender.domain.model.reasons import EventReason
 from extender.domain.queues.bus_commands import (
     CommandRecord,
-    Fate,
+    CommandStep,
     Judgement,
     command_record,
     first_of_each_queue,
@@ -29,20 +29,20 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_AGAIN = 3.0  # seconds after which a step is tried again of which nothing was heard
+_AGAIN = 3.0  # seconds after which a step without visible effect is tried again
 
 _NamespacedName = tuple[str, str]
 
 
-class BusCommandsController(TellingController[str]):
-    """Its keys are the names of queues that Commands wait for."""
+class BusCommandsController(RecordingController[str]):
+    """Its keys are the names of queues with Commands."""
 
     name = "bus-commands"
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[_NamespacedName, CommandRecord] = {}
-        self._tried: dict[str, Fate] = {}  # by UID: the step that was taken last
+        self._tried: dict[str, CommandStep] = {}  # by UID: the step that was taken last
 
     def upsert(self, command: Command) -> None:
         record, meta = command_record(command), command.metadata
@@ -59,9 +59,9 @@ class BusCommandsController(TellingController[str]):
         self._tried.clear()
 
     def due(self, decisions: Decisions) -> Iterator[str]:
-        """Queues whose first Command calls for another step than the one that was taken."""
+        """Queues whose first Command needs a different step than the one that was taken last."""
         for command in self._heads():
-            if self._tried.get(command.uid) is not self._judge(command).fate:
+            if self._tried.get(command.uid) is not self._judge(command).step:
                 yield command.queue
 
     def reconcile(self, name: str) -> None:
@@ -69,7 +69,7 @@ class BusCommandsController(TellingController[str]):
             self._follow(command)
 
     def _heads(self, queue: str | None = None) -> list[CommandRecord]:
-        """The first Command of this queue; None: of each."""
+        """The first Command of `queue`; None: of each queue."""
         with self._lock:
             waiting = [each for each in self._waiting.values() if queue in (None, each.queue)]
         return first_of_each_queue(waiting)
@@ -79,20 +79,20 @@ class BusCommandsController(TellingController[str]):
 
     def _follow(self, command: CommandRecord) -> None:
         judged = self._judge(command)
-        self._tried[command.uid] = judged.fate
+        self._tried[command.uid] = judged.step
         self._queue.add(command.queue, _AGAIN)
-        match judged.fate:
-            case Fate.OBEY:
-                step = partial(self._obey, command, judged.state)
-            case Fate.REMOVE:
+        match judged.step:
+            case CommandStep.EXECUTE:
+                step = partial(self._execute, command, judged.state)
+            case CommandStep.REMOVE:
                 step = partial(self._remove, command)
-            case Fate.REFUSE:
+            case CommandStep.REFUSE:
                 step = partial(self._refuse, command, judged.why)
-            case Fate.LOOK_FOR_QUEUE:
+            case CommandStep.LOOK_FOR_QUEUE:
                 step = partial(self._look_for_queue, command)
         self.write(command.queue, step)
 
-    def _obey(self, command: CommandRecord, state: str) -> None:
+    def _execute(self, command: CommandRecord, state: str) -> None:
         self._cluster.set_queue_state(command.queue, command.queue_uid, state, command.uid)
         metrics.queue_commands.labels("obeyed").inc()
         log.info("a Command was executed", queue=command.queue, action=command.action, command=command.name)
@@ -105,15 +105,15 @@ class BusCommandsController(TellingController[str]):
         queue = self._ledger.queue(command.queue)
         if queue is not None:
             about = of_queue(queue.name, queue.uid)
-            self._recorder.record(about, WARNING, Happening.COMMAND_REFUSED, f"Command {name}: {why}")
+            self._recorder.record(about, WARNING, EventReason.COMMAND_REFUSED, f"Command {name}: {why}")
 
     def _look_for_queue(self, command: CommandRecord) -> None:
-        """Our picture of the queues may be older than the Command, so the API server is asked."""
+        """The ledger's queues may be older than the Command, so the queue is read from the API server."""
         try:
-            is_there = self._cluster.queue_uid(command.queue) == command.queue_uid
+            exists = self._cluster.queue_uid(command.queue) == command.queue_uid
         except NotFound:
-            is_there = False
-        if not is_there:
+            exists = False
+        if not exists:
             self._refuse(command, lost_target(command))
 
     def _remove(self, command: CommandRecord) -> None:

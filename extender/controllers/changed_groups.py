@@ -1,4 +1,4 @@
-"""Which groups a listener has to look at: each turn once, however often the same decisions come by."""
+"""Which groups a listener has to look at: each change once, however often it gets the same decisions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,12 +13,12 @@ class ChangedGroups:
         self._seen = Decisions()
 
     def of(self, decisions: Decisions) -> Sequence[GroupKey]:
-        """Groups of which anything changed since this was last asked."""
+        """The groups of which anything changed since the last call."""
         before, self._seen = self._seen, decisions
         return decisions.turned_since(before)
 
     def compared(self, decisions: Decisions) -> Iterator[GroupChange]:
-        """Groups on which something else was decided since this was last asked, with what it was and is."""
+        """The groups whose decision changed since the last call, with the old and the new one."""
         before = self._seen.groups
         for key in self.of(decisions):
             was, now = before.get(key), decisions.groups.get(key)

@@ -1,4 +1,4 @@
-"""Conditions as statuses have them, with the moment since when each says what it says."""
+"""Conditions as statuses have them, with the time of their last transition."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,8 @@ def timestamp(moment: datetime) -> str:
 
 
 def dated(now: Condition, before: Condition | None) -> Condition:
-    """`now` with the time of `before` while its status is the same."""
+    """`now` with a time of transition: that of `before` if the status is the same, otherwise the current
+    one."""
     same = before is not None and before.status == now.status
     since = before.last_transition_time if before is not None and same else None
     return replace(now, last_transition_time=since or timestamp(datetime.now(UTC)))

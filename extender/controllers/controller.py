@@ -1,5 +1,5 @@
-"""A controller: it has keys of objects that are due, and brings about one after the other what was decided of
-it. `reconcile` may look at an object as often as it likes: it compares what is with what should be.
+"""A controller has keys of objects that are due, and brings one after the other in line with what was
+decided. `reconcile` may be called at any time, since it compares the current state with the wanted one.
 
     decisions, watches ──► WorkQueue ──► reconcile(key) ──► Writers ──► written, or due again
 """
@@ -13,7 +13,7 @@ from extender.controllers.changed_groups import ChangedGroups
 from extender.controllers.event_recorder import EventRecorder
 from extender.controllers.guard import Guard
 from extender.controllers.work_queue import WorkQueue
-from extender.controllers.write_retries import heed
+from extender.controllers.write_retries import schedule_retry
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
 from extender.kube.calls import ApiClient
@@ -25,18 +25,18 @@ K = TypeVar("K", bound=Hashable)
 
 
 class ControllerContext(NamedTuple):
-    """What each controller works with. `leads` is asked before anything is written; what the writers' fence
-    drops is due again after that."""
+    """What each controller works with."""
 
     ledger: Ledger
     cluster: ApiClient
     writers: Writers
-    leads: Callable[[], bool]
-    clock: Callable[[], float] = time.monotonic
+    leads: Callable[[], bool]  # checked before every look; keys whose writes the fence drops are due again
+    clock: Callable[[], float] = time.monotonic  # seconds
 
 
 class Controller(Generic[K]):
-    """Listens to the cycle. While another leads it remembers nothing; once it leads, everything is due."""
+    """Listens to the cycle. While another replica leads it remembers nothing; once this one leads, everything
+    is due."""
 
     name: ClassVar[str]  # in logs and metrics
     lanes: ClassVar[int] = 1
@@ -52,10 +52,10 @@ class Controller(Generic[K]):
         self.prepare()
 
     def prepare(self) -> None:
-        """Set up what a controller remembers of its own."""
+        """Set up the controller's own state."""
 
     def look(self, decisions: Decisions) -> None:
-        """Reconcile what is due. One object that makes this raise costs its own turn."""
+        """Reconcile what is due. An object that makes this raise costs only its own turn."""
         self._decisions = decisions
         if self._leads():
             self._guard.run("what is due", self._add_due)
@@ -66,16 +66,16 @@ class Controller(Generic[K]):
 
     @property
     def waiting(self) -> int:
-        """How many keys are due, or will be."""
+        """How many keys are due now or later."""
         return len(self._queue)
 
     def due(self, decisions: Decisions) -> Iterable[K]:
-        """The keys that `decisions` make due; of all objects when this is asked for the first time, and when
-        another had led meanwhile."""
+        """The keys that `decisions` make due: those of all objects on the first call, and on the first call
+        after another replica has led."""
         raise NotImplementedError
 
     def reconcile(self, key: K) -> None:
-        """Have written what differs."""
+        """Submit a write of what differs."""
         raise NotImplementedError
 
     def _add_due(self) -> None:
@@ -83,7 +83,7 @@ class Controller(Generic[K]):
             self._queue.add(key)
 
     def rest(self) -> None:
-        """Another leads now: forget what was remembered of objects."""
+        """Another replica leads now: forget what was remembered of objects."""
 
     def _stand_by(self) -> None:
         self._queue.clear()
@@ -91,7 +91,7 @@ class Controller(Generic[K]):
         self.rest()
 
     def _work(self, least_urgent: int | None = None) -> None:
-        """What is made due meanwhile has its turn with the next look."""
+        """Reconcile the keys that are due; those that become due meanwhile wait for the next look."""
         for _ in range(len(self._queue)):
             key = self._queue.take(least_urgent)
             if key is None:
@@ -110,9 +110,9 @@ class Controller(Generic[K]):
         undone: Callable[[], None] = lambda: None,
         attempts: int | None = None,
     ) -> None:
-        """Have `job` write something of `key`; what failed is due again. `of`: what is written, where one key
-        has several; of the same only the newest is written. `undone` is called when it was not written.
-        `attempts`: of the writers, theirs by default."""
+        """Have `job` write something for `key`, which is due again if that fails. `of`: what is written, if
+        one key has several objects; of several writes to the same, only the newest is made. `undone` is
+        called if it was not written. `attempts`: how often the writers try it, if not their default."""
         ended = partial(self._ended, key, undone)
         self._writers.submit((self.name, of or key), partial(self._guarded, key, job), ended, attempts)
 
@@ -121,7 +121,7 @@ class Controller(Generic[K]):
             self._guard.forget((key, "write"))
         else:
             undone()
-        heed(self._queue, key, fault)
+        schedule_retry(self._queue, key, fault)
 
     def _guarded(self, key: K, job: WriteJob) -> None:
         try:
@@ -133,8 +133,8 @@ class Controller(Generic[K]):
             raise ApiError(f"{type(fault).__name__}: {fault}") from fault
 
 
-class TellingController(Controller[K]):
-    """One that tells by events what it does."""
+class RecordingController(Controller[K]):
+    """A controller that records Events about what it does."""
 
     def __init__(self, context: ControllerContext, recorder: EventRecorder) -> None:
         super().__init__(context)

@@ -1,7 +1,8 @@
-"""The cycle: one thread that decides whenever something changed; at once when idle, else 20 times a second.
+"""The cycle: one thread that decides whenever something changed, at once when idle and at most 20 times a
+second.
 
-Changes only set a flag; however many come while a decision is made, the next one sees them all. A long cycle
-is followed by a longer rest, or the scheduler's calls would wait for the interpreter lock.
+Changes only set a flag: the next decision sees all changes made during the current one. A long cycle is
+followed by a longer rest, or the scheduler's calls would have to wait for the interpreter lock.
 """
 
 import threading
@@ -19,15 +20,15 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 Listener = Callable[[Decisions], None]
-_SHORTEST = 0.05
-_RESTS = 3  # times as long as the cycle before took
-_LONGEST_REST = 0.5
-_HEARTBEAT = 0.5  # listeners look at least this often, for what changes without an event: a caller's hang-up
+_SHORTEST = 0.05  # seconds from the start of one cycle to that of the next
+_RESTS = 3  # a rest lasts this many times as long as the cycle before it
+_LONGEST_REST = 0.5  # seconds
+_HEARTBEAT = 0.5  # seconds: listeners look at least this often, since a caller hangs up without any event
 
 
 class Cycle:
-    """`poke` says that something changed. `ready`: until it is true nothing is decided. `leads`: whether
-    anybody acts on what is decided."""
+    """`poke` reports a change. `ready`: nothing is decided until it returns True. `leads`: whether this
+    replica acts on its decisions."""
 
     def __init__(
         self,
@@ -66,10 +67,10 @@ class Cycle:
             self._changed.wait(self._until_next())
 
     def once(self) -> None:
-        """Decide if anything changed or is due, and let the listeners look.
+        """Decide if anything changed or is due, and call the listeners.
 
-        It is alive while decisions are made. A listener that raises is counted and logged, and keeps no other
-        from looking: a restart would meet the same object again.
+        The cycle counts as alive as long as decisions succeed. A listener that raises is counted and logged,
+        and the others are still called: a restart would meet the same object again.
         """
         self._changed.clear()
         alive = self._guard.run("decide", self._decide_if_due)
@@ -93,7 +94,7 @@ class Cycle:
         before = self._ledger.decisions
         decisions = decide(snapshot, before)
         self._ledger.publish(decisions)
-        _tell_faults(before, decisions)
+        _log_faults(before, decisions)
         self._seen = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()
@@ -104,8 +105,8 @@ class Cycle:
         return min(max(due, 0.0), _HEARTBEAT)
 
 
-def _tell_faults(before: Decisions, now: Decisions) -> None:
-    """Groups whose judging raised wait; each such turn is logged once."""
+def _log_faults(before: Decisions, now: Decisions) -> None:
+    """Log groups whose judging raised, which therefore wait; each fault once."""
     for key in now.turned:
         was, decision = before.groups.get(key), now.groups.get(key)
         if decision is not None and decision.fault and (was is None or was.fault != decision.fault):
@@ -114,5 +115,5 @@ def _tell_faults(before: Decisions, now: Decisions) -> None:
 
 
 def _rest(took: float) -> float:
-    """How long to leave the interpreter to others after a cycle."""
+    """How long to leave the interpreter to other threads after a cycle, in seconds."""
     return max(_SHORTEST - took, min(_RESTS * took, _LONGEST_REST))

@@ -1,7 +1,7 @@
-"""What was decided when: a log line for every turn that a group takes, and the latest turns kept for /debug.
+"""The decision log: a line for every change of a group's verdict or reason, and the latest ones for /debug.
 
-A plan or a number that changes is no turn: with a thousand groups waiting, one pod of somebody else changes
-all their numbers.
+A changed plan or number is not logged: with a thousand groups waiting, one other pod changes all their
+numbers.
 """
 
 from collections import deque
@@ -19,8 +19,8 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_KEPT = 1000
-_OLD_NEWS = (Verdict.RUNNING, Verdict.ENDED)  # of a group that is seen for the first time, after a restart
+_KEPT = 1000  # entries
+_NOT_NEW = (Verdict.RUNNING, Verdict.ENDED)  # of a group seen for the first time, that is, after a restart
 _MESSAGES = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
@@ -30,7 +30,7 @@ _MESSAGES = {
 
 
 class LoggedDecision(msgspec.Struct, frozen=True):
-    time: str
+    time: str  # ISO 8601, in UTC
     decision: GroupDecision
 
 
@@ -48,24 +48,24 @@ class DecisionLog:
                 self._guard.run(key, partial(self._note, was, now))
 
     def _note(self, was: GroupDecision | None, now: GroupDecision) -> None:
-        if _is_turn(was, now):
+        if _is_logged(was, now):
             moment = datetime.now(UTC).isoformat(timespec="milliseconds")
             self._entries.append(LoggedDecision(moment, now))
-            _tell(now)
+            _log(now)
 
     def latest(self, limit: int) -> list[LoggedDecision]:
-        """The newest first."""
+        """The latest entries, newest first."""
         return list(self._entries)[: -limit - 1 : -1]
 
 
-def _is_turn(was: GroupDecision | None, now: GroupDecision) -> bool:
-    """Whether a group takes another course, or its start is undone."""
+def _is_logged(was: GroupDecision | None, now: GroupDecision) -> bool:
+    """Whether a group's verdict or reason has changed, or its start is undone."""
     if was is None:
-        return now.verdict not in _OLD_NEWS
+        return now.verdict not in _NOT_NEW
     return course(was) != course(now) or bool(now.undo and not was.undo)
 
 
-def _tell(now: GroupDecision) -> None:
+def _log(now: GroupDecision) -> None:
     fields = {"reason": now.reason, "detail": now.detail, "members": len(now.plan)}
     named = {name: value for name, value in fields.items() if value}
     log.info(_MESSAGES[now.verdict], group=now.key, queue=now.queue, **named)

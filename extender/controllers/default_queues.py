@@ -1,5 +1,5 @@
-"""The queues that every cluster has: `root`, and `default` for what names none. Made when they are
-missing.
+"""The queues that every cluster has: `root`, and `default` for work that names no queue. They are created if
+they are missing.
 """
 
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ _SPECS: dict[str, dict[str, Any]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
     DEFAULT_QUEUE: {"weight": 1, "reclaimable": True, "parent": ROOT_QUEUE},
 }
-_AGAIN = 5.0
+_AGAIN = 5.0  # seconds after which a queue that is still missing is created again
 
 
 class DefaultQueuesController(Controller[str]):
     name = "default-queues"
 
     def due(self, decisions: Decisions) -> Iterable[str]:
-        """Before the first decision nobody knows which queues there are."""
+        """The missing queues; none before the first decision, when it is not known which queues exist."""
         missing = _SPECS.keys() - self._ledger.queue_names() if decisions.version >= 0 else ()
         return (name for name in missing if name not in self._queue)
 
@@ -35,9 +35,9 @@ class DefaultQueuesController(Controller[str]):
             self.write(name, partial(self._create, name))
 
     def _create(self, name: str) -> None:
-        """That somebody else was faster is as well."""
+        """If another replica or user was faster, all is well."""
         try:
             self._cluster.create_queue(name, _SPECS[name])
         except Conflict:
             return
-        log.info("a missing queue is created", queue=name)
+        log.info("a missing queue was created", queue=name)

@@ -1,8 +1,8 @@
-"""Kubernetes events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue.
+"""Kubernetes Events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue.
 
-There is one event for each object and reason: recorded again, its count grows and its
-message is the newest. What exceeds the allowance of an object, or of all together, is dropped: the conditions
-and /debug have the whole truth. Events are of the core group, because kubectl shows the count of those best.
+There is one Event for each object and reason: when it is recorded again, its count grows and its message is
+replaced. Events beyond the allowance of an object, or of all objects together, are dropped: the conditions
+and /debug have everything. Events are of the core API group, because kubectl shows the counts of those best.
 """
 
 import threading
@@ -30,26 +30,26 @@ COMPONENT = "kube-muster"  # the scheduler's own events come from its profile, w
 NORMAL, WARNING = "Normal", "Warning"
 
 _LONGEST = 1024  # characters of a message
-_LONGEST_NAME = 230  # characters of the object's name in the event's
-_REMEMBERED = 4096  # events and objects
-_MEMORY = 1800.0  # seconds; the API server forgets an event after an hour
-_OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # events of one object at once, and a second
-_BURST, _RATE = 50, 5.0  # of all objects together
+_LONGEST_NAME = 230  # characters of the object's name in the name of its Event
+_REMEMBERED = 4096  # Events and objects
+_MEMORY = 1800.0  # seconds; the API server deletes an Event after an hour
+_OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # Events of one object at once, and per second
+_BURST, _RATE = 50, 5.0  # the same of all objects together
 
 
 @dataclass(eq=False)
 class _Event:
-    """One event as it stands, or will once it is written."""
+    """One Event as it is written, or will be."""
 
     about: Reference
-    type: str
+    type: str  # NORMAL or WARNING
     reason: str
-    name: str
-    first: str
-    last: str = ""
+    name: str  # of the Event itself
+    first: str  # when it was first recorded
+    last: str = ""  # when it was last recorded
     message: str = ""
     count: int = 0
-    exists: bool = False
+    exists: bool = False  # whether the API server has it
 
     @property
     def namespace(self) -> str:
@@ -57,7 +57,7 @@ class _Event:
 
 
 class EventRecorder:
-    """`record` may be called from any thread; the writers send the events."""
+    """`record` may be called from any thread; the writers send the Events."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class EventRecorder:
         self._all = TokenBucket(_RATE, _BURST, clock())
 
     def has_room(self, events: int = 1) -> bool:
-        """Whether so many events may be written now. Callers that can wait ask first, and record later."""
+        """Whether so many Events may be written now. Callers that can wait ask first, and record later."""
         with self._lock:
             return self._all.left(self._clock()) >= events
 
     def record(self, about: Reference, type_: str, reason: str, message: str) -> None:
-        """Have an event written soon: `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
+        """Have an Event written soon: `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
         if not self._leads():
             return
         with self._lock:
@@ -118,7 +118,7 @@ class EventRecorder:
         self._create(event)
 
     def _create(self, event: _Event) -> None:
-        """One that is there already is ours: an answer got lost."""
+        """An Event that exists already is our own, whose answer was lost."""
         with suppress(Conflict):
             self._cluster.create_event(_event(event))
         event.exists = True

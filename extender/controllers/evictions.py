@@ -1,18 +1,19 @@
-"""Evicting the bound members of a start that failed for good: a group that never stood whole gives back its
+"""Evicts the bound members of a start that failed for good: a group that never stood whole gives back its
 room.
 
-An eviction that a disruption budget refuses is told, and asked for again after ever longer pauses, for as
-long as the decision stands. It never waits in the way of a gate: its writers are those of statuses.
+An eviction that a disruption budget refuses is reported by Events, and tried again after ever longer pauses
+for as long as the decision stands. It never delays the removal of a gate: it shares its writers with
+statuses.
 """
 
 from collections.abc import Iterable
 from functools import partial
 
-from extender.controllers.controller import TellingController
+from extender.controllers.controller import RecordingController
 from extender.controllers.event_recorder import WARNING
 from extender.controllers.references import of_group, of_pod
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.model.reasons import Happening
+from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
 from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
@@ -20,10 +21,10 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_AGAIN = 3.0  # seconds after which a pod that does not go is evicted again
+_AGAIN = 3.0  # seconds after which a pod that is still there is evicted again
 
 
-class EvictionsController(TellingController[Uid]):
+class EvictionsController(RecordingController[Uid]):
     name = "evictions"
     pause = _AGAIN
 
@@ -46,15 +47,15 @@ class EvictionsController(TellingController[Uid]):
         except NotFound:
             return
         except ApiError as fault:
-            self._tell_of_refusal(pod, fault)
+            self._report_refusal(pod, fault)
             raise
         metrics.evictions.labels("done").inc()
         self._queue.move(pod.uid, _AGAIN)
 
-    def _tell_of_refusal(self, pod: PodRecord, fault: ApiError) -> None:
+    def _report_refusal(self, pod: PodRecord, fault: ApiError) -> None:
         metrics.evictions.labels("refused").inc()
         log.warning("an eviction was refused", pod=pod.key, group=pod.group, error=str(fault))
-        message = f"{pod.name} is to be evicted, because its group did not stand whole, but: {fault}"
+        message = f"{pod.name} has to be evicted because the start of its group failed, but: {fault}"
         group = self._ledger.group_record(pod.group)
         for about in [of_pod(pod)] + ([of_group(group)] if group else []):
-            self._recorder.record(about, WARNING, Happening.EVICTION_REFUSED, message)
+            self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)

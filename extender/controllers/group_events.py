@@ -1,8 +1,9 @@
 """Events on PodGroups and pods: why a group waits, that it starts or runs, that a start was undone.
 
-The group is told, not each of its pods: a turn of a gang of 500 is one event. A wait is also told to the
-first few members that wait, since people describe pods. A state is told once it has lasted, so that a smooth
-start costs one event; of a group of one, the scheduler says itself when it is bound.
+Events are recorded on the group, not on each of its pods: a change of a gang of 500 is one Event. Why a group
+waits is also recorded on the first few waiting members, since people describe pods. A state is recorded only
+once it has lasted, so that a smooth start costs one Event; that a single pod was bound, the scheduler reports
+itself.
 """
 
 import time
@@ -20,12 +21,12 @@ from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.decisions.transitions import Transition
 from extender.domain.model.records import GroupKey
 
-_LASTING = 5.0  # seconds
-_MEMBERS = 3  # that hear of a wait
+_LASTING = 5.0  # seconds after which a state is recorded
+_MEMBERS = 3  # waiting members on which a wait is recorded
 
 
 class GroupEvents:
-    """Listens to the cycle, also while another replica leads: what that one has told is not told again."""
+    """Listens to the cycle, even while another replica leads: what that one has recorded is not repeated."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class GroupEvents:
         self._clock = clock
         self._changed_groups = ChangedGroups()
         self._guard = Guard("group-events")
-        self._unreported = WorkQueue[GroupKey](clock)  # groups with a state that is not told yet
+        self._unreported = WorkQueue[GroupKey](clock)  # groups with a state that is not recorded yet
         self._led = False
 
     def look(self, decisions: Decisions) -> None:
@@ -48,10 +49,10 @@ class GroupEvents:
             self._guard.run(key, partial(self._notice, key, was, now))
         leads = self._leads()
         if leads and not self._led:
-            self._drop_what_is_told(decisions)
+            self._drop_recorded(decisions)
         self._led = leads
         if leads:
-            self._tell_what_lasts(decisions)
+            self._record_lasting(decisions)
 
     def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
         if now is None:
@@ -64,19 +65,19 @@ class GroupEvents:
         if happened is not None:
             self._report(key, happened)
 
-    def _drop_what_is_told(self, decisions: Decisions) -> None:
-        """The leader before us, or we before a restart, told what the conditions say."""
+    def _drop_recorded(self, decisions: Decisions) -> None:
+        """The previous leader, or this replica before a restart, has recorded what the conditions say."""
         for key, decision in decisions.groups.items():
             if key in self._unreported:
                 record = self._ledger.group_record(key)
                 if record and record.last_reason == (decision.reason or decision.verdict):
                     self._unreported.forget(key)
 
-    def _tell_what_lasts(self, decisions: Decisions) -> None:
+    def _record_lasting(self, decisions: Decisions) -> None:
         while self._recorder.has_room(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
-            self._guard.run(key, partial(self._tell_state, key, decisions.groups.get(key)))
+            self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
 
-    def _tell_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
+    def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         lasting = transitions.of_state(decision) if decision else None
         if lasting is not None:
             self._report(key, lasting)
@@ -84,7 +85,7 @@ class GroupEvents:
     def _report(self, key: GroupKey, transition: Transition) -> None:
         if self._ledger.may_be_left(key):
             return
-        if not transition.warning and not transition.for_members and self._ledger.waits_for_nobody(key):
+        if not transition.warning and not transition.for_members and self._ledger.needs_no_barrier(key):
             return
         group = self._ledger.group_record(key)
         about = [of_group(group)] if group else []

@@ -1,6 +1,6 @@
-"""One object that makes its part of Muster raise costs its own turn, not that of the others.
+"""An object that makes a part of Muster raise costs only its own turn.
 
-It is counted, logged once until it has gone well again, and tried again by its caller.
+The fault is counted, logged once until the object succeeds again, and the caller tries the object again.
 """
 
 from collections.abc import Callable, Hashable
@@ -10,18 +10,19 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_REMEMBERED = 1000  # objects that raised; of more, each fault is logged
+_REMEMBERED = 1000  # objects that raised; for further ones, every fault is logged
 
 
 class Guard:
-    """`part` is the name of what is guarded, one of a few that are known beforehand: a label of a metric."""
+    """`part` is the name of the guarded part, one of a few known beforehand, since it is a label of a
+    metric."""
 
     def __init__(self, part: str) -> None:
         self._part = part
         self._faulty: set[Hashable] = set()
 
     def run(self, key: Hashable, act: Callable[[], object]) -> bool:
-        """Whether `act` went through. Raises nothing."""
+        """Call `act`; whether it succeeded. Raises nothing."""
         try:
             act()
         except Exception:
@@ -31,7 +32,7 @@ class Guard:
         return True
 
     def note(self, key: Hashable) -> None:
-        """Called where an exception is handled: it is `key` that raised it."""
+        """Note that `key` raised an exception; called while that is handled."""
         metrics.faults.labels(self._part).inc()
         if key in self._faulty:
             return

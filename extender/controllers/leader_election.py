@@ -1,8 +1,8 @@
-"""Leadership follows the scheduler: the replica whose neighbour holds the kube-scheduler Lease leads.
+"""Leadership follows the scheduler: the replica in the pod of the scheduler that holds the Lease leads.
 
-Only that replica receives calls. The holder's identity begins with its host name, which a sidecar shares. A
-Lease that is not renewed leads nobody: once it was not seen to change for the renew deadline, all writes
-stop, whatever the clocks say.
+Only that replica receives calls. The holder's identity begins with its host name, which a sidecar shares. If
+the Lease is not renewed, no replica leads: once it has not been seen to change for the renew deadline, all
+writes stop, whatever the clocks say.
 """
 
 import time
@@ -19,29 +19,29 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_PERIOD = 2.0
-_RENEW_DEADLINE = 10.0  # of kube-scheduler, by default
+_PERIOD = 2.0  # seconds between two looks
+_RENEW_DEADLINE = 10.0  # seconds; kube-scheduler's default
 
 
 class LeaderStatus(msgspec.Struct, frozen=True):
-    """What is known of the leadership, for people. `renewed`: seconds since the Lease was seen to change."""
+    """What is known of the leadership, for people."""
 
-    leads: bool
-    lease: str
-    holder: str = ""
-    renewed: float | None = None
-    fault: str = ""
+    leads: bool  # whether this replica does
+    lease: str  # namespace/name; empty without an election
+    holder: str = ""  # the identity of the Lease's holder; empty if there is none
+    renewed: float | None = None  # seconds since the Lease was seen to change; None: it was not seen
+    fault: str = ""  # why the last look failed; empty if it did not
 
     def text(self) -> str:
-        """In one line."""
+        """The status in one line."""
         if self.leads and not self.lease:
             return "leads, by --leader-elect=off"
         if self.fault and self.renewed is None:
             return f"does not lead; {self.lease}: {self.fault}"
         if not self.holder:
             return f"does not lead; {self.lease} has no holder"
-        who = f"leads; {self.lease} is held by {self.holder}" if self.leads else f"follows {self.holder}"
-        return f"{who}, renewed {self.renewed or 0:.0f} s ago" + (f" ({self.fault})" if self.fault else "")
+        role = f"leads; {self.lease} is held by {self.holder}" if self.leads else f"follows {self.holder}"
+        return f"{role}, renewed {self.renewed or 0:.0f} s ago" + (f" ({self.fault})" if self.fault else "")
 
 
 class NoElection:
@@ -50,7 +50,7 @@ class NoElection:
     def leads(self) -> bool:
         return True
 
-    def standing(self) -> LeaderStatus:
+    def status(self) -> LeaderStatus:
         return LeaderStatus(leads=True, lease="")
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class NoElection:
 
 
 class LeaderElection:
-    """`leads()` is asked before every write."""
+    """`leads()` is checked before every write."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class LeaderElection:
     def leads(self) -> bool:
         return self._clock() < self._until and not self._poller.stopping
 
-    def standing(self) -> LeaderStatus:
+    def status(self) -> LeaderStatus:
         return LeaderStatus(
             leads=self.leads(),
             lease=f"{self._namespace}/{self._name}",
@@ -102,7 +102,7 @@ class LeaderElection:
         self._poller.stop()
 
     def look(self) -> None:
-        """Read the Lease once and say so when the leadership changed."""
+        """Read the Lease once, and log it if the leadership changed."""
         asked, self._fault = self._clock(), ""
         try:
             self._judge(self._cluster.lease(self._namespace, self._name, timeout=_PERIOD).spec, asked)
@@ -112,7 +112,7 @@ class LeaderElection:
             self._fault = f"the Lease could not be read: {fault}"
             log.warning("the Lease could not be read", lease=self._name, error=str(fault))
         finally:
-            self._tell()
+            self._report()
 
     def _judge(self, lease: LeaseSpec, asked: float) -> None:
         if not (lease.holder_identity or "").startswith(self._prefix):
@@ -123,11 +123,11 @@ class LeaderElection:
             self._renewed_at = asked
         self._seen = lease
 
-    def _tell(self) -> None:
-        standing = self.standing()
-        metrics.leader.set(standing.leads)
-        metrics.lease_age.set(standing.renewed or 0.0)
-        if standing.leads is not self._led:
-            self._led = standing.leads
+    def _report(self) -> None:
+        status = self.status()
+        metrics.leader.set(status.leads)
+        metrics.lease_age.set(status.renewed or 0.0)
+        if status.leads is not self._led:
+            self._led = status.leads
             metrics.leader_turns.inc()
-            log.info("leading" if self._led else "not leading", lease=standing.lease, holder=standing.holder)
+            log.info("leading" if self._led else "not leading", lease=status.lease, holder=status.holder)

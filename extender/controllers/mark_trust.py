@@ -1,8 +1,9 @@
-"""Whether what Muster notes on PodGroups may be believed: only while the API server keeps it to Muster.
+"""Whether marks on PodGroups may be trusted: only while the API server lets only Muster write them.
 
-A PodGroup has no status subresource, so a user who may change one may write into it that it stood whole, or
-which queue took it in. An admission policy (manifests/marks.yaml) keeps that to Muster. Whether it is in
-force is looked at now and then; without it, Muster goes by what it saw itself since it started.
+A PodGroup has no status subresource, so a user who may change one may also write into it that it stood
+whole, or which queue took it in. An admission policy (manifests/marks.yaml) prevents that. Muster checks at
+intervals whether the policy is in force; without it, Muster relies only on what it has seen since it
+started.
 """
 
 import threading
@@ -15,16 +16,16 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_KEPT = "kept to Muster by the API server"
+_KEPT = "protected by the API server: only Muster can write them"
 _NOT_KEPT = "not protected, so they are not trusted: kubectl apply -f manifests/marks.yaml"
-_NOT_KNOWN = "whether the API server keeps them to Muster is not known yet"
-_PERIOD = 30.0
-_SOON = 2.0  # after a look that told nothing
+_NOT_KNOWN = "not known yet whether the API server protects them"
+_PERIOD = 30.0  # seconds between two looks
+_SOON = 2.0  # seconds after a look that failed
 _PATIENCE = 1.0  # seconds that the start waits for the first look
 
 
 class MarkTrust:
-    """Until the first look has succeeded, marks say nothing."""
+    """Until the first look has succeeded, marks do not count."""
 
     def __init__(self, ledger: Ledger, cluster: ApiClient) -> None:
         self._ledger = ledger
@@ -41,7 +42,7 @@ class MarkTrust:
         self._poller.stop()
 
     def text(self) -> str:
-        """For people, in one line."""
+        """One line for people."""
         if self._kept is None:
             return _NOT_KNOWN
         return _KEPT if self._kept else _NOT_KEPT

@@ -1,8 +1,8 @@
-"""The newest copies of objects as the API server has them, for those controllers that write on them.
+"""The newest copies of objects as the API server has them, for the controllers that write to them.
 
-The ledger keeps what decisions need, not the objects themselves. Kept here is what a patch has to be made
-from: versions, conditions of others, amounts that are to be taken back. Watches put in, for all; whoever
-listens is told the key of what came, changed or went.
+The ledger keeps what decisions need, not the objects themselves. This store keeps what patches are made from:
+versions, conditions of other controllers, amounts that have to be removed. Watches put objects in; listeners
+get the key of each object that is new, has changed or is gone.
 """
 
 import threading
@@ -33,33 +33,32 @@ class ObjectStore(Generic[K, T]):
     def put(self, key: K, copy: T) -> None:
         with self._lock:
             self._objects[key] = copy
-        self._tell(key)
+        self._notify(key)
 
     def drop(self, key: K) -> None:
         with self._lock:
             self._objects.pop(key, None)
-        self._tell(key)
+        self._notify(key)
 
     def follow(self, key: K, written_on: T, answer: T) -> None:
-        """What a write on `written_on` made of it, unless the watch has shown another copy meanwhile."""
+        """Store the `answer` to a write on `written_on`, unless the watch has shown another copy
+        meanwhile."""
         with self._lock:
             if self._objects.get(key) is written_on:
                 self._objects[key] = answer
 
-    def _tell(self, key: K) -> None:
+    def _notify(self, key: K) -> None:
         for listener in self._listeners:
             listener(key)
 
 
 class QueueCopy(NamedTuple):
-    """`known_at`: the version of the ledger that knows all that the queue says."""
-
     queue: Queue
-    known_at: int
+    known_at: int  # the version from which on the ledger has this copy or a newer one
 
 
 class UnnamedPods:
-    """Pods that do not bear the name of their group yet, by that group. Safe to use from any thread."""
+    """Pods that do not have the name of their group yet, by that group. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,7 +92,7 @@ class UnnamedPods:
 
 
 class Objects(NamedTuple):
-    """One store for each kind that is written on."""
+    """One store for each kind that controllers write to."""
 
     podgroups: ObjectStore[GroupKey, PodGroup]
     queues: ObjectStore[str, QueueCopy]

@@ -1,8 +1,7 @@
-"""Clearing away the PodGroups of a queue that was deleted although it had some; their pods stay.
+"""Deletes the PodGroups of a queue that was deleted although it still had some; their pods stay.
 
-Our picture of the queues may be older than that of the groups, above all after a start. So before anything
-is deleted the API server itself is asked which queues there are; a UID that is missing there never comes
-back.
+The ledger's queues may be older than its groups, above all after a start. So before anything is deleted, the
+queues are read from the API server; a UID that is missing there never comes back.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_AGAIN = 5.0  # seconds after which a group that is still there is asked about again
+_AGAIN = 5.0  # seconds after which a group that is still there is reconciled again
 
 
 class OrphanedPodGroupsController(Controller[str]):

@@ -1,7 +1,7 @@
-"""The status that a PodGroup is to have, the one that it has, and the patch from one to the other.
+"""The status that a PodGroup should have, the one that it has, and the patch from the latter to the former.
 
-Conditions of others stay as they are. A patch is good for one version of its group only, so that nothing is
-said on top of what somebody else has written meanwhile.
+Conditions of other controllers stay as they are. A patch is valid for only one version of its group, so that
+it never overwrites what was written meanwhile.
 """
 
 from typing import Any
@@ -20,27 +20,28 @@ from extender.domain.model.reasons import Outcome
 
 
 class ReportedStatus(msgspec.Struct, frozen=True):
-    """What a PodGroup is to say. `stood_with`: how many members it needed when it stood whole, None: it never
-    did. `numbers`: members that run, have succeeded, have failed."""
+    """What Muster writes on a PodGroup: its status, and its marks."""
 
     phase: str
-    scheduled: bool
-    reason: str
-    detail: str
-    stood_with: int | None
-    numbers: tuple[int, int, int]
-    queue_uid: str
-    admitted: bool
+    scheduled: bool  # the status of the Scheduled condition
+    reason: str  # the reason of that condition
+    detail: str  # the message of that condition
+    stood_with: int | None  # how many members it needed when it stood whole; None: it never did
+    numbers: tuple[int, int, int]  # members that run, have succeeded, have failed
+    queue_uid: str  # the queue that took it in; empty if none did
+    admitted: bool  # its start was admitted and is not whole yet
 
     @property
     def course(self) -> tuple[str, str, int | None, str, bool]:
+        """What is written at once when it changes."""
         return (self.phase, self.reason, self.stood_with, self.queue_uid, self.admitted)
 
 
 def report_of(
     decision: GroupDecision, stood_with: int | None, queue_uid: str, admitted: bool, written: ReportedStatus
 ) -> ReportedStatus:
-    """A queue that took the group in stays noted when it is gone: that is how its groups are known."""
+    """What to write for a decision. The UID of the queue that took the group in stays noted after the queue
+    is gone: that is how its groups are found."""
     life = decision.life
     return ReportedStatus(
         phase=life.phase,
@@ -55,7 +56,7 @@ def report_of(
 
 
 def reported(group: PodGroup) -> ReportedStatus:
-    """What a PodGroup's status says now."""
+    """What is written on a PodGroup now."""
     status = group.status
     scheduled, whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
     return ReportedStatus(
@@ -71,7 +72,7 @@ def reported(group: PodGroup) -> ReportedStatus:
 
 
 def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
-    """The merge patch that makes `group` say `report`, good for this version of it only."""
+    """The merge patch that writes `report` on `group`, valid only for this version of it."""
     ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
     if report.stood_with is not None:
         ours.append(whole_condition(group.metadata.uid, report.stood_with))
@@ -93,7 +94,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
 
 
 def _notes(group: PodGroup, report: ReportedStatus) -> dict[str, str | None]:
-    """The annotations to write; None takes one away."""
+    """The annotations to write; None removes one."""
     uid, notes = group.metadata.uid, dict[str, str | None]()
     if report.queue_uid:
         notes.update(note(report.queue_uid, uid))

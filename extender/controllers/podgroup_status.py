@@ -1,12 +1,12 @@
-"""Telling PodGroups what was decided: phase, conditions, how many members do what, and durably that they
-stood whole and which queue took them in.
+"""Writes to PodGroups what was decided: phase, conditions, numbers of members, and durably that they stood
+whole and which queue took them in.
 
-Written only on change, in three lanes. What changes a group's course is written at once. How many members run
-or have ended waits its turn, and so does, behind that, a sentence in which only numbers moved; one pod of
-somebody else may move them for ten thousand groups, so all of those share a budget, and who waits for it is
-not looked at again before its turn. A group whose members are coming waits as well: most are whole before
-they were told that they are not. A write on an outdated copy is refused by the API server and made again on
-the new one.
+Statuses are written only when they change, in three lanes. A change of a group's course is written at once.
+Numbers of members that run or have ended wait for their turn, and after them messages in which only numbers
+changed: one other pod may change those of ten thousand groups. All of these share a budget, and a group that
+waits for it is not looked at again before its turn. A group whose members are still being created waits too:
+most are complete before it is worth reporting that they are not. A write on an outdated copy is refused by
+the API server and made again on the new one.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
 
 _OTHERS = {Origin.PLUGINS: PLUGINS_POD_GROUPS, Origin.NATIVE: NATIVE_POD_GROUPS}
 _COUNTS, _DETAIL = 1, 2  # lanes of numbers
-_PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds of one group between two writes of the like
-_SETTLING = 1.0  # seconds from a turn to the first of them: members come and start one after the other
+_PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
+_SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
 
 
 class PodGroupStatusController(PacedController[GroupKey]):
@@ -41,8 +41,8 @@ class PodGroupStatusController(PacedController[GroupKey]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._numbers_at: dict[GroupKey, float] = {}  # from when on a group may write its numbers
-        self._left: set[GroupKey] = set()  # those that may be Volcano's: due when it has ended
+        self._numbers_at: dict[GroupKey, float] = {}  # when a group's numbers may be written next
+        self._left: set[GroupKey] = set()  # groups that may be Volcano's: due once its scheduler has ended
         self._backoff = WriteBackoff(self._clock)
 
     def _see(self, key: GroupKey) -> None:
@@ -75,8 +75,8 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._left.clear()
 
     def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
-        """All of a decision but its sentence, cheaply: a group that waits to write that is looked at again
-        when anything else changes."""
+        """Everything of a decision but its detail, cheaply: a group that waits to have its detail written is
+        looked at again if anything else changes."""
         return (decision.verdict, decision.reason, decision.life, *self._ledger.history(key))
 
     # ---- one group
@@ -109,7 +109,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._park(key, self._course(key, decision), due - now, _lane(wanted, written))
 
     def _write_course(self, key: GroupKey, wanted: ReportedStatus, filling: float) -> None:
-        """`filling`: seconds for which it may yet become whole."""
+        """`filling`: seconds for which more members are awaited before the write."""
         pause = filling if filling > 0.0 else self._backoff.pause(key, wanted.course)
         if pause > 0.0:
             return self._queue.add(key, pause)
@@ -117,13 +117,13 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._write(key)
 
     def _is_filling(self, key: GroupKey, wanted: ReportedStatus) -> bool:
-        """Members are coming, and more are needed. Before the first one the phase is what some operator waits
-        for, so that is not held up."""
+        """Whether members are being created and more are needed. Before the first one, some operators wait
+        for the phase, so it is not delayed."""
         lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
         return lacks_members and self._ledger.has_members(key)
 
     def _note_on_others(self, key: GroupKey) -> None:
-        """The status of a PodGroup of another kind is its owner's: what must be noted is an annotation."""
+        """The status of a PodGroup of another API belongs to its own controller, so marks are annotations."""
         record = self._ledger.group_record(key)
         if record is None or record.origin not in _OTHERS:
             return
@@ -144,7 +144,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self.write(key, partial(self._patch, key))
 
     def _patch(self, key: GroupKey) -> None:
-        """Write the newest decision on the newest copy, whatever they were when this was asked for."""
+        """Write the newest decision on the newest copy, whatever they were when the write was submitted."""
         group, decision = self._copies.get(key), self._ledger.decisions.groups.get(key)
         if group is None or decision is None:
             return

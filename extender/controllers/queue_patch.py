@@ -1,4 +1,4 @@
-"""What the status of a queue is to say, and how that differs from what it says."""
+"""The status that a queue should have, and how it differs from the one that it has."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,46 +15,47 @@ Json = dict[str, Any]
 _OF_STATE = ("state", "conditions")
 
 
-def news(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
-    """What the status of `queue` does not say yet, as a merge patch. Without `numbers`: of its state only."""
-    there = queue.status
+def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
+    """The fields of the status of `queue` that have to change, as a merge patch. Without `numbers`, only
+    those about its state."""
+    before = queue.status
     return {
-        name: _patch(getattr(there, name), value)
-        for name, value in _status(there, decision).items()
-        if getattr(there, name) != value and (numbers or name in _OF_STATE)
+        name: _patch(getattr(before, name), value)
+        for name, value in _status(before, decision).items()
+        if getattr(before, name) != value and (numbers or name in _OF_STATE)
     }
 
 
-def _patch(there: Any, value: Any) -> Any:
-    """Amounts are merged into what is there: one that is gone is taken out."""
-    gone = dict.fromkeys(there or ()) if isinstance(value, dict) else {}
+def _patch(before: Any, value: Any) -> Any:
+    """Amounts are merged into those before, so resources that are gone have to be removed with nulls."""
+    gone = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
     return gone | value if gone else msgspec.to_builtins(value)
 
 
-def _status(there: QueueStatus, decision: QueueDecision) -> Json:
+def _status(before: QueueStatus, decision: QueueDecision) -> Json:
     return {
         "state": decision.state,
         "allocated": _written(decision.allocated),
         "deserved": _written(decision.deserved),
         "share": round(decision.share, 3),
         **decision.counts,
-        "conditions": _conditions(there, decision),
+        "conditions": _conditions(before, decision),
     }
 
 
 def _written(amounts: Mapping[str, float]) -> dict[str, str]:
-    """Without zeros: a cluster has many resources of which most queues hold nothing."""
+    """Quantities, without zeros: a cluster has many resources of which most queues hold nothing."""
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
 
 
-def _conditions(there: QueueStatus, decision: QueueDecision) -> list[Condition]:
-    """Those of others stay as they are, and so do ours that say the same as before."""
-    before = {each.type: each for each in there.conditions or ()}
+def _conditions(before: QueueStatus, decision: QueueDecision) -> list[Condition]:
+    """Conditions of other controllers stay as they are, and so do Muster's that have not changed."""
+    by_type = {each.type: each for each in before.conditions or ()}
     ours = {
-        condition.type: dated(_condition(condition), before.get(condition.type))
+        condition.type: dated(_condition(condition), by_type.get(condition.type))
         for condition in conditions_of(decision)
     }
-    return list((before | ours).values())
+    return list((by_type | ours).values())
 
 
 def _condition(condition: QueueCondition) -> Condition:

@@ -1,13 +1,13 @@
-"""Telling Queues what was decided: state, what they hold and deserve, how many of their groups do what.
+"""Writes to Queues what was decided: state, what they hold and deserve, and numbers of groups.
 
-A queue is written when that differs from what the API has, and at most once a second; those of which only
-numbers moved share a budget, so that a cluster of a thousand queues is not written once a second. The mark of
-a queue that its parent keeps shut is written before its state: without it, nobody could tell after a restart
-that the queue was open. Each write is good for the version that we saw only; one that was refused is made
-again on the next.
+A queue is written if that differs from what the API has, and at most once a second; queues of which only
+numbers changed share a budget, so that in a cluster of a thousand queues not all are written every second.
+The mark of a queue that its parent keeps closed is written before its state: without it, it would not be
+known after a restart that the queue was open. Each write is valid only for the version that Muster has seen;
+if it is refused, it is made again on the next version.
 
-While pods are left to Volcano's scheduler, numbers are its to write: it counts no pods of ours and we none of
-its, and each would put the other right once a second.
+While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's pods
+and Muster none of its, and each would correct the other once a second.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,22 +19,22 @@ from extender.controllers.controller import ControllerContext
 from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
 from extender.controllers.object_store import ObjectStore, QueueCopy
 from extender.controllers.paced import PacedController
-from extender.controllers.queue_patch import Json, news
+from extender.controllers.queue_patch import Json, status_changes
 from extender.controllers.references import of_queue
 from extender.domain.decisions.decisions import Decisions, QueueDecision
 from extender.domain.decisions.queue_conditions import conditions_of
-from extender.domain.model.reasons import Happening
+from extender.domain.model.reasons import EventReason
 from extender.domain.queues.queue_states import Mark, QueueState
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_PACE = 1.0  # seconds of one queue between two writes
+_PACE = 1.0  # seconds between two writes of one queue
 _HAPPENED = {
-    QueueState.OPEN: (NORMAL, Happening.QUEUE_OPENED),
-    QueueState.CLOSING: (NORMAL, Happening.QUEUE_CLOSING),
-    QueueState.CLOSED: (NORMAL, Happening.QUEUE_CLOSED),
-    QueueState.UNKNOWN: (WARNING, Happening.QUEUE_UNKNOWN),
+    QueueState.OPEN: (NORMAL, EventReason.QUEUE_OPENED),
+    QueueState.CLOSING: (NORMAL, EventReason.QUEUE_CLOSING),
+    QueueState.CLOSED: (NORMAL, EventReason.QUEUE_CLOSED),
+    QueueState.UNKNOWN: (WARNING, EventReason.QUEUE_UNKNOWN),
 }
 
 
@@ -53,8 +53,8 @@ class QueueStatusController(PacedController[str]):
     def prepare(self) -> None:
         super().prepare()
         self._judged: Mapping[str, QueueDecision] = {}
-        self._next: dict[str, float] = {}  # from when on a queue may be written
-        self._shared = False  # whether somebody else writes numbers
+        self._next: dict[str, float] = {}  # when a queue may be written next
+        self._shared = False  # whether Volcano's scheduler writes the numbers
 
     def _see(self, name: str) -> None:
         self._parked.pop(name, None)
@@ -83,7 +83,8 @@ class QueueStatusController(PacedController[str]):
     # ---- one queue
 
     def reconcile(self, name: str) -> None:
-        """What was decided before the copy was known may be what the copy has put right: it waits."""
+        """A decision made before the ledger had the copy may be outdated by that copy, so it is not
+        written."""
         copy, decision = self._copies.get(name), self._decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
@@ -97,7 +98,7 @@ class QueueStatusController(PacedController[str]):
             self._park(name, _state(decision), 0.0)
 
     def _write(self, name: str) -> None:
-        """Write the newest decision on the newest copy, whatever they were when this was asked for."""
+        """Write the newest decision on the newest copy, whatever they were when the write was submitted."""
         copy, decisions = self._copies.get(name), self._ledger.decisions
         decision = decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
@@ -114,18 +115,18 @@ class QueueStatusController(PacedController[str]):
             marks = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
             marking = {"metadata": {**version, "annotations": marks}}
             return self._cluster.patch_queue(meta.name, meta.uid, marking)
-        changes = self._news(queue, decision)
-        turned = changes.pop("state", None)
-        if turned is not None:
+        changes = self._changes(queue, decision)
+        state = changes.pop("state", None)
+        if state is not None:
             version["resourceVersion"] = self._cluster.set_queue_status_state(
-                meta.name, meta.uid, turned, meta.resource_version
+                meta.name, meta.uid, state, meta.resource_version
             )
-            self._tell(queue, decision)
+            self._report(queue, decision)
         if changes:
             self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": changes})
 
-    def _tell(self, queue: Queue, decision: QueueDecision) -> None:
-        """That a new queue is open is no news."""
+    def _report(self, queue: Queue, decision: QueueDecision) -> None:
+        """Log a change of state, and record an Event unless a new queue is open."""
         meta, before = queue.metadata, queue.status.state
         log.info("a queue's state changed", queue=meta.name, before=before, now=decision.state)
         if before or decision.state != QueueState.OPEN:
@@ -134,19 +135,19 @@ class QueueStatusController(PacedController[str]):
             self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
 
     def _differs(self, queue: Queue, decision: QueueDecision) -> bool:
-        """Whether anything is to be written. One made on another queue of that name says nothing."""
+        """Whether anything has to be written; nothing for a decision on an earlier queue of that name."""
         if queue.metadata.uid != decision.uid:
             return False
-        return decision.mark is not Mark.KEEP or bool(self._news(queue, decision))
+        return decision.mark is not Mark.KEEP or bool(self._changes(queue, decision))
 
     def _turns(self, queue: Queue, decision: QueueDecision) -> bool:
-        """Whether more than numbers is to be written."""
-        return decision.mark is not Mark.KEEP or bool(news(queue, decision, numbers=False))
+        """Whether more than numbers has to be written."""
+        return decision.mark is not Mark.KEEP or bool(status_changes(queue, decision, numbers=False))
 
-    def _news(self, queue: Queue, decision: QueueDecision) -> Json:
-        return news(queue, decision, numbers=not self._shared)
+    def _changes(self, queue: Queue, decision: QueueDecision) -> Json:
+        return status_changes(queue, decision, numbers=not self._shared)
 
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:
-    """All of a decision but its numbers."""
+    """Everything of a decision but its numbers."""
     return (decision.uid, decision.state, decision.mark, decision.closed_above, decision.fault)

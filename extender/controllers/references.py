@@ -1,4 +1,4 @@
-"""The objects that events are about, as events name them."""
+"""The objects that Events are about, in the form in which Events name them."""
 
 from extender.api.objects import Reference
 from extender.domain.model.records import GroupRecord, PodRecord

@@ -1,8 +1,9 @@
-"""Removing scheduling gates from planned pods: nominate the planned node, open the gate, or nudge.
+"""Removes scheduling gates from planned pods: the planned node is nominated, then the gate is removed. Pods
+without a gate are nudged.
 
-The nomination makes the scheduler look at that node first, and at no other if it fits; it is written before
-the gate opens and never after. A pod without our gate that the scheduler has parked is nudged by one
-annotation, once for every plan made for it.
+The nomination makes the scheduler try that node first, and no other if the pod fits; it is written before
+the gate is removed and never after. A pod without our gate that the scheduler has parked as unschedulable is
+nudged by a change of an annotation, once for every plan made for it.
 """
 
 import threading
@@ -33,7 +34,7 @@ class SchedulingGatesController(Controller[GroupKey]):
             self._done.clear()
 
     def reconcile(self, key: GroupKey) -> None:
-        """Act on every planned pod that the scheduler has not taken up, once."""
+        """Act once on every planned pod that the scheduler has not asked about yet."""
         planned = self._ledger.to_release([key])
         with self._lock:
             before = self._done.pop(key, {})
@@ -65,7 +66,7 @@ class SchedulingGatesController(Controller[GroupKey]):
                 del done[pod.uid]
 
     def _remove_gate(self, pod: PodRecord, node: str) -> None:
-        if not self._ledger.waits_for_nobody(pod.group) and pod.nominated != node:
+        if not self._ledger.needs_no_barrier(pod.group) and pod.nominated != node:
             self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
         self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
         metrics.gates_opened.inc()

@@ -1,9 +1,9 @@
 """Pods of schedulerName `volcano` are left alone while Volcano's own scheduler is at work.
 
-Its pods are then no pods of ours: their groups are not judged or reported, calls for them are refused, and
-our gate is taken off, since nobody else would. What they hold on nodes counts as anybody's. When it has ended
-they are ours again, if that name is ours at all; where it is not, groups without members and the numbers of
-queues are left to Volcano all the same.
+They are then not ours: their groups are not judged or reported, calls for them are refused, and our gate is
+removed, since nothing else would remove it. What they hold on nodes counts like that of any other pod. Once
+the scheduler has ended, they are ours again if `volcano` is one of our scheduler names. Even if it is not,
+groups without members and the numbers of queues are left to Volcano meanwhile.
 """
 
 import threading
@@ -13,7 +13,7 @@ from functools import partial
 
 from extender.api.objects import Pod
 from extender.controllers.controller import Controller, ControllerContext
-from extender.domain.coexistence.volcano_scheduler import LEASE, Rival
+from extender.domain.coexistence.volcano_scheduler import LEASE, VolcanoScheduler
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import PodRecord, Uid
 from extender.kube.errors import ApiError, Forbidden, NotFound
@@ -24,20 +24,20 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 VOLCANO = "volcano"
-_PERIOD = 5.0
-_GATES_EVERY = 1.0
-_AGAIN = 30.0  # seconds after which a gate that is still there is taken off again
+_PERIOD = 5.0  # seconds between two looks at the Lease
+_GATES_EVERY = 1.0  # seconds between two searches for gates
+_AGAIN = 30.0  # seconds after which a gate that is still there is removed again
 _PATIENCE = 1.0  # seconds that the start waits for the first look
 
 
 class VolcanoCoexistence(Controller[Uid]):
-    """Also the feed's second ear for pods: those of Volcano's scheduler are in `namespace`.
+    """Also gets pods from the feed: those of Volcano's scheduler are in `namespace`.
 
-    `start` begins to look at the Lease; before the first look the pods are left alone. It waits a moment
-    for that look, so that pods read after it are whose they are."""
+    `start` begins to look at the Lease; until the first look, the pods are left alone. It waits a moment for
+    that look, so that it is known whose the pods are before they are read."""
 
     def __init__(self, context: ControllerContext, namespace: str) -> None:
-        self._rival = Rival(namespace, context.clock)
+        self._volcano = VolcanoScheduler(namespace, context.clock)
         super().__init__(context)
 
     name = "volcano-coexistence"
@@ -46,7 +46,7 @@ class VolcanoCoexistence(Controller[Uid]):
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
         self._poller = Poller("volcano", _PERIOD, self._poll)
         self._looked = threading.Event()
-        self._known = False  # whether a look has told anything
+        self._known = False  # whether a look has succeeded
         self._yields = False
         self._gates_at = 0.0
 
@@ -60,29 +60,29 @@ class VolcanoCoexistence(Controller[Uid]):
         self._poller.stop()
 
     def text(self) -> str:
-        """For people, in one line."""
+        """One line for people."""
         if not self._yields:
             return "no scheduler of Volcano is at work"
-        return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self._rival.name})"
+        return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self._volcano.name})"
 
-    # ---- what is seen of Volcano
+    # ---- watching Volcano
 
     def see_pod(self, pod: Pod) -> None:
-        if pod.metadata.namespace == self._rival.namespace:
+        if pod.metadata.namespace == self._volcano.namespace:
             with self._lock:
-                self._rival.see_pod(pod)
+                self._volcano.see_pod(pod)
                 self._settle()
 
     def forget_pod(self, uid: Uid, namespace: str) -> None:
-        if namespace == self._rival.namespace:
+        if namespace == self._volcano.namespace:
             with self._lock:
-                self._rival.forget_pod(uid)
+                self._volcano.forget_pod(uid)
                 self._settle()
 
     def look_at_lease(self) -> None:
         asked = self._clock()
         try:
-            spec = self._cluster.lease(self._rival.namespace, LEASE, timeout=_PERIOD).spec
+            spec = self._cluster.lease(self._volcano.namespace, LEASE, timeout=_PERIOD).spec
         except (NotFound, Forbidden) as fault:
             spec = None
             if isinstance(fault, Forbidden):
@@ -91,7 +91,7 @@ class VolcanoCoexistence(Controller[Uid]):
             log.debug("the Lease of Volcano could not be read", error=str(fault))
             return
         with self._lock:
-            self._rival.see_lease(spec, asked, time.time()) if spec else self._rival.miss_lease(asked)
+            self._volcano.see_lease(spec, asked, time.time()) if spec else self._volcano.miss_lease(asked)
             self._known = True
             self._settle()
 
@@ -101,7 +101,7 @@ class VolcanoCoexistence(Controller[Uid]):
 
     def _settle(self) -> None:
         if self._known:
-            self._leave(self._rival.at_work)
+            self._leave(self._volcano.is_at_work)
 
     def _leave(self, yields: bool) -> None:
         if yields is self._yields:
@@ -116,7 +116,7 @@ class VolcanoCoexistence(Controller[Uid]):
     # ---- gates
 
     def due(self, _: Decisions) -> Iterator[Uid]:
-        """Pods that are left alone and bear our gate, looked for now and then."""
+        """Pods that are left alone and have our gate, searched for at intervals."""
         if not self._yields or self._clock() < self._gates_at:
             return
         self._gates_at = self._clock() + _GATES_EVERY

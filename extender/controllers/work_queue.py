@@ -1,7 +1,7 @@
-"""What is due, by key, as the work queues of Kubernetes controllers have it: each key once, whatever happened
-to its object meanwhile; later when it is to wait; ever later when it fails; and in lanes, the urgent first.
+"""Keys that are due, as in the work queues of Kubernetes controllers: each key once, however often its object
+changed; with a delay if it has to wait, a growing one if it fails; and in lanes, the most urgent first.
 
-It holds no more keys than objects live, as its owner forgets those that are gone.
+It never holds more keys than there are objects, because its owner forgets keys whose objects are gone.
 """
 
 import heapq
@@ -10,18 +10,18 @@ from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
-_FIRST = 0.5  # seconds after the first failure
-LONGEST = 30.0  # and at most, where nothing else is said
+_FIRST = 0.5  # seconds of pause after the first failure
+LONGEST = 30.0  # seconds of pause at most, by default
 
 K = TypeVar("K", bound=Hashable)
 
 
 class _Place(NamedTuple):
-    """Of two for the same lane the one that is due earlier comes first."""
+    """The place of a key; within a lane, the one that is due earlier comes first."""
 
-    at: float
+    at: float  # when it is due: monotonic, in seconds
     lane: int
-    serial: int
+    serial: int  # decides between keys that are due at the same time
 
 
 class WorkQueue(Generic[K]):
@@ -43,7 +43,7 @@ class WorkQueue(Generic[K]):
         return key in self._places
 
     def add(self, key: K, after: float = 0.0, lane: int = 0) -> None:
-        """Have `key` due in `after` seconds. One that waits already keeps the earlier moment and the more
+        """Make `key` due in `after` seconds. A key that waits already gets the earlier moment and the more
         urgent lane of the two."""
         with self._lock:
             at, before = self._clock() + after, self._places.get(key)
@@ -53,26 +53,26 @@ class WorkQueue(Generic[K]):
                 self._put(key, min(at, before.at), min(lane, before.lane))
 
     def move(self, key: K, after: float, lane: int = 0) -> None:
-        """Have `key` due in `after` seconds in this lane, wherever it was."""
+        """Make `key` due in `after` seconds in this lane, wherever it was."""
         with self._lock:
             self._put(key, self._clock() + after, lane)
 
     def retry(self, key: K, longest: float = LONGEST) -> None:
-        """It failed: it is due again after a pause that doubles with each failure in a row, up to `longest`
-        seconds."""
+        """`key` failed: it is due again after a pause that doubles with each failure in a row, up to
+        `longest` seconds."""
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
         self.add(key, min(longest, self._first * 2.0 ** min(failures, 30)))
 
     def settle(self, key: K) -> None:
-        """It went well: its next failure is a first."""
+        """`key` succeeded: its next failure counts as the first."""
         with self._lock:
             self._failures.pop(key, None)
 
     def take(self, least_urgent: int | None = None) -> K | None:
-        """Take out the key that is due, of the most urgent lane the one that is due for longest. None when
-        there is none in the lanes up to `least_urgent`."""
+        """Take out a key that is due: from the most urgent lane, the one that has been due for longest. None
+        if none is due in the lanes up to `least_urgent`."""
         with self._lock:
             now = self._clock()
             for lane in self._lanes[: None if least_urgent is None else least_urgent + 1]:
@@ -84,7 +84,7 @@ class WorkQueue(Generic[K]):
         return None
 
     def forget(self, key: K) -> None:
-        """Its object is gone."""
+        """The object of `key` is gone."""
         with self._lock:
             self._places.pop(key, None)
             self._failures.pop(key, None)
@@ -99,7 +99,7 @@ class WorkQueue(Generic[K]):
     def _put(self, key: K, at: float, lane: int) -> None:
         place = self._places[key] = _Place(at, lane, next(self._serial))
         heap = self._lanes[lane]
-        if len(heap) > 2 * len(self._places) + 64:  # most of it was moved or forgotten
+        if len(heap) > 2 * len(self._places) + 64:  # most of its entries were moved or forgotten
             heap[:] = [each for each in heap if self._places.get(each[1]) is each[0]]
             heapq.heapify(heap)
         heapq.heappush(heap, (place, key))

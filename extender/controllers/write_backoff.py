@@ -1,20 +1,21 @@
-"""Writing the same again, ever more seldom.
+"""Growing pauses between writes of the same value.
 
-What another controller overwrites is corrected at once. One that does so repeatedly writes the same field,
-as Volcano's scheduler is on every PodGroup that it sees; then both would write it once a second, endlessly.
+If another controller overwrites a value, it is corrected at once. But a controller that keeps overwriting it
+writes the same field, as Volcano's scheduler does on every PodGroup that it sees; without pauses, both would
+write it once a second, endlessly.
 """
 
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 _LONGEST = 30.0  # seconds between two writes
-_FORGOTTEN = 120.0  # seconds without a write after which the next one is a first
+_FORGOTTEN = 120.0  # seconds without a write after which the next one counts as the first
 
 
 class _Written(NamedTuple):
     what: Hashable
-    times: int
-    until: float
+    times: int  # how often it was written again
+    until: float  # when it may be written again
 
 
 class WriteBackoff:
@@ -25,8 +26,8 @@ class WriteBackoff:
         self._written: dict[Hashable, _Written] = {}
 
     def pause(self, of: Hashable, what: Hashable) -> float:
-        """The seconds until `what` may be written of something; 0: now, and it is taken for written. What is
-        not what was written of it last may be written at once."""
+        """The seconds until `what` may be written to the object `of`; 0: now, and it then counts as written.
+        Anything other than what was written last may be written at once."""
         now = self._clock()
         before = self._written.get(of)
         if before is None or before.what != what or now > before.until + _FORGOTTEN:

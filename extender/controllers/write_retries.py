@@ -1,11 +1,11 @@
-"""What becomes of a write that failed: when its object is due again.
+"""When an object is due again after a write that failed.
 
 not sent, another leads     at once, by the next leader
-not there any more          never: the watch tells of its end
+the object is gone          never: the watch shows its deletion
 a conflict                  as soon as the watch shows the newer copy, which makes the object due, or after
                             a pause that grows with each failure in a row
-a passing failure           the writers try it a few times; after that as with a conflict
-a refusal for good          as with a conflict, and the pauses grow longer: rights may yet be granted
+a transient failure         the writers try it a few times; after that as with a conflict
+a permanent refusal         as with a conflict, but with longer pauses: the right may still be granted
 """
 
 from collections.abc import Hashable
@@ -19,8 +19,8 @@ _LONGEST_REFUSED = 300.0  # seconds
 K = TypeVar("K", bound=Hashable)
 
 
-def heed(queue: WorkQueue[K], key: K, fault: ApiError | None) -> None:
-    """Have `key` due again as its last write demands; None: it was written."""
+def schedule_retry(queue: WorkQueue[K], key: K, fault: ApiError | None) -> None:
+    """Make `key` due again according to the `fault` of its last write; None: it was written."""
     match fault:
         case None | NotFound():
             queue.settle(key)

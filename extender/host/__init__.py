@@ -1,4 +1,4 @@
-"""Everything put together; the only place that knows all parts."""
+"""Assembles all parts; nothing else knows all of them."""
 
 from extender.host.host import Host, serve
 

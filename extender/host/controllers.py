@@ -1,4 +1,4 @@
-"""Those that act on decisions, and the order in which they look at them."""
+"""The controllers, and the order in which they get new decisions."""
 
 from collections.abc import Callable
 
@@ -22,12 +22,12 @@ from extender.domain.cache.ledger import Ledger
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
-PATIENT_WRITERS = 4  # of their own: neither statuses nor PodGroups for plain pods ever keep a gate waiting
+PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay a gate's removal
 
 
 class Controllers:
-    """Those that move pods write through `writers`, the others through patient ones; all while `leads` says
-    so. `volcano_namespace`: where Volcano is."""
+    """Controllers that move pods write through `writers`, the others through separate, patient ones; both
+    write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The watches that feed the ledger, one reflector for each resource.
 
-Pods come last: which are ours, and in which queue they wait, depends on namespaces and groups.
+Pods are read last: whether they are ours, and in which queue they wait, depends on namespaces and groups.
 """
 
 import time
@@ -47,9 +47,9 @@ from extender.kube.resources import (
 )
 
 T = TypeVar("T")
-_PATIENCE = 0.02
-_FAREWELL = 1.0  # seconds that all watches together have to end
-_OLDEST = 180.0  # seconds without a word from a watch that sends bookmarks every minute
+_PATIENCE = 0.02  # seconds between two checks whether pods can be read
+_FAREWELL = 1.0  # seconds for all watches together to end
+_OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
 
 
 _OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS)
@@ -66,8 +66,8 @@ class _Sink(Generic[T]):
 
 
 class Feed:
-    """`reflectors` are all watches. Those of kinds that a cluster may lack are waited for by nobody for long.
-    Without `auto_groups` nothing is read of the owners of pods."""
+    """`reflectors` are all watches. Nothing waits long for those of kinds that a cluster may lack. Without
+    `auto_groups`, the owners of pods are not read."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Feed:
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """Those that are at work, or will be."""
+        """The watches that are running or about to run."""
         return (*self._needed, *self._optional.started)
 
     def start(self) -> None:
@@ -128,7 +128,8 @@ class Feed:
         last.start()
 
     def stop(self) -> None:
-        """All at the same time: with an API server out of reach each takes what patience there is."""
+        """Stop all watches at the same time: if the API server cannot be reached, each takes its full
+        patience."""
         self._stopping.set()
         self._optional.halt()
         for reflector in self.reflectors:
@@ -146,7 +147,8 @@ class Feed:
         return all(reflector.synced for reflector in self._needed)
 
     def checks(self) -> dict[str, Callable[[], str | None]]:
-        """For /readyz: what has not been read yet, or not been heard of for long."""
+        """Checks for /readyz: resources that have not been read yet, or whose watches have long been
+        silent."""
         return {f"{each.resource.plural}-synced": partial(_state, each) for each in self._needed}
 
     def _set_queue(self, queue: Queue) -> None:
@@ -202,4 +204,4 @@ def _state(reflector: Reflector[Any]) -> str | None:
     if not reflector.synced:
         return "not read yet"
     silent = time.monotonic() - (reflector.last_heard or 0.0)
-    return f"not heard of for {silent:.0f} s" if silent > _OLDEST else None
+    return f"watch silent for {silent:.0f} s" if silent > _OLDEST else None

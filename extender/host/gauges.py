@@ -1,5 +1,6 @@
-"""What is read off the parts now and then: gauges, counts of parts that do not count themselves, and a watch
-over the one mistake that nothing else shows: a scheduler that was never configured to call us."""
+"""Metrics that are collected at intervals: gauges, and counts of parts that have no metrics of their own;
+and a warning about the one mistake that nothing else shows, a scheduler that was never configured to call
+Muster."""
 
 import time
 from collections import Counter
@@ -15,8 +16,8 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_PACE = 1.0  # seconds
-_SILENCE = 60.0  # seconds with pods to start and without a call, after which it is said, and said again
+_PACE = 1.0  # seconds between two collections
+_SILENCE = 60.0  # seconds with pods to start but without a call, after which a warning is logged, repeatedly
 
 
 class Gauges:
@@ -36,7 +37,7 @@ class Gauges:
         self._expected_since: float | None = None
 
     def look(self, decisions: Decisions) -> None:
-        """Show all of it, once a second."""
+        """Update all metrics, once a second."""
         if self._clock() >= self._next:
             self._next = self._clock() + _PACE
             self.show(decisions)
@@ -56,19 +57,19 @@ class Gauges:
         states = Counter(queue.state for queue in decisions.queues.values())
         for state in QueueState:
             metrics.queues.labels(state).set(states[state])
-        self._watch_over_the_scheduler()
+        self._warn_without_calls()
 
     def _outcomes(self) -> Counter[str]:
-        """Of copies: the writers go on counting."""
+        """The sum of copies, since the writers go on counting."""
         return sum((Counter(dict(each.outcomes)) for each in self._writers), Counter())
 
     def _more(self, kind: str, name: str, count: int) -> int:
-        """By how much a count has grown since it was last looked at."""
+        """By how much a count has grown since the last call."""
         more = count - self._counted[kind, name]
         self._counted[kind, name] = count
         return more
 
-    def _watch_over_the_scheduler(self) -> None:
+    def _warn_without_calls(self) -> None:
         if metrics.first_call.is_set() or not self._ledger.awaits_the_scheduler():
             self._expected_since = None
             return

@@ -1,4 +1,4 @@
-"""Everything put together: one process that watches a cluster, decides, and answers the scheduler.
+"""Assembles all parts: one process that watches a cluster, decides, and answers the scheduler.
 
 reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, Barrier
                  ▲                                            ▲
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-_READERS = 16  # watches, and single reads of pods and the Lease
-_STUCK = 30.0  # seconds without a cycle after which the process is not alive
+_READERS = 16  # connections for watches, and for single reads of pods and the Lease
+_STUCK = 30.0  # seconds without a cycle after which /livez fails
 
 
 def serve(configuration: Configuration) -> None:
-    """Serve until told to stop. Raises InvalidConfiguration for a port in use."""
+    """Serve until a signal to stop. Raises InvalidConfiguration for a port in use."""
     set_up(configuration.log_format, configuration.log_level)
     listeners = [
         listen("--listen", configuration.listen),
@@ -71,7 +71,7 @@ def serve(configuration: Configuration) -> None:
 
 
 def _connect(configuration: Configuration) -> Connection:
-    """Raises InvalidConfiguration where no cluster is named."""
+    """Raises InvalidConfiguration if no cluster is named."""
     connections = configuration.binders + configuration.writers + PATIENT_WRITERS + _READERS
     try:
         return Connection.load(configuration.kubeconfig or None, configuration.context or None, connections)
@@ -80,7 +80,7 @@ def _connect(configuration: Configuration) -> Connection:
 
 
 class Host:
-    """Made before the fork, started after it: threads do not survive one."""
+    """Created before the fork and started after it, since threads do not survive a fork."""
 
     def __init__(self, configuration: Configuration, connection: Connection) -> None:
         auto_groups = configuration.auto_groups == "on"
@@ -105,7 +105,7 @@ class Host:
         self._feed = Feed(connection, self.ledger, self._controllers, auto_groups)
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         listeners = (
-            self._barrier.obey,
+            self._barrier.follow,
             self._unconfirmed.look,
             *self._controllers.listeners,
             self._gauges.look,
@@ -117,7 +117,7 @@ class Host:
     def start(
         self, health: socket.socket, debug: socket.socket, webhooks: socket.socket | None = None
     ) -> None:
-        """Begin to watch and decide."""
+        """Start to watch and decide."""
         self._leadership.start()
         self._controllers.start()
         self._binder.start()
@@ -133,7 +133,7 @@ class Host:
         SideServer("debug", debug, create_debug_app(self._views()))
 
     def stop(self) -> None:
-        """Answer what is held, then stop. Called once, as soon as the end is near."""
+        """Answer held calls, then stop. Called once, when a signal to stop arrives."""
         self._barrier.stop()
         self.tls.stop()
         if self._webhooks:
@@ -144,20 +144,20 @@ class Host:
         self._feed.stop()
 
     def _views(self) -> dict[str, View]:
-        chronicle = self._controllers.decision_log
-        views = Views(self.ledger, self._barrier, self._feed, chronicle, self._configuration)
+        decision_log = self._controllers.decision_log
+        views = Views(self.ledger, self._barrier, self._feed, decision_log, self._configuration)
         return {**views.table(), "leadership": self._show_leadership}
 
     def _notes(self) -> dict[str, Note]:
         return {
-            "leadership": lambda: self._leadership.standing().text(),
+            "leadership": lambda: self._leadership.status().text(),
             "volcano": self._controllers.volcano.text,
             "marks": self._controllers.mark_trust.text,
         }
 
     def _show_leadership(self) -> dict[str, object]:
-        standing = msgspec.to_builtins(self._leadership.standing())
-        return {**standing, "volcano": self._controllers.volcano.text()}
+        status = msgspec.to_builtins(self._leadership.status())
+        return {**status, "volcano": self._controllers.volcano.text()}
 
     def _live(self) -> dict[str, Check]:
         return {"ping": lambda: None, "deciding": self._is_deciding}
@@ -177,7 +177,7 @@ def _leadership(configuration: Configuration, cluster: ApiClient) -> LeaderElect
 def _webhooks(
     configuration: Configuration, connection: Connection, ledger: Ledger, synced: Callable[[], bool]
 ) -> "Webhooks | None":
-    """Imported when they are wanted only: what makes certificates takes its time to load."""
+    """Imported only if webhooks are on: the library for certificates is slow to load."""
     if configuration.webhook_certificates == "off":
         return None
     from extender.host.webhooks import Webhooks

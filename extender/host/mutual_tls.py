@@ -1,4 +1,4 @@
-"""The verbs' port over TLS, for callers who have a certificate and no others: the files that say so."""
+"""TLS for the verbs' port, only for callers with a client certificate, from files."""
 
 import ssl
 from pathlib import Path
@@ -9,7 +9,7 @@ from extender.webhooks.certificate_files import AUTHORITY, CERTIFICATE, KEY, Cer
 
 
 class MutualTls:
-    """Without a folder there is no TLS."""
+    """Without a `folder`, the port is plain HTTP."""
 
     def __init__(self, folder: str) -> None:
         self.wanted = bool(folder)
@@ -26,9 +26,9 @@ class MutualTls:
         self._files.stop()
 
     def context(self) -> ssl.SSLContext | None:
-        """That of the newest files; None before they could be read."""
+        """The context made of the newest files; None before they could be read."""
         return self._identity.context
 
     def checks(self) -> dict[str, Check]:
-        """For /readyz."""
+        """Checks for /readyz."""
         return {"tls-certificate": self._identity.missing} if self.wanted else {}

@@ -1,6 +1,6 @@
-"""Watches of kinds that a cluster may lack: each starts when the API server is seen to serve its kind.
+"""Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
 
-Nothing waits for them for long. Where a kind is missing, or may not be read, the rest goes on without it.
+Nothing waits long for them. If a kind is missing, or may not be read, Muster works without it.
 """
 
 import time
@@ -15,8 +15,8 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_AGAIN = 30.0  # seconds between two looks for kinds that were missing
-_AT_FIRST = 10.0  # seconds for which the start waits for those that are served
+_AGAIN = 30.0  # seconds between two looks for missing kinds
+_AT_FIRST = 10.0  # seconds for which the start waits for watches of kinds that are served
 
 
 class OptionalWatches:
@@ -46,17 +46,17 @@ class OptionalWatches:
 
     @property
     def settled(self) -> bool:
-        """Whether all that is served has been read, or was waited for long enough."""
+        """Whether all served kinds have been read, or the wait for them is over."""
         read = self._looked and all(reflector.synced for reflector in self.started)
         return read or self._clock() >= self._patience
 
     @property
     def missing(self) -> list[Reflector[Any]]:
-        """Those whose kind the cluster does not have."""
+        """The watches of kinds that the cluster does not have."""
         return list(self._missing)
 
     def look(self) -> None:
-        """Start the watches of kinds that are served by now."""
+        """Start the watches of kinds that are served now."""
         for reflector in list(self._missing):
             if self._is_served(reflector):
                 self._missing.remove(reflector)
@@ -71,7 +71,7 @@ class OptionalWatches:
             self._poller.stop()
         elif first:
             kinds = sorted(reflector.resource.path() for reflector in self._missing)
-            log.info("kinds that this cluster does not have", kinds=kinds)
+            log.info("this cluster lacks some kinds, which are not watched", kinds=kinds)
 
     def _is_served(self, reflector: Reflector[Any]) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""What /debug shows: the ledger and its decisions, for administrators."""
+"""The debug pages: the ledger and its decisions, for administrators."""
 
 import time
 from typing import Any
@@ -18,21 +18,21 @@ from extender.web.debug import View
 
 
 class Views:
-    """One method for each endpoint; all answers can be encoded as they are."""
+    """One method for each endpoint; the results can be encoded as they are."""
 
     def __init__(
         self,
         ledger: Ledger,
         barrier: Barrier,
         feed: Feed,
-        chronicle: DecisionLog,
+        decision_log: DecisionLog,
         configuration: Configuration,
     ) -> None:
         self._ledger = ledger
         self._barrier = barrier
         self._feed = feed
         self._configuration = configuration
-        self._decision_log = chronicle
+        self._decision_log = decision_log
 
     def table(self) -> dict[str, View]:
         return {
@@ -147,7 +147,7 @@ def _decided(decisions: Any, key: GroupKey) -> dict[str, Any]:
 
 
 def _decision(decision: GroupDecision) -> dict[str, Any]:
-    """Without what says nothing, and without moments of a clock that only this process reads."""
+    """A decision without empty fields, and without times of a clock that only this process reads."""
     decided: dict[str, Any] = msgspec.to_builtins(decision)
     return {name: value for name, value in decided.items() if name not in ("key", "retry_at") and value}
 

@@ -1,4 +1,4 @@
-"""The webhooks put together: rules over the ledger, a certificate from files or of our own, and the port."""
+"""Assembles the webhooks: rules over the ledger, a certificate from files or self-signed, and the port."""
 
 import socket
 from collections.abc import Callable
@@ -58,7 +58,7 @@ class Webhooks:
             self._server.stop()
 
     def checks(self) -> dict[str, Check]:
-        """For /readyz."""
+        """Checks for /readyz."""
         return {"webhook-certificate": self._identity.missing}
 
     def _source(self, configuration: Configuration) -> CertificateFiles | CertificateRotation:

@@ -3,6 +3,6 @@
     Connection ──► Reflector ──► a Sink (the Ledger)      reading: one list, then a watch, endlessly
         └────────► ApiClient ◄── jobs of Writers          writing: a few small typed requests
 
-The `kubernetes` client finds the cluster and the credentials; everything per request and per event is ours,
-because its model classes cost a hundred times what decoding just the needed fields does.
+The `kubernetes` client finds the cluster and the credentials; everything per request and per event is our
+own, because the client's model classes cost a hundred times as much as decoding only the needed fields.
 """

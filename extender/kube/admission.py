@@ -1,5 +1,5 @@
-"""What admission asks of the API server: who may use a queue, the Secret with the certificate, and the
-configurations in which the API server reads whom to trust. All raise ApiError.
+"""The webhooks' requests to the API server: who may use a queue, the Secret with the certificate, and the
+webhook configurations with the CAs that the API server trusts. All raise ApiError.
 """
 
 import base64
@@ -47,15 +47,15 @@ class _AccessReview(Wire, frozen=True):
 
 
 class AdmissionApi(Requests):
-    def may_use(self, who: Subject, queue: str, timeout: float = 10) -> bool:
-        """Whether RBAC, or whatever authorizes in the cluster, grants the verb `use` on a queue."""
+    def may_use(self, subject: Subject, queue: str, timeout: float = 10) -> bool:
+        """Whether RBAC, or another authorizer of the cluster, grants the verb `use` on a queue."""
         group = QUEUES.root.split("/")[2]
         wanted = {"verb": "use", "group": group, "resource": QUEUES.plural, "name": queue}
         spec = {
-            "user": who.user,
-            "uid": who.uid,
-            "groups": who.groups,
-            "extra": dict(who.extra),
+            "user": subject.user,
+            "uid": subject.uid,
+            "groups": subject.groups,
+            "extra": dict(subject.extra),
             "resourceAttributes": wanted,
         }
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
@@ -63,19 +63,19 @@ class AdmissionApi(Requests):
         return decoded(self._post(path, body, timeout), _AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
-        """As the API server has it now."""
+        """A queue as the API server has it now."""
         return self._get(QUEUES.path(name=name), Queue, timeout)
 
     def secret(self, namespace: str, name: str, timeout: float = 10) -> Secret:
         return self._get(SECRETS.path(namespace, name), Secret, timeout)
 
     def create_secret(self, namespace: str, name: str, data: dict[str, bytes], timeout: float = 10) -> None:
-        """Conflict when somebody made it meanwhile."""
+        """Raises Conflict if the Secret has been created meanwhile."""
         body = _secret(namespace, name, data)
         self._post(SECRETS.path(namespace), body, timeout)
 
     def replace_secret(self, secret: Secret, data: dict[str, bytes], timeout: float = 10) -> None:
-        """Conflict when somebody changed it since `secret` was read."""
+        """Raises Conflict if the Secret has changed since `secret` was read."""
         meta = secret.metadata
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},
@@ -91,7 +91,8 @@ class AdmissionApi(Requests):
     def trust(
         self, resource: Resource, configuration: WebhookConfiguration, bundle: bytes, timeout: float = 10
     ) -> None:
-        """Write the CA bundle into every webhook. Conflict when somebody changed the configuration since."""
+        """Write the CA bundle into every webhook. Raises Conflict if the configuration has changed since it
+        was read."""
         meta, ca_bundle = configuration.metadata, base64.b64encode(bundle).decode()
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},

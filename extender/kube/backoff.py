@@ -1,11 +1,12 @@
-"""How long to wait before trying again: doubling, capped, and spread so that nobody marches in step."""
+"""How long to wait before trying again: doubling, capped, and with jitter so that clients do not retry in
+step."""
 
 import random
 from collections.abc import Callable
 
 
 class Backoff:
-    """Delays of 0.5, 1, 2 … 30 s, each cut by up to half at random, until `reset`."""
+    """Delays of 0.5, 1, 2 … 30 s, each shortened at random by up to half, until `reset`."""
 
     def __init__(
         self, first: float = 0.5, cap: float = 30.0, jitter: Callable[[], float] = random.random

@@ -1,8 +1,8 @@
 """The writes and single reads that Muster makes, one small request each. All raise ApiError.
 
-Whatever names a pod or a group also names its UID: a request meant for an object that was deleted and made
-again under the same name raises Conflict instead of touching its successor. Answers to writes are not
-decoded; the watch brings what became of them.
+A request that names a pod or a group also names its UID: if the object was deleted and created again under
+the same name, the request raises Conflict instead of changing the new object. Most answers to writes are not
+decoded: the watch brings the results.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 
 
 class _Served(msgspec.Struct):
-    """A resource in discovery."""
+    """A resource in an answer of the discovery API."""
 
     name: str
 
@@ -41,7 +41,7 @@ class _ServedList(msgspec.Struct):
 
 
 _DRY_RUN = {"dryRun": "All"}
-_IN_STATUS = {"Closed": "Closing"}  # until Muster has looked for groups that are left
+_IN_STATUS = {"Closed": "Closing"}  # until Muster has checked whether groups are left
 
 
 class _Bare(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ MARKS_POLICY = "kube-muster-marks"
 
 
 class ApiClient(Requests):
-    """Typed requests over a Connection. `timeout` is in seconds, everywhere."""
+    """Typed requests over a Connection. `timeout` is always in seconds."""
 
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
         """The pod as the API server has it now."""
@@ -84,8 +84,8 @@ class ApiClient(Requests):
         return self._get(LEASES.path(namespace, name), Lease, timeout)
 
     def keeps_marks(self, timeout: float = 10) -> bool:
-        """Whether the API server keeps to Muster what Muster notes on PodGroups: the policy is there, bound
-        for all of them, and refuses. The right to read that comes with the policy."""
+        """Whether the API server lets only Muster write its marks on PodGroups: the policy exists, is bound
+        for all PodGroups, and denies. The right to read the policy is granted together with it."""
         try:
             policy = self._get(VALIDATING_POLICIES.path(name=MARKS_POLICY), _Policy, timeout).spec
             bound = self._get(VALIDATING_BINDINGS.path(name=MARKS_POLICY), _PolicyBinding, timeout).spec
@@ -95,7 +95,7 @@ class ApiClient(Requests):
         return refuses and bound.policy_name == MARKS_POLICY and not bytes(bound.match_resources)
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
-        """Place a pod. Conflict when it is bound already, NotFound when it is gone."""
+        """Place a pod. Raises Conflict if it is bound already, NotFound if it is gone."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -105,13 +105,13 @@ class ApiClient(Requests):
         self._post(PODS.path(namespace, name, "binding"), binding, timeout)
 
     def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        """Ask for a pod's end. TooManyRequests while a disruption budget forbids it.
+        """Request a pod's eviction. Raises TooManyRequests while a disruption budget forbids it.
 
-        The UID is compared here first, because the server tries an eviction whose precondition fails
-        twenty times, for ten seconds, before it says so.
+        The UID is compared here first, because the server tries an eviction whose precondition fails twenty
+        times, for ten seconds, before it refuses it.
         """
         if self.pod(namespace, name, timeout).metadata.uid != uid:
-            raise Conflict(409, "Conflict", f"{namespace}/{name} is another pod by now")
+            raise Conflict(409, "Conflict", f"{namespace}/{name} is a different pod now")
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -121,35 +121,36 @@ class ApiClient(Requests):
         self._post(PODS.path(namespace, name, "eviction"), eviction, timeout)
 
     def open_gate(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        """Remove our scheduling gate and no other. A pod without it stays as it is."""
+        """Remove Muster's scheduling gate and no other. A pod without it stays as it is."""
         gates = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
         patch = {"metadata": {"uid": uid}, "spec": gates}
         self._patch(PODS.path(namespace, name), patch, timeout, STRATEGIC)
 
     def nominate(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
-        """Tell the scheduler, and everyone who looks, where the pod is planned to go."""
+        """Publish the pod's planned node in its status, where the scheduler looks for it."""
         patch = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         self._patch(PODS.path(namespace, name, "status"), patch, timeout)
 
     def nudge(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:
-        """Change a pod so that the scheduler tries it again; `token` must differ from the one before."""
+        """Change a pod so that the scheduler tries it again; `token` must differ from the previous one."""
         patch = {"metadata": {"uid": uid, "annotations": {NUDGE: token}}}
         self._patch(PODS.path(namespace, name), patch, timeout)
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
     ) -> PodGroup:
-        """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource. As it is then."""
+        """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource. Returns the
+        result."""
         guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
         answer = self._patch(POD_GROUPS.path(namespace, name), guarded, timeout)
         return decoded(answer, PodGroup, name)
 
     def create_group(self, namespace: str, group: dict[str, Any], timeout: float = 10) -> None:
-        """Conflict when a PodGroup of this name is there already."""
+        """Raises Conflict if a PodGroup of this name exists already."""
         self._post(POD_GROUPS.path(namespace), group, timeout)
 
     def name_group(self, namespace: str, name: str, uid: str, group: str, timeout: float = 10) -> None:
-        """Note on a pod which group it is in."""
+        """Write the name of a pod's group on the pod."""
         patch = {"metadata": {"uid": uid, "annotations": {GROUP_ANNOTATION: group}}}
         self._patch(PODS.path(namespace, name), patch, timeout)
 
@@ -162,7 +163,7 @@ class ApiClient(Requests):
         notes: dict[str, str | None],
         timeout: float = 10,
     ) -> None:
-        """Write annotations on a group whose status belongs to others; None takes one away."""
+        """Write annotations on a group whose status another controller writes; None removes one."""
         patch = {"metadata": {"uid": uid, "annotations": notes}}
         self._patch(kind.path(namespace, name), patch, timeout)
 
@@ -182,10 +183,10 @@ class ApiClient(Requests):
     def set_queue_status_state(
         self, name: str, uid: str, state: str, version: str | None = None, timeout: float = 10
     ) -> str:
-        """Write status.state; the answer is the queue's new resourceVersion.
+        """Write status.state; returns the queue's new resourceVersion.
 
-        It is applied, by the field manager of that name which Volcano's queue controller is. Written in any
-        other way the state would be ours, and that controller could never change it again.
+        The state is applied under the name of Volcano's queue controller as the field manager. Otherwise
+        Muster would own the field, and that controller could never change it again.
         """
         metadata = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
         patch = {
@@ -199,22 +200,23 @@ class ApiClient(Requests):
         return decoded(answer, Queue, name).metadata.resource_version
 
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
-        """Conflict when an event of this name is there already."""
+        """Raises Conflict if an event of this name exists already."""
         self._post(EVENTS.path(event["metadata"]["namespace"]), event, timeout)
 
     def patch_event(self, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
-        """NotFound when it has expired, an hour after it was last written."""
+        """Raises NotFound if the event has expired, an hour after it was last written."""
         self._patch(EVENTS.path(namespace, name), patch, timeout)
 
     def patch_queue(self, name: str, uid: str, patch: dict[str, Any], timeout: float = 10) -> None:
-        """Merge `patch` into a Queue, its status apart."""
+        """Merge `patch` into a Queue, except for its status."""
         guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
         self._patch(QUEUES.path(name=name), guarded, timeout)
 
     def set_queue_state(self, name: str, uid: str, state: str, command: str, timeout: float = 10) -> None:
         """Write spec.state, and with it the UID of the Command that asked for it.
 
-        Where the kind drops spec.state, status.state says it, and first: what is noted counts as obeyed.
+        If the CRD drops spec.state, status.state is written instead, and first: once the UID is noted, the
+        Command counts as executed.
         """
         if not self.keeps_queue_state(name, uid, state, timeout):
             self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state), timeout=timeout)
@@ -222,13 +224,13 @@ class ApiClient(Requests):
         self.patch_queue(name, uid, {"metadata": noted, "spec": {"state": state}}, timeout)
 
     def keeps_queue_state(self, name: str, uid: str, state: str, timeout: float = 10) -> bool:
-        """Whether spec.state would be kept. Volcano's own CRD does not know the field."""
+        """Whether the CRD keeps spec.state. Volcano's own CRD does not have the field."""
         patch = {"metadata": {"uid": uid}, "spec": {"state": state}}
         answer = self._patch(QUEUES.path(name=name), patch, timeout, query=_DRY_RUN)
         return decoded(answer, Queue, name).spec.state == state
 
     def create_queue(self, name: str, spec: dict[str, Any], timeout: float = 10) -> None:
-        """Conflict when there is one of that name."""
+        """Raises Conflict if a queue of that name exists already."""
         queue = {"apiVersion": _QUEUE_VERSION, "kind": "Queue"}
         self._post(QUEUES.path(), {**queue, "metadata": {"name": name}, "spec": spec}, timeout)
 

@@ -1,9 +1,9 @@
 """Requests to one API server over a few persistent connections, shared by all threads.
 
 Raw bytes in, raw bytes out, and the error tree of errors.py. Nothing is retried and nothing is redirected
-here: whether a request may be sent twice is for its sender to say. What this does to keep that rare: a
-connection is reused only while it is young and silent, since a request that meets the server's goodbye is one
-of which nobody knows whether it was done.
+here: only the sender knows whether a request may be sent twice. To make that question rare, an idle
+connection is reused only for a short time and while the server has sent nothing: if a request crosses with
+the server's closing of the connection, it is unknown whether the request took effect.
 """
 
 import threading
@@ -24,7 +24,7 @@ QueryParams = Mapping[str, str | int]
 
 
 class Connection:
-    """`request` for one answer, `stream` for one that never ends."""
+    """`request` for one answer, `stream` for an answer that is read as it arrives."""
 
     def __init__(
         self, endpoint: ApiEndpoint, pool: int = 32, clock: Callable[[], float] = time.monotonic
@@ -38,7 +38,7 @@ class Connection:
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None, pool: int = 32) -> "Connection":
-        """The cluster that the kubeconfig, the environment or the pod names. Raises NoConfiguration."""
+        """The cluster named by the kubeconfig, the environment or the pod. Raises NoConfiguration."""
         return cls(find(kubeconfig, context), pool)
 
     def request(
@@ -57,11 +57,11 @@ class Connection:
             return stream.read()
 
     def stream(self, path: str, query: QueryParams | None = None, read_timeout: float = 60) -> "Stream":
-        """Open a GET whose answer is read as it comes: `with connection.stream(…) as lines: …`."""
+        """Open a GET whose answer is read as it arrives: `with connection.stream(…) as lines: …`."""
         return self._send(self._encode("GET", path, query), read_timeout)
 
     def close(self) -> None:
-        """Close what is idle, now and whenever something becomes idle."""
+        """Close all idle connections, now and whenever another becomes idle."""
         with self._lock:
             self._closed, idle, self._idle = True, self._idle, []
         for wire in idle:
@@ -111,7 +111,7 @@ class Connection:
         return "\r\n".join([*head, "\r\n"]).encode("latin-1") + (body or b"")
 
     def _reuse(self) -> HttpWire | None:
-        """The connection used last, so that those which are not needed grow old together."""
+        """The connection used last, so that unneeded ones stay idle and expire."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -129,12 +129,12 @@ class Connection:
 
 
 class Stream:
-    """An answer being read. Leaving it gives the connection back, or closes it when something is unread."""
+    """An answer being read. Leaving it gives the connection back, or closes it if something is unread."""
 
     def __init__(self, connection: Connection, wire: HttpWire, answer: HttpAnswer) -> None:
         self._connection = connection
         self._wire = wire
-        self._left = False
+        self._has_ended = False
         self.answer = answer
 
     def __enter__(self) -> "Stream":
@@ -143,14 +143,14 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._left = True
+        self._has_ended = True
         if self.answer.reusable:
             self._connection.keep(self._wire)
         else:
             self._wire.close()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The lines of the body, each as soon as it is whole."""
+        """The lines of the body, each as soon as it is complete."""
         begun = b""
         for piece in self._pieces():
             *whole, begun = (begun + piece).split(b"\n")
@@ -161,8 +161,8 @@ class Stream:
         return b"".join(self._pieces())
 
     def cut(self) -> None:
-        """From any thread: a reader gets Ambiguous at once."""
-        if not self._left:
+        """From any thread: the reader gets Ambiguous at once."""
+        if not self._has_ended:
             self._wire.cut()
 
     def _pieces(self) -> Iterator[bytes]:

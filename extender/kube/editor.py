@@ -1,6 +1,6 @@
-"""Writing for people: one change of one object, as a command asks for it, with what became of it.
+"""Writes for commands: one change of one object, which returns the result.
 
-What runs all the time writes through ApiClient (calls.py) instead.
+The server itself writes through ApiClient (calls.py) instead.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ _MANAGER = "kubectl-muster"
 
 
 class Editor(Requests):
-    """Requests over a Connection; all raise ApiError. With `dry` the server judges and stores nothing."""
+    """Requests over a Connection; all raise ApiError. With `dry` the API server checks and stores nothing."""
 
     def __init__(self, connection: Connection, timeout: float = 30) -> None:
         super().__init__(connection)
@@ -26,17 +26,17 @@ class Editor(Requests):
         return decoded(self._post(path, obj, self._timeout, _query(dry)), Json, path)
 
     def patch(self, resource: Resource, namespace: str, name: str, patch: Json, dry: bool = False) -> Json:
-        """Merge `patch` into the object; a null takes a field away."""
+        """Merge `patch` into the object; a null removes a field."""
         path = resource.path(namespace, name)
         return decoded(self._patch(path, patch, self._timeout, query=_query(dry)), Json, path)
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
-        """Conflict when an object of this name is another one by now."""
+        """Raises Conflict if the object of this name is a different one now."""
         options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry else {})
         self._delete(resource.path(namespace, name), uid, self._timeout, options)
 
     def review(self, path: str, obj: Json) -> Json:
-        """Ask a question that is an object: nothing is stored."""
+        """Create a review, such as a SelfSubjectAccessReview: it is answered and not stored."""
         return decoded(self._post(path, obj, self._timeout), Json, path)
 
 

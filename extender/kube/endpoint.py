@@ -1,9 +1,10 @@
-"""Where the API server is and how to be let in, as the `kubernetes` client reads it from its many sources.
+"""The address of the API server and the credentials for it, as the `kubernetes` client reads them from its
+many sources.
 
 That library is used for nothing else, and imported only here: kubeconfig files and their merging, the service
 account of a pod, exec plugins, rotating tokens. It offers the current token through a hook that may run a
-program or read a file, so the hook is asked every few seconds instead of before every request, and by one
-thread while the others go on with the token that they have.
+program or read a file, so the hook is called every few seconds instead of before every request, and by one
+thread while the others continue with the token that they have.
 """
 
 import http.client
@@ -29,7 +30,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}  # a de
 
 
 class ApiEndpoint:
-    """One API server: dials it, and knows the Authorization header of the moment."""
+    """One API server: dials it, and has the current Authorization header."""
 
     def __init__(self, configuration: Any, clock: Callable[[], float] = time.monotonic) -> None:
         url = urlsplit(configuration.host)
@@ -43,11 +44,11 @@ class ApiEndpoint:
         self.prefix = url.path.rstrip("/")
         self._load()
         if self._secure:
-            _tls(self._configuration)  # so that a broken certificate is told at once
+            _tls(self._configuration)  # so that a broken certificate is reported at once
 
     @property
     def authorization(self) -> str:
-        """The header's value; empty when certificates or nothing identify us."""
+        """The header's value; empty if a client certificate, or nothing, identifies Muster."""
         if self._clock() >= self._due and self._refreshing.acquire(blocking=False):
             try:
                 self._refresh()
@@ -63,7 +64,7 @@ class ApiEndpoint:
         """A connected socket, through the proxy if there is one, with TLS if the server has it."""
         if not self._secure:
             return self._dial_plain(timeout)
-        tls = _tls(self._configuration)  # read anew: certificates rotate, dialling is rare
+        tls = _tls(self._configuration)  # read again: certificates rotate, and dialling is rare
         sock = self._dial_plain(timeout)
         try:
             return tls.wrap_socket(sock, server_hostname=self._configuration.tls_server_name or self._host)
@@ -72,7 +73,7 @@ class ApiEndpoint:
             raise
 
     def _dial_plain(self, timeout: float) -> socket.socket:
-        """http.client tries every address of a name and knows how to ask a proxy for a tunnel."""
+        """http.client tries every address of a name and can ask a proxy for a tunnel."""
         proxy = self._proxy()
         dialer = http.client.HTTPConnection(*(proxy or (self._host, self._port)), timeout=timeout)
         if proxy:
@@ -93,7 +94,8 @@ class ApiEndpoint:
         return url.hostname, url.port or 80
 
     def _refresh(self) -> None:
-        """A plugin that fails or a half-written file must not stop us: what we have may still do."""
+        """A plugin that fails or a half-written file must not stop Muster: the old credentials may still
+        work."""
         try:
             self._load()
         except Exception as fault:
@@ -106,9 +108,9 @@ class ApiEndpoint:
 
 
 def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
-    """The cluster to talk to, looked for as controllers do. Raises NoConfiguration.
+    """The cluster to use, found in the way of controllers. Raises NoConfiguration.
 
-    A named file, then $KUBECONFIG, then the service account of the pod that we run in, then ~/.kube/config.
+    A named file, then $KUBECONFIG, then the service account of Muster's pod, then ~/.kube/config.
     """
     from kubernetes.client import Configuration
 
@@ -117,7 +119,7 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     try:
         _fill(found, named, context)
         return ApiEndpoint(found)
-    except Exception as fault:  # a dozen kinds: YAML, files, certificates, plugins, its own
+    except Exception as fault:  # many types: of YAML, files, certificates, plugins, the library itself
         raise NoConfiguration(_advice(named, fault)) from fault
 
 
@@ -134,14 +136,14 @@ def _fill(configuration: Any, kubeconfig: str | None, context: str | None) -> No
 
 
 class Contexts(NamedTuple):
-    """The contexts of a kubeconfig, each with the namespace that it names, and which of them is in force."""
+    """The contexts of a kubeconfig."""
 
-    namespaces: dict[str, str]
-    current: str
+    namespaces: dict[str, str]  # by context: the namespace that it names; empty if it names none
+    current: str  # the current context; empty if there is none
 
 
 def contexts(kubeconfig: str | None) -> Contexts:
-    """Those of the files that `find` reads. Raises NoConfiguration."""
+    """The contexts of the files that `find` reads. Raises NoConfiguration."""
     from kubernetes.config.kube_config import KubeConfigMerger
 
     named = kubeconfig or os.environ.get("KUBECONFIG")
@@ -156,7 +158,7 @@ def contexts(kubeconfig: str | None) -> Contexts:
 
 
 def own_namespace(kubeconfig: str | None, context: str | None) -> str:
-    """The namespace that the context names, or that of the pod that we run in. Raises NoConfiguration."""
+    """The namespace that the context names, or that of Muster's pod. Raises NoConfiguration."""
     if not kubeconfig and not context and _in_a_pod():
         found = _NAMESPACE_OF_THE_POD.read_text() if _NAMESPACE_OF_THE_POD.exists() else ""
     else:
@@ -174,7 +176,7 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
         return f"{kubeconfig}: no such file"
     if kubeconfig:
         return f"{kubeconfig}: {fault}"
-    return f"no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run in a pod ({fault})"
+    return f"no cluster found: give --kubeconfig, set KUBECONFIG, or run in a pod ({fault})"
 
 
 def _tls(configuration: Any) -> ssl.SSLContext:
@@ -193,7 +195,8 @@ def _tls(configuration: Any) -> ssl.SSLContext:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """A watch may be silent for a minute; a peer that vanished must not look the same for ten."""
+    """Detect a peer that has vanished within about a minute, the time for which a live watch may be
+    silent."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():
         if hasattr(socket, option):

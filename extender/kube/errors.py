@@ -1,10 +1,10 @@
 """What can go wrong between Muster and an API server.
 
-  NoConfiguration              no cluster was named anywhere, or its description makes no sense
+  NoConfiguration              no cluster was named anywhere, or its description is invalid
   ApiError
-   · Fenced                    it was not sent: this replica does not lead now
-   · Unreachable               no request left: refused, no route, TLS or proxy failed
-   · Ambiguous                 it left, and no answer came back: done or not, nobody knows
+   · Fenced                    not sent: this replica does not lead now
+   · Unreachable               not sent: connection refused, no route, TLS or proxy failed
+   · Ambiguous                 sent, and no answer came back: it is unknown whether it took effect
    · Refused                   the server answered with a Status
      · Unauthorized            401  credentials expired; they are read again for the next request
      · Forbidden               403
@@ -15,8 +15,8 @@
      · TooManyRequests         429  also an eviction that a disruption budget forbids for now
      · ServerFault             5xx
 
-Two questions matter to callers, so every error answers them: `transient` (is the same request worth trying
-again?) and `settled` (is it certain that nothing was done?).
+Every error answers the two questions that matter to callers: `transient` (should the same request be tried
+again?) and `settled` (is it certain that the request had no effect?).
 """
 
 import msgspec
@@ -50,7 +50,8 @@ class Ambiguous(ApiError):
 
 
 class Refused(ApiError):
-    """An answer of 400 or more, in the words of the server's Status object. `body`: all that it said."""
+    """An answer with status 400 or higher; the fields are those of the server's Status object. `body`: the
+    whole answer."""
 
     def __init__(
         self,
@@ -65,8 +66,8 @@ class Refused(ApiError):
         self.status = status
         self.reason = reason
         self.message = message
-        self.retry_after = retry_after  # seconds, when the server gave advice
-        self.fields = fields  # paths of what it found wrong
+        self.retry_after = retry_after  # seconds, if the server said when to try again
+        self.fields = fields  # paths of the fields that the server found invalid
         self.body = body
 
 
@@ -99,7 +100,7 @@ class TooManyRequests(Refused):
 
 
 class ServerFault(Refused):
-    """The server or its store failed, perhaps after the write: 500 and 504 promise nothing."""
+    """The server or its store failed, possibly after the write: 500 and 504 leave that open."""
 
     transient = True
     settled = False
@@ -133,7 +134,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
-    """The error that a Status object tells of; `status` and `retry_after` are HTTP's own words for it."""
+    """The error described by a Status object; `status` and `retry_after` are those of the HTTP answer."""
     answer = _read_status(body)
     details = answer.details or _Details()
     code = status or answer.code
@@ -144,7 +145,7 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
 
 
 def _read_status(body: bytes) -> _Status:
-    """Proxies answer in HTML: then the first words of that are the message."""
+    """Proxies may answer in HTML: then its beginning is the message."""
     try:
         return msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -152,5 +153,5 @@ def _read_status(body: bytes) -> _Status:
 
 
 def _seconds(header: str) -> float | None:
-    """A Retry-After in seconds. The form with a date is not one that API servers use."""
+    """A Retry-After in seconds. API servers do not use the form with a date."""
     return float(header) if header.isdecimal() else None

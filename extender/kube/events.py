@@ -1,7 +1,7 @@
-"""What a list and a watch say, decoded as late and as little as possible.
+"""Answers to lists and watches, decoded as late and as little as possible.
 
-A page of 500 objects is decoded into Structs in one go; only when one of them is bad is the page taken apart.
-A watch event is opened in two steps, since its type decides what its object is.
+A page of 500 objects is decoded into Structs at once; only if one of them is bad are its objects decoded one
+by one. A watch event is decoded in two steps, since its type decides what its object is.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 class NamedObject(Protocol):
-    """What every object has."""
+    """Any object of the API."""
 
     @property
     def metadata(self) -> Meta: ...
@@ -34,7 +34,7 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The few words of metadata that even an object of unexpected form has."""
+    """The metadata that even an object of unexpected form has."""
 
     name: str = ""
     namespace: str = ""
@@ -47,10 +47,10 @@ class _Bare(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bad(NamedTuple):
-    """An object that is not of the expected form, and what is wrong with it."""
+    """An object that is not of the expected form."""
 
     metadata: ObjectIdentity
-    fault: str
+    fault: str  # what is wrong with it
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,7 +64,7 @@ class Page(msgspec.Struct, Generic[Item], frozen=True):
 
 
 class Decoders(Generic[T]):
-    """The decoders for one kind, made once."""
+    """The decoders for one kind of object, made once."""
 
     def __init__(self, kind: type[T]) -> None:
         page: Any = Page
@@ -72,11 +72,11 @@ class Decoders(Generic[T]):
         self._page: msgspec.json.Decoder[Page[T]] = msgspec.json.Decoder(page[kind])
 
     def page(self, body: bytes) -> tuple[_ListMeta, Iterator[T | Bad]]:
-        """The head of a page and its objects."""
+        """The metadata of a page and its objects."""
         try:
             page = self._page.decode(body)
         except UNREADABLE:
-            return self._page_apart(body)
+            return self._page_one_by_one(body)
         return page.metadata, iter(page.items or ())
 
     def object(self, raw: msgspec.Raw) -> T | Bad:
@@ -85,7 +85,7 @@ class Decoders(Generic[T]):
         except UNREADABLE as fault:
             return Bad(identity(raw), str(fault))
 
-    def _page_apart(self, body: bytes) -> tuple[_ListMeta, Iterator[T | Bad]]:
+    def _page_one_by_one(self, body: bytes) -> tuple[_ListMeta, Iterator[T | Bad]]:
         try:
             page = _RAW_PAGE.decode(body)
         except UNREADABLE as fault:
@@ -94,7 +94,8 @@ class Decoders(Generic[T]):
 
 
 def event(line: bytes) -> WatchEvent:
-    """Open the envelope. A line that is none is a fault of the connection, not of an object."""
+    """Decode a line of a watch. A line that is not an event is a fault of the connection, not of an
+    object."""
     try:
         return _EVENT.decode(line)
     except UNREADABLE as fault:
@@ -102,7 +103,7 @@ def event(line: bytes) -> WatchEvent:
 
 
 def identity(raw: msgspec.Raw) -> ObjectIdentity:
-    """Who an object of any kind is."""
+    """The identity of an object of any kind."""
     try:
         return _BARE.decode(raw).metadata
     except UNREADABLE as fault:

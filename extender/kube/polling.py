@@ -1,6 +1,6 @@
-"""A thread that looks at something every so many seconds, until it is told to stop.
+"""A thread that looks at something at intervals, until it is stopped.
 
-A look that raises is logged once until one goes well again, and ends nothing.
+A look that raises does not end the thread, and is logged once until a look succeeds again.
 """
 
 import threading
@@ -12,8 +12,8 @@ log = structlog.get_logger(__name__)
 
 
 class Poller:
-    """`look` is called at once and then every `period` seconds, by one thread. A look that returns a number
-    is followed by the next after that many seconds instead."""
+    """`look` is called at once and then every `period` seconds, by one thread. If it returns a number, the
+    next call follows after that many seconds instead."""
 
     def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
         self._name = name
@@ -26,7 +26,7 @@ class Poller:
         threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def stop(self) -> None:
-        """Without waiting for a look that is under way."""
+        """Stop, without waiting for a look that is under way."""
         self._stopping.set()
 
     @property

@@ -1,6 +1,6 @@
-"""Reading for people: one object or a whole list, once, in whatever form the asker wants it.
+"""Reads for commands: one object or a whole list, once, in the form that the caller wants.
 
-What runs all the time is read by the Reflector instead.
+The server itself reads through the Reflector instead.
 """
 
 from typing import Any, TypeVar
@@ -28,7 +28,8 @@ class Reader(Requests):
     def list(
         self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
     ) -> list[T]:
-        """All of a namespace, or of all of them where that is empty; `fields` and `labels` are selectors."""
+        """All objects of a namespace, or of all namespaces if it is empty; `fields` and `labels` are
+        selectors."""
         chosen = {"fieldSelector": fields, "labelSelector": labels}
         form: Any = Page
         items: list[T] = []

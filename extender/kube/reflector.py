@@ -1,13 +1,14 @@
-"""One thread that keeps a sink in step with one resource: a list in pages, then a watch, endlessly.
+"""One thread that keeps a sink up to date with one resource: a list in pages, then watches, endlessly.
 
-    list ──► watch ──► watch ──► watch ──► …      from the last version heard, also after a cut
+    list ──► watch ──► watch ──► watch ──► …      from the last version seen, also after an interruption
       ▲                  │
       └──────────────────┘  the version is too old (410), or the watch cannot be trusted
 
-A watch that said something is resumed from its last version. One that ended without a word (not even the
-bookmark that comes every minute) is not trusted: the next round lists again, which is always right, and
-cheap, as the sink is told differences only. A server that cannot be reached, or asks for patience, gets it;
-one that answers a watch with faults of its own again and again may have lost that version, so it is listed.
+A watch that delivered an event is resumed from its last version. One that ended without any (not even the
+bookmark that is sent every minute) is not trusted: the next round lists again, which is always right, and
+cheap, since the sink gets only the differences. If the server cannot be reached, or asks clients to wait,
+the reflector waits. If it repeatedly answers a watch with faults of its own, it may have lost that version,
+so the resource is listed again.
 """
 
 import random
@@ -34,9 +35,9 @@ T = TypeVar("T", bound=NamedObject)
 _PAGE = 500
 _LIST_TIMEOUT = 60.0
 _WATCH_SECONDS = (300, 600)
-_SILENCE = 150.0  # two bookmarks and some: a connection that is silent for longer leads nowhere
+_SILENCE = 150.0  # longer than two intervals of bookmarks: a connection silent for longer is dead
 _AT_ONCE = 1.0  # a watch that ended sooner is not opened again without a pause
-_SERVER_FAULTS = 3  # in a row, after which the version that we watch from is given up
+_SERVER_FAULTS = 3  # in a row, after which the version to watch from is given up
 
 
 class Reflector(Generic[T]):
@@ -75,8 +76,8 @@ class Reflector(Generic[T]):
         self._wait = wait or self._stopping.wait
         self._watch_seconds = watch_seconds
         self._version = ""  # empty: the next round lists
-        self._told = False  # the watch of this round said something
-        self._server_faults = 0  # rounds in a row that ended with one before the watch said anything
+        self._delivered = False  # whether the watch of this round has delivered an event
+        self._server_faults = 0  # rounds in a row that ended with such a fault before any event
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name=f"reflect-{resource.plural}", daemon=True)
 
@@ -84,20 +85,21 @@ class Reflector(Generic[T]):
         self._thread.start()
 
     def halt(self) -> None:
-        """Have the thread end, also out of the middle of a silent watch, without waiting for it."""
+        """Have the thread end, even in the middle of a silent watch, without waiting for it."""
         self._stopping.set()
         if stream := self._stream:
             stream.cut()
 
     def stop(self, patience: float = 1.0) -> None:
-        """`halt`, and leave the thread so many seconds to end: one that dials a dead address takes longer."""
+        """`halt`, and give the thread `patience` seconds to end: one that dials a dead address takes
+        longer."""
         self.halt()
         if self._thread.is_alive():
             self._thread.join(timeout=patience)
 
     @property
     def objects(self) -> int:
-        """How many objects the sink has been told of."""
+        """How many objects the sink has."""
         return len(self._inventory)
 
     @property
@@ -119,9 +121,10 @@ class Reflector(Generic[T]):
             self.round()
 
     def round(self) -> None:
-        """List if there is no version to go on from, watch until that ends, and pause if it went badly."""
+        """List if there is no version to watch from, watch until that ends, and pause if there was a
+        fault."""
         started = self._clock()
-        self._told = False
+        self._delivered = False
         try:
             self._list_if_needed()
             self._watch()
@@ -132,24 +135,24 @@ class Reflector(Generic[T]):
             log.exception("listing or watching failed unexpectedly", resource=self.resource.plural)
         else:
             self._server_faults = 0
-            if not self._told:
+            if not self._delivered:
                 self._version = ""
             elif self._clock() - started > _AT_ONCE:
                 return self._backoff.reset()
         self._pause()
 
     def _recover(self, fault: ApiError) -> None:
-        """Decide whether the version that we have is still good for the next round."""
-        stuck = isinstance(fault, ServerFault) and not self._told
+        """Decide whether the next round may watch from the current version."""
+        stuck = isinstance(fault, ServerFault) and not self._delivered
         self._server_faults = self._server_faults + 1 if stuck else 0
-        distrusted = isinstance(fault, Ambiguous) and not self._told
+        distrusted = isinstance(fault, Ambiguous) and not self._delivered
         if distrusted or not fault.transient or self._server_faults >= _SERVER_FAULTS:
             self._version, self._server_faults = "", 0
         if not self._stopping.is_set():
             self._report(fault)
 
     def _report(self, fault: ApiError) -> None:
-        """An old version is everyday life, and a missing CRD is said once."""
+        """Log a fault. A version that is too old is normal, and a missing CRD is logged once."""
         if isinstance(fault, NotFound):
             if not self.absent:
                 log.warning("the API server does not know this resource yet", resource=self._path)
@@ -160,8 +163,8 @@ class Reflector(Generic[T]):
             )
 
     def _pause(self) -> None:
-        """Only a watch that told something counts as progress: a list alone may cost seconds."""
-        if self._told:
+        """Only a watch that delivered an event resets the backoff: a list alone may cost seconds."""
+        if self._delivered:
             self._backoff.reset()
         self._wait(self._backoff.delay())
 
@@ -178,13 +181,13 @@ class Reflector(Generic[T]):
         self._version, self.synced, self.absent = version, True, False
 
     def _list(self, present: set[ObjectKey]) -> str:
-        """Deliver all pages, gather their keys in `present`, and return the version that they show."""
+        """Pass on all pages, collect their keys in `present`, and return the version of the list."""
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
             page = reader.submit(self._page, "")
             while True:
                 head, items = self._decoders.page(page.result())
                 self._hear()
-                if head.continue_:  # the server makes it ready while we take this one in
+                if head.continue_:  # the server prepares the next page while this one is taken in
                     page = reader.submit(self._page, head.continue_)
                 present.update(map(self._inventory.put, items))
                 if not head.continue_:
@@ -209,21 +212,21 @@ class Reflector(Generic[T]):
             for line in lines:
                 self._apply(event(line))
 
-    def _apply(self, news: WatchEvent) -> None:
-        if news.type == "ERROR":
-            raise refused(bytes(news.object))
-        self._version = self._deliver(news) or self._version
-        self._told = True
+    def _apply(self, change: WatchEvent) -> None:
+        if change.type == "ERROR":
+            raise refused(bytes(change.object))
+        self._version = self._deliver(change) or self._version
+        self._delivered = True
         self._hear()
 
-    def _deliver(self, news: WatchEvent) -> str:
-        """Pass the news on; the answer is the version that it brings us to."""
-        if news.type in ("ADDED", "MODIFIED"):
-            item = self._decoders.object(news.object)
+    def _deliver(self, change: WatchEvent) -> str:
+        """Pass the change on; returns the version to watch from after it."""
+        if change.type in ("ADDED", "MODIFIED"):
+            item = self._decoders.object(change.object)
             self._inventory.put(item)
             return item.metadata.resource_version
-        meta = identity(news.object)
-        if news.type == "DELETED":
+        meta = identity(change.object)
+        if change.type == "DELETED":
             self._inventory.discard((meta.namespace, meta.name))
         return meta.resource_version
 
@@ -234,7 +237,7 @@ class Reflector(Generic[T]):
 
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:
-        """A stream that `stop` can cut, wherever its reading stands."""
+        """A stream that `halt` can cut at any point of its reading."""
         asked = {key: value for key, value in {**query, **self._selectors}.items() if value}
         with self._connection.stream(self._path, asked, read_timeout) as self._stream:
             if self._stopping.is_set():

@@ -1,7 +1,7 @@
-"""What a request for objects looks like, said once: bodies, kinds of patch, preconditions, answers decoded.
+"""The common form of requests for objects: bodies, kinds of patch, preconditions, decoded answers.
 
-Four speak to the API server through it, each in the words of those who use it: ApiClient for what runs all
-the time, Reader and Editor for commands of people, AdmissionApi for the webhooks.
+Four classes build on it, each with the requests of its callers: ApiClient for the server, Reader and Editor
+for commands, AdmissionApi for the webhooks.
 """
 
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from extender.kube.events import UNREADABLE
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"  # JSON is YAML enough
+APPLY = "application/apply-patch+yaml"  # the body may be JSON
 
 _encode = msgspec.json.Encoder().encode
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -44,7 +44,8 @@ class Requests:
         kind: str = MERGE,
         query: QueryParams | None = None,
     ) -> bytes:
-        """A UID that is not the object's is `Invalid` to the server: it takes us to want to change it."""
+        """The server answers a wrong UID with `Invalid`, as an attempt to change the UID; this raises
+        Conflict instead."""
         try:
             return self._connection.request(
                 "PATCH", path, body=_encode(patch), content_type=kind, query=query, timeout=timeout
@@ -55,14 +56,14 @@ class Requests:
             raise Conflict(409, "Conflict", fault.message) from fault
 
     def _delete(self, path: str, uid: str, timeout: float, options: dict[str, Any] | None = None) -> None:
-        """Conflict when an object of this name is another one by now."""
+        """Raises Conflict if the object of this name is a different one now."""
         preconditions = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         body = _encode({**preconditions, **(options or {})})
         self._connection.request("DELETE", path, body=body, timeout=timeout)
 
 
 def decoded(body: bytes, kind: type[T], what: str) -> T:
-    """Raises Ambiguous for what is not of this kind. Decoders are made once."""
+    """An answer as an object. Raises Ambiguous if it is not of this kind. Decoders are made once."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)

@@ -1,4 +1,4 @@
-"""The resources that Muster reads or writes, and where they live."""
+"""The resources that Muster reads or writes, and their paths."""
 
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -12,7 +12,7 @@ class Resource:
     plural: str
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, of one namespace's, of one object or of its subresource."""
+        """The URL path of the collection, of that of one namespace, of one object or of its subresource."""
         scope = ("namespaces", quote(namespace, safe="")) if namespace else ()
         parts = (self.root, *scope, self.plural, quote(name, safe=""), subresource)
         return "/".join(part for part in parts if part)
@@ -37,7 +37,6 @@ SERVICES = Resource("/api/v1", "services")
 SECRETS = Resource("/api/v1", "secrets")
 ENDPOINT_SLICES = Resource("/apis/discovery.k8s.io/v1", "endpointslices")
 DEPLOYMENTS = Resource("/apis/apps/v1", "deployments")
-DAEMON_SETS = Resource("/apis/apps/v1", "daemonsets")
 CRDS = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions")
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING_POLICIES = Resource(_ADMISSION, "mutatingadmissionpolicies")

@@ -1,11 +1,11 @@
-"""One persistent HTTP/1.1 connection, as little of it as an API server needs.
+"""One persistent HTTP/1.1 connection, with only what requests to an API server need.
 
-Muster writes three times for every pod of a gang, in bursts, next to a filter verb that must answer within
-milliseconds under the same interpreter lock. urllib3 and http.client spend most of a request on parsing its
+Muster writes three times for every pod of a gang, in bursts, while a filter call must be answered within
+milliseconds under the same interpreter lock. urllib3 and http.client spend most of a request on parsing
 headers as e-mail: in the bench case `wire`, a small write costs http.client three times the processor time
 of this module, and urllib3 eight times.
 
-Every failure in here is an OSError; Connection says what it means for the request.
+Every failure in here is an OSError; Connection knows what it means for the request.
 """
 
 import select
@@ -17,11 +17,11 @@ _LONGEST_LINE = 65_536
 
 
 class NotHttp(ConnectionError):
-    """The peer does not speak HTTP/1.1, or stopped in the middle of it."""
+    """The peer does not speak HTTP/1.1, or stopped in the middle of an answer."""
 
 
 class HttpWire:
-    """A connected socket and the reader of what comes back."""
+    """A connected socket and the reader of its answers."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -29,13 +29,15 @@ class HttpWire:
         self.idle_since = 0.0
 
     def exchange(self, request: bytes, timeout: float) -> "HttpAnswer":
-        """Send a request and read the head of its answer. No silence on the way is longer than `timeout`."""
+        """Send a request and read the head of its answer. Raises if the peer is silent for `timeout`
+        seconds."""
         self._sock.settimeout(timeout)
         self._sock.sendall(request)
         return HttpAnswer(self)
 
     def quiet(self) -> bool:
-        """Nothing to read: on a connection between two requests that would be the peer's goodbye."""
+        """Whether there is nothing to read. Between two requests, that could only be the end of the
+        connection."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(0)
@@ -56,7 +58,8 @@ class HttpWire:
         return self._reader.read()
 
     def cut(self) -> None:
-        """End it while another thread reads: its read returns at once. The owner still has to close."""
+        """End the connection while another thread reads: its read returns at once. The owner still closes
+        it."""
         with suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
@@ -67,7 +70,7 @@ class HttpWire:
 
 
 class HttpAnswer:
-    """An answer whose head is read and whose body is still on the wire."""
+    """An answer whose head has been read and whose body has not."""
 
     def __init__(self, wire: HttpWire) -> None:
         self._wire = wire
@@ -77,11 +80,11 @@ class HttpAnswer:
 
     @property
     def reusable(self) -> bool:
-        """The body was read to its end and the peer keeps the connection."""
+        """Whether the body was read to its end and the peer keeps the connection open."""
         return self.complete and self._framed and self.headers.get("connection", "").lower() != "close"
 
     def pieces(self) -> Iterator[bytes]:
-        """The body as it comes: chunk by chunk, or in one."""
+        """The body as it arrives: chunk by chunk, or in one piece."""
         if self._chunked:
             yield from self._chunks()
         else:

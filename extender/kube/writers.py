@@ -1,11 +1,11 @@
-"""A small pool of threads for writes that nobody waits for.
+"""A small pool of threads for writes that no caller waits for.
 
-Writes are keyed by what they write to. A newer one replaces an older one that has not begun, so a status that
-changes faster than the API server answers is written once, with its last value; two writes of one key never
-run at the same time, so the last value also arrives last. A write that failed for a passing reason rests
-outside the threads and comes again. Before every try the fence is asked: a former leader writes
-nothing more, and what was waiting is dropped, since the next leader works it out anew. Who submits a write
-may have itself told how it ended, so that nobody has to guess what was written.
+Writes are keyed by what they write to. A newer one replaces an older one that has not begun, so a status
+that changes faster than the API server answers is written once, with its last value; two writes of one key
+never run at the same time, so the last value also arrives last. A write that failed for a transient reason
+waits outside the threads until it is tried again. Before every attempt the fence is checked: a former leader
+writes nothing more, and waiting writes are dropped, since the next leader decides again. A callback tells
+the submitter how a write ended.
 """
 
 import heapq
@@ -24,7 +24,7 @@ from extender.kube.errors import ApiError, Conflict, Fenced, NotFound, Refused
 log = structlog.get_logger(__name__)
 
 WriteJob = Callable[[], object]
-Ended = Callable[[ApiError | None], object]  # told what went wrong in the end; None when it was written
+Ended = Callable[[ApiError | None], object]  # called with the last fault; None if it was written
 
 
 @dataclass(eq=False)
@@ -39,8 +39,8 @@ class _Write:
 
 class Writers:
     """`submit(key, job, ended)`. A job makes one request and lets its ApiError pass. `ended` is called once
-    for each write that was tried for the last time, before another of its key begins; not for one that a
-    newer one has replaced, and not when all stops."""
+    for each write after its last attempt, before another of its key begins; not for a write that a newer one
+    has replaced, and not once the pool is stopped."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Writers:
         self._backoff = backoff
         self._clock = clock
         self._changed = threading.Condition()
-        self._pending: dict[Hashable, _Write] = {}  # queued or resting, the newest of each key
+        self._pending: dict[Hashable, _Write] = {}  # the newest of each key, queued or waiting to be retried
         self._queue: deque[_Write] = deque()
         self._resting: list[tuple[float, int, _Write]] = []
         self._running: set[Hashable] = set()
@@ -70,20 +70,20 @@ class Writers:
         ]
 
     def start(self) -> None:
-        """Begin with what has been submitted so far."""
+        """Start the threads, first on what has been submitted so far."""
         for thread in self._threads:
             thread.start()
 
     @property
     def depth(self) -> int:
-        """Writes that have not begun, resting ones included."""
+        """Writes that have not begun, those that wait to be retried included."""
         return len(self._pending)
 
     def submit(
         self, key: Hashable, job: WriteJob, ended: Ended = lambda fault: None, attempts: int | None = None
     ) -> None:
-        """Have `job` run soon, instead of an older job of this key that has not begun. `attempts`: where it
-        is not to be tried as often as others."""
+        """Have `job` run soon, in place of an older job of this key that has not begun. `attempts`: how often
+        to try it, if not as often as other jobs."""
         with self._changed:
             if waiting := self._pending.get(key):
                 waiting.job, waiting.ended = job, ended
@@ -96,7 +96,7 @@ class Writers:
                 self._changed.notify()
 
     def stop(self) -> None:
-        """Begin nothing more, and leave running requests a second to end."""
+        """Begin nothing more, and give running requests a second to end."""
         with self._changed:
             self._stopped = True
             self._pending.clear()
@@ -112,7 +112,7 @@ class Writers:
             self._execute(write)
 
     def _take(self) -> _Write | None:
-        """The next write whose key is free; None when it is time to go."""
+        """The next write whose key is free; None once the pool is stopped."""
         with self._changed:
             while not self._stopped:
                 self._wake_rested()
@@ -149,7 +149,7 @@ class Writers:
             self._changed.notify()
 
     def _attempt(self, write: _Write) -> tuple[str, ApiError | None]:
-        """Try once: what became of it, and what went wrong."""
+        """Try once; returns the outcome and the fault."""
         try:
             if not self._fence():
                 return "fenced", Fenced()
@@ -165,9 +165,8 @@ class Writers:
         write.failures += 1
         if fault.transient and write.failures < write.attempts:
             return "retried"
-        write_log = (
-            log.debug if isinstance(fault, Conflict | NotFound) else log.warning
-        )  # the watch knows better
+        is_outdated = isinstance(fault, Conflict | NotFound)  # the watch will show why
+        write_log = log.debug if is_outdated else log.warning
         write_log("a write failed", key=write.key, error=str(fault), attempts=write.failures)
         return "failed"
 

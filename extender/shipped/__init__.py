@@ -1,6 +1,6 @@
 """Files of the repository that an installed Muster needs as well.
 
-They are links to where people look for them; a wheel carries what they lead to.
+They are links to the places where people look for them; a wheel contains the files themselves.
 """
 
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""What Muster says about itself: logs and metrics."""
+"""Logs and metrics."""

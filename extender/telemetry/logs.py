@@ -1,8 +1,8 @@
 """One stream of log lines, on standard error: text for people, JSON for machines.
 
-Everything goes through the standard library's root logger, so what gunicorn, urllib3 and Python's warnings
-have to say arrives in the same form. Whoever works on a pod, a group or a queue says so once, with `about`;
-every line below it carries their names, in whatever module it is written.
+Everything goes through the standard library's root logger, so lines of gunicorn and urllib3 and Python's
+warnings have the same form. Code that works on a pod, a group or a queue names it once, with `about`; every
+line that is logged inside carries these names, whichever module logs it.
 """
 
 import logging
@@ -24,7 +24,7 @@ _COMMON: tuple[Processor, ...] = (
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
 )
-_CHATTY = ("urllib3", "werkzeug", "kubernetes")  # their debug lines would drown ours
+_VERBOSE = ("urllib3", "werkzeug", "kubernetes")  # their debug lines would drown Muster's
 
 
 def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> None:
@@ -33,7 +33,7 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_formatter(form, colors=stream.isatty()))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for name in _CHATTY:
+    for name in _VERBOSE:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.captureWarnings(True)
     structlog.configure(
@@ -55,16 +55,16 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
     return made
 
 
-# structlog makes the variable of a name when it is first bound, and two threads that do so at once make two:
-# then neither can take back what it bound.
+# structlog creates a name's context variable when the name is first bound. Two threads that do so at the same
+# time create two, and then neither can reset what it bound.
 reset_contextvars(**bind_contextvars(pod="", group="", queue=""))
 
 
 @contextmanager
 def about(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
-    """Name the pod, the group and the queue in every line that this thread writes meanwhile."""
+    """Add the pod, the group and the queue to every line that this thread logs inside the block."""
     named = {"pod": pod, "group": group, "queue": queue}
-    # Not structlog's bound_contextvars: that copies the whole context first, in each call of a verb.
+    # structlog's own bound_contextvars would copy the whole context first, on every call of a verb.
     before = bind_contextvars(**{kind: name for kind, name in named.items() if name})
     try:
         yield

@@ -20,7 +20,7 @@ _TO_MINUTES = (1, 2.5, 5, 10, 30, 60, 120, 300)
 
 verb_seconds = Histogram(
     "muster_verb_seconds",
-    "Time to answer a call of the scheduler; that of bind includes the wait for the rest of the gang.",
+    "Time to answer a call of the scheduler; for bind, this includes the wait for the rest of the gang.",
     ["verb"],
     buckets=(*_FROM_HALF_A_MILLISECOND, *_TO_MINUTES),
 )
@@ -93,11 +93,11 @@ connections_dropped = Counter(
 )
 
 
-# ---- how they are fed
+# ---- recording
 
 
 class Call:
-    """What is to be told about one call of a verb once it is answered."""
+    """What is recorded of one call of a verb, or of one review, once it is answered."""
 
     def __init__(self) -> None:
         self.outcome = "ok"
@@ -105,13 +105,13 @@ class Call:
 
 
 _call: ContextVar[Call | None] = ContextVar("verb call", default=None)
-_seconds_of = cache(verb_seconds.labels)  # looked up under a lock otherwise, in each call
+_seconds_of = cache(verb_seconds.labels)  # `labels` itself takes a lock on every call
 _calls_of = cache(verb_calls.labels)
 
 
 @contextmanager
 def counted(verb: str) -> Iterator[Call]:
-    """Time and count one call of `verb`. It may set the outcome, and by `because` the reason."""
+    """Time and count one call of `verb`. The block may set the outcome, and through `because` the reason."""
     last_verb_call.set_to_current_time()
     scheduler_never_called.set(0)
     first_call.set()
@@ -137,18 +137,19 @@ def counted_review(path: str) -> Iterator[Call]:
 
 
 def refused() -> None:
-    """The call that this thread answers is refused, for no reason of the closed list."""
+    """Record that the call which this thread answers is refused, without a reason of the closed list."""
     because("")
 
 
 def because(reason: str) -> None:
-    """The call that this thread answers is refused for `reason`, a code of the closed list."""
+    """Record that the call which this thread answers is refused for `reason`, a code of the closed list."""
     if call := _call.get():
         call.outcome, call.reason = "refused", reason
 
 
 def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
-    """Show how many groups have which (verdict, reason). Those no longer named go to zero, not away."""
+    """Show how many groups have which (verdict, reason). Pairs that `counts` no longer has are set to zero
+    and not removed."""
     for metric in groups.collect():
         for sample in metric.samples:
             known = sample.labels["verdict"], sample.labels["reason"]

@@ -1,1 +1,1 @@
-"""What answers the scheduler: filter, prioritize, bind and preempt. They read Decisions and move claims."""
+"""The scheduler's calls: filter, prioritize, bind and preempt. They read Decisions and move claims."""

@@ -1,8 +1,8 @@
-"""Posting bindings: a bounded pool of threads over one lean client.
+"""Posting bindings: a bounded pool of threads that share one client.
 
-A binding whose outcome is unknown is resolved by reading the pod, and one that failed for a passing reason is
-tried again until its deadline; nothing is posted for a caller that hung up. The claim of one that may have
-been done is not freed: see `unconfirmed`.
+If the outcome of a binding is unknown, the pod is read to find out; a binding that failed for a transient
+reason is tried again until its deadline; nothing is posted for a caller that hung up. The claim of a pod that
+may have been bound is not freed: see `unconfirmed`.
 """
 
 import threading
@@ -21,14 +21,14 @@ from extender.verbs.messages import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTIN
 
 log = logger(__name__)
 
-_LONGEST_REQUEST = 10.0
+_LONGEST_REQUEST = 10.0  # seconds, as below
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
 
 class Binder:
-    """`post(hold)` returns at once; the hold is finished by one of the threads. `release` frees the claim of
-    a hold that came to nothing."""
+    """`post(hold)` returns at once; one of the threads finishes the hold. `release` frees the claim of a hold
+    that led to no binding."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Binder:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _try(self, hold: Hold, timeout: float) -> str | None:
-        """The error, empty for success; None when the same request is worth another try."""
+        """The error, empty for success; None if the same request should be tried again."""
         pod = hold.pod
         try:
             self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, timeout)
@@ -118,7 +118,7 @@ class Binder:
 
 
 def outcome(found: Pod, hold: Hold) -> str | None:
-    """What a pod, read after an unclear answer, says of its binding; None: it is still unbound."""
+    """The result of a binding, by its pod as read after an unclear answer; None: the pod is still unbound."""
     if found.metadata.uid != hold.pod.uid or found.metadata.deletion_timestamp is not None:
         return POD_GONE
     if not found.spec.node_name:

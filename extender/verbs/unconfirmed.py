@@ -1,7 +1,7 @@
-"""Bindings of which nothing was seen after they were posted: their pods are read, until they say what became.
+"""Posted bindings that no watch has confirmed: their pods are read until the outcome is known.
 
-A request that was cut off may have been done, so its claim on room stays. One thread reads one pod after the
-other; while no API server answers, nobody can bind anything into that room anyway.
+A request that was cut off may have taken effect, so its claim on room stays. One thread reads one pod after
+the other; while no API server answers, no other pod can be bound into that room either.
 """
 
 import threading
@@ -18,11 +18,11 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_AGAIN = 10.0  # seconds until a pod that was not clear is read again
+_AGAIN = 10.0  # seconds until a pod whose outcome is still unknown is read again
 
 
 class Unconfirmed:
-    """`patience`: seconds after which the call that posted a claim has ended, whatever came of it."""
+    """`patience`: seconds after which the call that posted a claim has ended in any case."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class Unconfirmed:
         self._patience = patience
         self._clock = clock
         self._queue: SimpleQueue[Claim] = SimpleQueue()
-        self._due: dict[int, float] = {}  # by token: when a claim is looked at next
+        self._due: dict[int, float] = {}  # by token: when a claim's pod is read next
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="unconfirmed", daemon=True).start()
 
     def look(self, _: Decisions) -> None:
-        """Have those read that are due. Called in every cycle, by its thread alone."""
+        """Have the pods of all claims that are due read. Called in every cycle, only by its thread."""
         now = self._clock()
         found = {claim.token: claim for claim in self._ledger.posted_before(now - self._patience)}
         self._due = {token: due for token, due in self._due.items() if token in found}
@@ -52,7 +52,7 @@ class Unconfirmed:
                 self._queue.put(claim)
 
     def work_off(self) -> None:
-        """Read the pods of all that are in line now."""
+        """Read the pods of all claims that are queued now."""
         while True:
             try:
                 self._resolve(self._queue.get_nowait())
@@ -67,14 +67,15 @@ class Unconfirmed:
         try:
             if not self._is_bound(claim):
                 log.warning("a posted binding had no effect", pod=claim.pod.key, node=claim.node)
-                self._ledger.release(claim.pod.uid, claim.token)
+                for posting in claim.posting:
+                    self._ledger.release(claim.pod.uid, posting.token)
         except ApiError as fault:
             log.info("a posted pod cannot be read yet", pod=claim.pod.key, error=str(fault))
         except Exception:
             log.exception("a posted pod could not be judged", pod=claim.pod.key)
 
     def _is_bound(self, claim: Claim) -> bool:
-        """Whether the pod is on a node: then the watch will show it, and the claim follows that."""
+        """Whether the pod is on a node: then the watch will show it, and the claim follows the watch."""
         if self._ledger.claim(claim.pod.uid) is not claim:
             return True
         try:

@@ -1,10 +1,10 @@
 """The four verbs of the extender, as the stock scheduler calls them.
 
 Refusals are answers, not failures: one offered node carries the reason's constant message and the others are
-left out, which the scheduler reads as "unresolvable", so that nobody is preempted for a pod that waits.
+left out, which the scheduler reads as "unresolvable", so that it preempts no pods for one that waits.
 
-What comes by a request alone is not believed: a pod is known by the watch, and until that has shown it, it
-waits. Then a decision on it follows, and the scheduler is made to ask again.
+A request alone is no proof that a pod exists: until the watch has shown the pod, it waits. Then it is decided
+on, and the scheduler is made to ask again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ from extender.verbs.messages import (
 
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
-_SHORT = 1.0  # seconds; the scheduler waits three for the answer
+_SHORT = 1.0  # seconds; the scheduler waits three seconds for the answer
 
 
 class SchedulerVerbs:
@@ -71,7 +71,8 @@ class SchedulerVerbs:
         return FilterResult(node_names=answer) if isinstance(answer, list) else _refused(answer, nodes)
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
-        """Packing: the fuller a node would be, the better. Pods that are not ours are not scored."""
+        """Packing: the fuller a node would be, the higher its score. Pods that are not ours are not
+        scored."""
         if not self._ledger.owns(args.pod) or _given(args.node_names) is None:
             return []
         nodes = NodeNames(args.node_names)
@@ -86,7 +87,7 @@ class SchedulerVerbs:
         return BindingResult(error)
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
-        """Pods of ours evict none. Others may, but not what would break a gang or a start under way."""
+        """Pods of ours never preempt. Others may, unless that would break a gang or a start under way."""
         if self._ledger.owns(args.pod) or self._ledger.leaves(args.pod.spec.scheduler_name):
             return PreemptionResult({})
         candidates = _candidates(args)
@@ -98,8 +99,8 @@ class SchedulerVerbs:
         return PreemptionResult({node: victims for node, victims in candidates.items() if node in clear})
 
     def _is_confirmed(self, pod: Pod) -> bool:
-        """Whether a pod is there, if only the API server knows it yet: the scheduler asks once, and may have
-        heard of it before we do."""
+        """Whether a pod exists, even if only by the API server: the scheduler asks once, and its watch may be
+        ahead of Muster's."""
         meta = pod.metadata
         if self._ledger.pod(Uid(meta.uid)) is not None:
             return True
@@ -127,8 +128,8 @@ class SchedulerVerbs:
         return self._barrier.pass_through(pod, args.node, caller)
 
     def _why_unknown(self, args: BindingArgs) -> str:
-        """Why a pod that no watch has shown is refused. It is read for the words only: it has no claim, and
-        what comes by a request alone gets none."""
+        """Why a pod that no watch has shown is refused. The pod is read only for the message: it has no
+        claim, and a request alone never makes one."""
         try:
             found = self._cluster.pod(args.pod_namespace, args.pod_name)
         except NotFound:
@@ -160,7 +161,7 @@ def _refused_to_all(args: ExtenderArgs) -> FilterResult:
 
 
 def _candidates(args: PreemptionArgs) -> Mapping[str, MetaVictims]:
-    """Victims by node in their short form, whichever the scheduler sent."""
+    """Victims by node in their short form, whichever form the scheduler sent."""
     if args.node_name_to_meta_victims is not None:
         return args.node_name_to_meta_victims
     return {

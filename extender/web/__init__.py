@@ -1,1 +1,1 @@
-"""The ports: verbs, health and metrics, debug, webhooks. What they share is in port.py."""
+"""The ports: verbs, health and metrics, debug, webhooks. Their common part is in port.py."""

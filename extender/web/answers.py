@@ -1,4 +1,4 @@
-"""JSON answers, of what was asked for and of faults."""
+"""JSON answers, with data or with faults."""
 
 from typing import Any
 

@@ -1,12 +1,12 @@
 """The port that the scheduler calls: four verbs, raw bytes in and out.
 
-Only status 200 is read by kube-scheduler; it throws the body of any other answer away. So a verb that fails
-inside still answers 200, with the protocol's own Error field, and always with the same words: a message that
-changes makes the scheduler patch the pod, which wakes it, which makes it fail again. What went wrong is in
-the log. Calls that no scheduler makes, malformed ones above all, get the status that HTTP has for them.
+kube-scheduler reads only answers with status 200 and discards the body of any other. So a verb that fails
+internally still answers 200, with the protocol's own Error field, and always with the same message: a message
+that changes makes the scheduler patch the pod, which makes it try the pod again, which fails again. The cause
+is in the log. Calls that no scheduler makes, above all malformed ones, get the HTTP status for their fault.
 
-The scheduler makes its filter calls one at a time, and waits. They go past Flask's routing and contexts,
-which cost more than most answers do.
+The scheduler makes its filter calls one at a time, and waits. They bypass Flask's routing and contexts, which
+cost more than most answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ from extender.telemetry.logs import about, logger
 from extender.web.answers import fault_as_json, show_faults_as_json
 from extender.web.caller import Caller
 
-LARGEST_BODY = 16 * 1024 * 1024  # the port sees to it
+LARGEST_BODY = 16 * 1024 * 1024  # the port enforces it
 FAILED = "Muster failed to answer; its log says why"
 
 # A nesting deeper than the decoder's stack is as malformed as a missing brace.
@@ -46,7 +46,7 @@ Environ = dict[str, Any]
 
 
 class Verbs(Protocol):
-    """What answers the scheduler. Each is called in a thread of its own; bind may take its time."""
+    """The answers to the scheduler. Each is called in a thread of its own; bind may block."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult: ...
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]: ...
@@ -55,12 +55,12 @@ class Verbs(Protocol):
 
 
 class Verb(NamedTuple):
-    """One route: what it reads, who answers, and what it says when that fails."""
+    """One route."""
 
     name: str
-    reads: type[Message]
+    reads: type[Message]  # the type of its request
     answer: Callable[[Any, Caller], object]
-    failed: object
+    failed: object  # the answer if `answer` raises
 
 
 def create_app(verbs: Verbs) -> Flask:
@@ -75,7 +75,7 @@ def create_app(verbs: Verbs) -> Flask:
 
 
 def _not_here() -> NoReturn:
-    """A path that Flask takes for one of the table, as //v1/filter, which the table has not."""
+    """For a path that Flask takes for one of the table, such as //v1/filter, but that is not in the table."""
     raise NotFound
 
 
@@ -89,7 +89,7 @@ def _table(verbs: Verbs) -> tuple[Verb, ...]:
 
 
 class Shortcut:
-    """Serves what the table has; all other calls are `otherwise`'s."""
+    """Serves the calls of the table; `otherwise` serves all others."""
 
     def __init__(self, otherwise: WSGIApplication, table: Mapping[str, Verb]) -> None:
         self._otherwise = otherwise
@@ -108,7 +108,7 @@ class Shortcut:
 
 
 def _serve(verb: Verb, environ: Environ) -> bytes:
-    """The answer's body. Raises HTTPException for a call that no scheduler makes."""
+    """The body of the answer. Raises HTTPException for a call that no scheduler makes."""
     with metrics.counted(verb.name) as call:
         args = _read(verb.reads, environ, call)
         with about(pod=_pod_of(args)):
@@ -124,7 +124,8 @@ def _read(kind: type[Message], environ: Environ, call: metrics.Call) -> Message:
 
 
 def _answer(verb: Verb, args: Message, caller: Caller, call: metrics.Call) -> bytes:
-    """The answer as bytes. Encoding is guarded like the verb itself: either may meet what nobody foresaw."""
+    """The answer as bytes. Encoding is guarded like the verb itself: either may raise something
+    unforeseen."""
     try:
         return encode(verb.answer(args, caller))
     except Exception:

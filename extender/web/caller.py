@@ -7,10 +7,10 @@ from typing import Any
 
 
 class Caller:
-    """The caller that waits for an answer, seen through the socket of the request.
+    """The caller that waits for an answer, observed through the socket of its request.
 
-    A scheduler that gave up (its httpTimeout, its lease, its process) has closed the connection, and by then
-    counts the pod as not placed. Nothing may be bound for it any more.
+    A scheduler that has given up (its httpTimeout passed, its lease was lost, its process ended) has closed
+    the connection, and counts the pod as not placed. Nothing may be bound for it any more.
     """
 
     def __init__(self, connection: socket.socket | None = None) -> None:
@@ -18,7 +18,7 @@ class Caller:
 
     @classmethod
     def of(cls, environ: Mapping[str, Any]) -> "Caller":
-        """The caller of a request that a port serves; the client of a test shows no socket."""
+        """The caller of a request that a port serves; Flask's test client has no socket."""
         return cls(environ.get("gunicorn.socket"))
 
     def fileno(self) -> int:
@@ -26,9 +26,9 @@ class Caller:
         return -1 if self._connection is None else self._connection.fileno()
 
     def gone(self) -> bool:
-        """Whether the caller hung up. Looks without waiting, and without taking what it may have sent.
+        """Whether the caller hung up. Does not block, and consumes nothing that the caller may have sent.
 
-        Over TLS the end is announced by a message, and nothing else is sent before the answer."""
+        Over TLS the end is announced by a message, and a caller sends nothing else before the answer."""
         if self._connection is None:
             return False
         try:

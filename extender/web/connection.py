@@ -1,10 +1,10 @@
-"""One caller's connection, read and written without waiting.
+"""One caller's connection, read and written without blocking.
 
     handshake ──► idle ──► head ──► body ──► answer ──► idle ──► …
-                                     └─► refused ──► what still comes is thrown away ──► closed
+                                     └─► refused ──► further data is discarded ──► closed
 
-Each of these has a deadline. How long a request is, is said by its Content-Length alone: who would send a
-body in chunks is told to say its length. Everything else about a head is for gunicorn's parser to judge.
+Each of these states has a deadline. Only the Content-Length gives the length of a request: a body in chunks
+is refused with 411. Everything else about a head is left to gunicorn's parser.
 """
 
 import re
@@ -22,26 +22,26 @@ from werkzeug.exceptions import (
 
 from extender.web.answers import readable
 
-LARGEST_HEAD = 64 * 1024
-_PIECE = 256 * 1024  # bytes read at a time
+LARGEST_HEAD = 64 * 1024  # bytes, as below
+_PIECE = 256 * 1024  # read at a time
 _MOST_DISCARDED = 128 * 1024 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
 _FRAMING = re.compile(rb"\r\n(content-length|transfer-encoding)[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
 
 
 class Patience(NamedTuple):
-    """For how many seconds a connection may stay in one state."""
+    """For how many seconds a connection may stay in each state."""
 
     handshake: float = 5.0
-    idle: float = 120.0  # above the 90 s of Go's transport: who closes first makes the other's POST fail
+    idle: float = 120.0  # above the 90 s of Go's transport: if the server closes first, a POST may fail
     head: float = 5.0
     body: float = 10.0
-    answer: float = 30.0  # for the caller to take it
+    answer: float = 30.0  # until the caller has read it
     discard: float = 2.0
 
 
 class HungUp(ConnectionError):
-    """The caller closed the connection, or has its last answer."""
+    """The caller closed the connection, or has got its last answer."""
 
 
 class CallerConnection:
@@ -52,34 +52,34 @@ class CallerConnection:
     ) -> None:
         sock.setblocking(False)
         self.sock = sock
-        self.client: tuple[str, int] = (client[0], client[1])  # more follows with IPv6
+        self.client: tuple[str, int] = (client[0], client[1])  # an IPv6 address has two more parts
         self.state = "handshake" if isinstance(sock, ssl.SSLSocket) else "idle"
         self.deadline = now + getattr(patience, self.state)
-        self.answered = 0  # requests
+        self.answered = 0  # how many requests
         self._largest_body = largest_body
         self._patience = patience
         self._received = bytearray()
         self._unsent = bytearray()
-        self._last = False  # the answer that is being sent
-        self._searched = 0  # how much of it has no end of a head
-        self._length = 0  # of the request, once its head is there
-        self._discarded = 0
+        self._last = False  # whether the connection ends with the answer that is being sent
+        self._searched = 0  # how many of the received bytes have been searched for the end of a head
+        self._length = 0  # of the request, once its head is complete
+        self._discarded = 0  # how many bytes
 
     @property
     def size(self) -> int:
-        """Bytes of a request that is not whole yet, and of an answer that was not taken yet."""
+        """Bytes of a request that is not complete yet, and of an answer that the caller has not read yet."""
         return len(self._received) + len(self._unsent)
 
     @property
     def sending(self) -> bool:
-        """Whether it waits for the caller to take more of an answer."""
+        """Whether it waits for the caller to read more of an answer."""
         return bool(self._unsent)
 
     def receive(self, now: float) -> bytes | None:
-        """A whole request, or None while it is not there.
+        """A complete request, or None while it has not arrived.
 
-        Raises HTTPException for one that will not be read, after which `refuse` is to be called, and OSError
-        when the connection is of no use any more."""
+        Raises HTTPException for a request that will not be read, after which `refuse` has to be called, and
+        OSError if the connection cannot be used any more."""
         try:
             self._shake_hands(now)
             while not self._whole(now):
@@ -92,14 +92,15 @@ class CallerConnection:
         return request
 
     def answer(self, data: bytes, now: float, *, last: bool = False) -> None:
-        """What `flush` is to send, and whether the connection ends with it."""
+        """Have `flush` send an answer; `last`: the connection ends with it."""
         self._unsent += data
         self._last = last
         self.answered += 1
         self._enter("answer", now)
 
     def flush(self, now: float) -> bool:
-        """Whether all is sent that was to be. Raises an OSError, also when that was the last."""
+        """Send what can be sent; whether everything has been sent. Raises an OSError, also after the last
+        answer."""
         try:
             while self._unsent:
                 sent = self.sock.send(self._unsent)
@@ -113,7 +114,8 @@ class CallerConnection:
         return True
 
     def refuse(self, fault: HTTPException, now: float) -> None:
-        """Say why, and read on without looking: who still sends while we hang up never sees the answer."""
+        """Answer with the fault, and discard further data: a caller that still sends while the connection is
+        closed would never see the answer."""
         self._unsent += refused(fault)
         if not self.flush(now):
             raise HungUp
@@ -137,7 +139,7 @@ class CallerConnection:
             self._enter("idle", now)
 
     def _wanted(self) -> int:
-        """Of what follows a request nothing is read before that is answered."""
+        """How many bytes to read: nothing beyond a request before it is answered."""
         return min(_PIECE, self._length - len(self._received)) if self.state == "body" else _PIECE
 
     def _take(self, piece: bytes) -> None:
@@ -159,7 +161,7 @@ class CallerConnection:
         return self.state == "body" and len(self._received) >= self._length
 
     def _end_of_head(self) -> int:
-        """Where the body begins, 0 while that has not come. Raises RequestHeaderFieldsTooLarge."""
+        """Where the body begins, 0 while the head is incomplete. Raises RequestHeaderFieldsTooLarge."""
         found = self._received.find(_END_OF_HEAD, max(0, self._searched - len(_END_OF_HEAD)))
         self._searched = len(self._received)
         if found > LARGEST_HEAD or (found < 0 and self._searched > LARGEST_HEAD):
@@ -170,7 +172,7 @@ class CallerConnection:
         fields = [(name.lower(), value) for name, value in _FRAMING.findall(head)]
         lengths = [value.strip() for name, value in fields if name == b"content-length"]
         if len(lengths) < len(fields):
-            raise LengthRequired("A Content-Length is needed: bodies in chunks are not read")
+            raise LengthRequired("A Content-Length is required: chunked bodies are not accepted")
         if len(lengths) > 1 or not all(re.fullmatch(rb"[0-9]{1,18}", each) for each in lengths):
             raise BadRequest("Content-Length: allowed is one whole number")
         length = int(lengths[0]) if lengths else 0
@@ -180,7 +182,7 @@ class CallerConnection:
 
 
 def refused(fault: HTTPException) -> bytes:
-    """The whole answer."""
+    """The answer to a refused request, head and body."""
     body = readable({"error": fault.description or fault.name})
     head = (
         f"HTTP/1.1 {fault.code} {fault.name}\r\nContent-Type: application/json\r\n"

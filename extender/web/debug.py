@@ -1,7 +1,7 @@
 """What Muster knows and why it decided so, for administrators: JSON, read-only, on a port of its own.
 
-The table below is all there is to the router. The views are given by the holder of the state; each returns
-what msgspec can encode, or None for what does not exist.
+The table below is the whole router. The views come from the owner of the state; each returns data that
+msgspec can encode, or None for something that does not exist.
 """
 
 import re
@@ -33,10 +33,13 @@ ENDPOINTS = (
     Endpoint("podgroups", "podgroups", "verdict and reason of each group"),
     Endpoint("podgroups/<namespace>/<name>", "podgroup", "one group: members, plan, why it waits"),
     Endpoint("nodes", "nodes", "what is idle on each node, and whose claims are on it"),
-    Endpoint("pods/<namespace>/<name>", "pod", "one pod: where it stands, and why"),
+    Endpoint("pods/<namespace>/<name>", "pod", "one pod: its node, its claim, and the decision on its group"),
     Endpoint("held", "held", "bind calls that wait for the rest of their gang"),
     Endpoint(
-        "decisions", "decisions", "the latest turns of groups; ?limit= of 1 to 1000, else 100", limited=True
+        "decisions",
+        "decisions",
+        "the latest changes of groups' verdicts and reasons; ?limit= of 1 to 1000, 100 by default",
+        limited=True,
     ),
     Endpoint("watches", "watches", "what is read of the cluster, and which kinds it does not have"),
     Endpoint(
@@ -47,7 +50,7 @@ ENDPOINTS = (
     Endpoint("bad-objects", "bad-objects", "objects that could not be read, and why"),
     Endpoint("version", "version", "the version of Muster and of what it runs on"),
     Endpoint("config", "config", "the configuration in effect"),
-    Endpoint("threads", "threads", "where each thread stands; equal stacks are counted together"),
+    Endpoint("threads", "threads", "the stack of each thread; equal stacks are counted together"),
 )
 
 
@@ -86,7 +89,7 @@ def _limit() -> int:
     return int(given)
 
 
-# ---- what needs no state
+# ---- pages without state
 
 
 def index() -> dict[str, str]:
@@ -103,4 +106,4 @@ def threads() -> list[dict[str, Any]]:
     for ident, frame in sys._current_frames().items():
         stack = (f"{at.filename}:{at.lineno} {at.name}" for at in traceback.extract_stack(frame))
         alike[tuple(stack)].append(names.get(ident, str(ident)))
-    return [{"count": len(who), "threads": sorted(who), "stack": stack} for stack, who in alike.items()]
+    return [{"count": len(each), "threads": sorted(each), "stack": stack} for stack, each in alike.items()]

@@ -1,8 +1,8 @@
 """From the bytes of a request to the bytes of its answer: gunicorn's parser and writer around an application.
 
-What a web browser sends is answered with 403: no page has business here. An Origin says that a page asks; on
-loopback the name of a host says so, too, for a page may give its own name the address 127.0.0.1. Over TLS it
-need not be looked at: no page gets past a certificate for another name.
+Requests of web pages are answered with 403. A request with an Origin comes from a page. On loopback, so does
+one whose Host is another name, because a page may give its own name the address 127.0.0.1. Over TLS the Host
+is not checked: a page cannot get past a certificate for another name.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -28,33 +28,36 @@ from werkzeug.exceptions import (
 from extender.telemetry.logs import logger
 from extender.web.connection import CallerConnection
 
-NO_PROXIES: Mapping[str, Any] = {  # settings of gunicorn's
-    "forwarder_headers": "",  # no proxy stands before us: such headers mean nothing,
+# Settings of gunicorn. No proxy is in front of Muster, so headers of proxies have no meaning, and it is not
+# checked for each caller whether it may send them.
+NO_PROXIES: Mapping[str, Any] = {
+    "forwarder_headers": "",
     "secure_scheme_headers": {},
-    "forwarded_allow_ips": "*",  # and it is not asked of each caller whether it may send them
+    "forwarded_allow_ips": "*",
 }
-_LONGEST_TEXT = 200  # of what a caller is told of its own mistake
+_LONGEST_TEXT = 200  # characters of a message about a caller's mistake
 
 log = logger(__name__)
 
 
 class Exchange:
-    """`exchange(connection, request)` is the answer to one request, and whether another may follow.
+    """`exchange(connection, request)` returns the answer to one request, and whether another may follow.
 
-    `server` is the address of the port. Raises HTTPException for what is no request, or is none of ours."""
+    `server` is the address of the port. Raises HTTPException for data that is not a request, or that comes
+    from a web page."""
 
     def __init__(self, app: WSGIApplication, server: tuple[str, int], settings: Config | None = None) -> None:
         self._app = app
         self._server = server
         self._settings = settings or _plain_settings()
         self._local = _is_loopback(server[0])
-        self.ending = False  # true: answers say that the connection ends with them
+        self.ending = False  # True: every answer closes its connection
         _look_up_once(self._settings)
 
     def __call__(self, connection: CallerConnection, data: bytes) -> tuple[bytes, bool]:
         request = self._parsed(connection, data)
         outgoing = Outgoing()
-        sink: Any = outgoing  # of a socket only `send` and `sendall` are asked
+        sink: Any = outgoing  # gunicorn calls only `send` and `sendall` of a socket
         response, environ = wsgi.create(request, sink, connection.client, self._server, self._settings)
         environ["gunicorn.socket"] = connection.sock
         self._refuse_browsers(environ, secure=isinstance(connection.sock, SSLSocket))
@@ -74,13 +77,13 @@ class Exchange:
 
     def _refuse_browsers(self, environ: MutableMapping[str, Any], secure: bool) -> None:
         if "HTTP_ORIGIN" in environ:
-            raise Forbidden("Pages of the web are not answered, and this request has an Origin")
+            raise Forbidden("This request has an Origin, and requests of web pages are not answered")
         host = environ.get("HTTP_HOST", "")
         if self._local and not secure and host and not _is_loopback(_name_of(host)):
-            raise Forbidden("This port is called by an address of loopback, or as localhost")
+            raise Forbidden("The Host of requests to this port must be localhost or a loopback address")
 
     def _run(self, response: wsgi.Response, environ: MutableMapping[str, Any]) -> None:
-        """Nothing has been sent when the application fails, so its caller still gets an answer."""
+        """Run the application. If it fails, nothing has been sent yet, so the caller still gets an answer."""
         try:
             pieces = self._app(environ, response.start_response)  # type: ignore[arg-type]
             if self.ending:
@@ -98,7 +101,7 @@ class Exchange:
 
 
 class Outgoing:
-    """Gathers what would be sent, so that head and body leave together."""
+    """Collects what would be sent, so that head and body are sent together."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -135,5 +138,6 @@ def _plain_settings() -> Config:
 
 
 def _look_up_once(cfg: Config) -> None:
-    """A setting is looked up, converted and checked each time it is read, dozens of times a request."""
+    """Store the values of all settings: gunicorn would look up, convert and check each setting whenever it is
+    read, dozens of times per request."""
     vars(cfg).update({name: setting.get() for name, setting in cfg.settings.items()})

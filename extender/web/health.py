@@ -1,7 +1,7 @@
-"""Probes and metrics, in the manner of Kubernetes' own components.
+"""Probes and metrics, like those of Kubernetes' own components.
 
-`/livez` tells whether this process still works; it never asks the API server, for a restart cures nothing
-there. `/readyz` tells whether it should be called. Both take `?verbose` and `?exclude=NAME`.
+`/livez` says whether this process still works; it never depends on the API server, whose faults a restart of
+Muster would not cure. `/readyz` says whether it should be called. Both take `?verbose` and `?exclude=NAME`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +14,8 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-Check = Callable[[], str | None]  # why it fails, or None when all is well
-Note = Callable[[], str]  # what people want to know who ask verbosely; no reason to fail
+Check = Callable[[], str | None]  # why it fails, or None if it does not
+Note = Callable[[], str]  # a line of verbose answers, which never makes them fail
 
 
 def create_health_app(
@@ -24,7 +24,8 @@ def create_health_app(
     registry: CollectorRegistry = REGISTRY,
     notes: Mapping[str, Note] | None = None,
 ) -> Flask:
-    """The application of the health port. What `ready` checks is asked only by /readyz, and noted there."""
+    """The application of the health port. /readyz runs the checks `ready` in addition to `live`, and shows
+    the notes."""
     app = Flask(__name__, static_folder=None)
     for name in ("livez", "healthz"):
         app.add_url_rule(f"/{name}", name, _probe(name, live, {}))

@@ -1,11 +1,12 @@
-"""Ports, taken before anything else is done, so that a port in use stops the start with one clear line."""
+"""Listening sockets, opened before anything else, so that a port in use ends the start with one clear
+line."""
 
 import errno
 import socket
 
 from extender.api.configuration import Address, InvalidConfiguration
 
-BACKLOG = 4096  # what Linux allows by default
+BACKLOG = 4096  # connections; the limit of Linux by default
 
 
 def listen(flag: str, address: Address) -> socket.socket:
@@ -32,8 +33,9 @@ def _bound(address: Address) -> socket.socket:
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
         bound.bind((host or "0.0.0.0", address.port))
-        # Only a socket that listens keeps others away; early callers wait in its backlog. They inherit its
-        # options there and then: without this one each answer to them takes 40 ms (Nagle, delayed ACK).
+        # Only a listening socket keeps the port from other processes; early callers wait in its backlog.
+        # Their connections inherit its options at once: without this one, each answer to them takes 40 ms
+        # (Nagle's algorithm and delayed ACKs).
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound.listen(BACKLOG)
     except OSError:

@@ -1,8 +1,8 @@
-"""Connections that wait for the rest of a request, or for their answer to be taken: how many, and how long.
+"""Connections that wait for the rest of a request, or for their answer to be read: how many, and how long.
 
-When there are more connections than may be, one of those that wait here is closed: the one that has waited
-longest of those that were never answered, else of all. Callers who have something to say say it at once, so
-a flood of silent ones only closes its own.
+If there are too many connections, one that waits here is closed: among those that never had an answer, or
+otherwise among all, the one that has waited longest. Well-behaved callers send their request at once, so a
+flood of silent connections closes only its own.
 """
 
 from collections import OrderedDict
@@ -12,31 +12,32 @@ from extender.telemetry import metrics
 from extender.web.connection import CallerConnection
 from extender.web.readiness import Readiness
 
-PERIOD = 1.0  # seconds between two looks at deadlines,
-_SOON = 0.01  # or less, while there are more whose time is over than are closed at a time
+PERIOD = 1.0  # seconds between two looks at deadlines
+_SOON = 0.01  # the same, while more connections are past their deadline than are closed at a time
 _AT_A_TIME = 50
-_BEGUN = ("handshake", "head", "body", "answer")  # and not ended
+_BEGUN = ("handshake", "head", "body", "answer")  # states in which something has begun and not ended
 
 
 class Parking:
-    """`most`: connections, those included that are being served. `room`: bytes of all that wait.
+    """`most`: connections, including those being served. `room`: bytes of all that wait.
 
-    A connection belongs to the thread that admitted or took it, until that parks it again or lets it go."""
+    A connection belongs to the thread that admitted or took it, until that thread parks it again or lets it
+    go."""
 
     def __init__(self, name: str, readiness: Readiness, most: int, room: int) -> None:
         self._name = name
         self._readiness = readiness
         self._most = most
         self._room = room
-        self._lock = Lock()  # of all that follows
+        self._lock = Lock()  # guards everything below
         self._parked = OrderedDict[int, CallerConnection]()  # by descriptor, the one parked last at the end
-        self._bytes = 0
-        self._open = 0
+        self._bytes = 0  # of all parked connections
+        self._open = 0  # connections, parked or being served
         self._closed = False
-        self.next_look = 0.0
+        self.next_look = 0.0  # when deadlines are checked next
 
     def admit(self) -> bool:
-        """Whether there may be one more; another is closed for it if need be."""
+        """Whether there may be one more connection; if necessary, another is closed for it."""
         with self._lock:
             if self._open >= self._most:
                 self._count("full")
@@ -48,7 +49,7 @@ class Parking:
             return True
 
     def take(self, descriptor: int) -> CallerConnection | None:
-        """None: it was closed meanwhile."""
+        """Take a parked connection in order to serve it; None: it was closed meanwhile."""
         with self._lock:
             connection = self._parked.pop(descriptor, None)
             if connection:
@@ -73,7 +74,8 @@ class Parking:
         connection.close()
 
     def look(self, now: float) -> None:
-        """Close those whose time is over, a few at a time: others wait for the lock."""
+        """Close connections past their deadline, only a few at a time, since other threads wait for the
+        lock."""
         if now < self.next_look:
             return
         with self._lock:
@@ -85,14 +87,14 @@ class Parking:
                 self._drop(connection)
 
     def close(self) -> None:
-        """All that wait, and each that would from now on."""
+        """Close all parked connections, and from now on each that is to be parked."""
         with self._lock:
             self._closed = True
             for connection in [*self._parked.values()]:
                 self._drop(connection)
 
     def _drop(self, connection: CallerConnection) -> None:
-        """One that is parked. Under the lock."""
+        """Close a parked connection; called under the lock."""
         del self._parked[connection.sock.fileno()]
         self._bytes -= connection.size
         self._open -= 1

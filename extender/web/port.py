@@ -1,9 +1,9 @@
-"""A port that no caller can block: connections cost no threads, only whole requests do.
+"""A port that no caller can block: only complete requests occupy threads, not connections.
 
-All threads of a port wait for all of its connections. The one that learns of something to read reads
-it, without waiting; if the request is whole by then, the same thread answers it, else the connection is
-parked again. So a request costs one wake-up, and a thousand callers who fall silent cost nothing but memory,
-which has a bound as well.
+All threads of a port wait for all of its connections. The thread that is woken reads what has arrived,
+without blocking; if the request is complete, the same thread answers it, otherwise the connection is parked
+again. So a request costs one wake-up, and a thousand callers that fall silent cost only memory, which is
+bounded as well.
 """
 
 import os
@@ -21,29 +21,28 @@ from extender.web.connection import CallerConnection, Patience
 from extender.web.parking import PERIOD, Parking
 from extender.web.readiness import Readiness
 
-_LEAST_IDLE = 4  # threads that wait; the next one is started when fewer do
-_MOST_IDLE = 8  # when none of them has had anything to do for a while, those beyond leave
-_PAUSE = 0.02  # seconds, when there are too many files
+_LEAST_IDLE = 4  # waiting threads; if there are fewer, new ones are started
+_MOST_IDLE = 8  # waiting threads; further ones end once they have had nothing to do for a while
+_PAUSE = 0.02  # seconds, after a connection could not be accepted
 
 log = logger(__name__)
 
-Answer = Callable[[CallerConnection, bytes], tuple[bytes, bool]]  # whether another request may follow
-Secure = Callable[[], ssl.SSLContext | None]  # None: no caller can be served yet
+Answer = Callable[[CallerConnection, bytes], tuple[bytes, bool]]  # and whether another request may follow
+Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate yet
 
 
 class PortLimits(NamedTuple):
-    """`threads`: requests answered at a time. `body`: the most bytes of one. `unread`: bytes of all requests
-    that are not whole, and of answers that were not taken."""
+    """What the callers of a port may use at most."""
 
     connections: int
-    threads: int
-    body: int
-    unread: int
+    threads: int  # requests that are answered at the same time
+    body: int  # bytes of one request
+    unread: int  # bytes of all incomplete requests, and of answers that callers have not read
     patience: Patience = Patience()
 
 
 class ServedPort:
-    """Serves `listener` from now on."""
+    """Serves `listener` from its creation on."""
 
     def __init__(
         self,
@@ -60,23 +59,23 @@ class ServedPort:
         self._secure = secure
         self._readiness = Readiness()
         self._parking = Parking(name, self._readiness, limits.connections, limits.unread)
-        self._changed = Condition()  # and the lock of what follows
+        self._changed = Condition()  # its lock guards the next four
         self._threads = self._idle = self._busy = 0
         self._stopping = False
-        self._end, self._ending = os.pipe()
+        self._end, self._ending = os.pipe()  # closing `_ending` wakes all threads
         self._readiness.watch(self._end, once=False)
         listener.setblocking(False)
         self._listen_on()
         self._hire()
 
     def stop(self, grace: float) -> None:
-        """Take no new request, and wait for the answers to those that are whole, so many seconds at most."""
+        """Take no new request, and wait at most `grace` seconds for answers to complete ones."""
         with self._changed:
             if self._stopping:
                 return
             self._stopping = True
             self._listener.close()
-            os.close(self._ending)  # wakes all threads
+            os.close(self._ending)
         self._parking.close()
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, grace)
@@ -84,7 +83,7 @@ class ServedPort:
     # ---- threads
 
     def _hire(self) -> None:
-        """See that enough threads wait, as long as there may be more."""
+        """Start threads until enough of them wait, or there may be no more."""
         with self._changed:
             new = max(min(_LEAST_IDLE - self._idle, self._limits.threads - self._threads), 0)
             self._threads += new
@@ -94,7 +93,7 @@ class ServedPort:
 
     def _attend(self) -> None:
         descriptor: int | None = -1
-        while not self._leaves(bored=descriptor is None):
+        while not self._leaves(had_nothing=descriptor is None):
             patience = min(PERIOD, max(0.0, self._parking.next_look - time.monotonic()))
             descriptor = self._readiness.wait(patience)
             if descriptor == self._listener.fileno():
@@ -103,10 +102,10 @@ class ServedPort:
                 self._serve(connection)
             self._parking.look(time.monotonic())
 
-    def _leaves(self, bored: bool) -> bool:
-        """The last thread of a port that is stopped puts out the light."""
+    def _leaves(self, had_nothing: bool) -> bool:
+        """Whether this thread ends; the last thread of a stopped port also releases what they shared."""
         with self._changed:
-            if not self._stopping and not (bored and self._idle > _MOST_IDLE):
+            if not self._stopping and not (had_nothing and self._idle > _MOST_IDLE):
                 return False
             self._idle -= 1
             self._threads -= 1
@@ -120,7 +119,7 @@ class ServedPort:
     def _accept(self) -> None:
         try:
             sock, client = self._listener.accept()
-        except OSError:  # the caller is gone already, or there are too many files, or the end has come
+        except OSError:  # the caller is gone, there are too many open files, or the port is stopped
             time.sleep(_PAUSE)
             return self._listen_on()
         self._listen_on()
@@ -142,7 +141,7 @@ class ServedPort:
                 self._readiness.watch(self._listener.fileno())
 
     def _secured(self, sock: socket.socket) -> socket.socket:
-        """Raises an OSError."""
+        """The socket, with TLS if the port has it. Raises an OSError."""
         if self._secure is None:
             return sock
         if (context := self._secure()) is None:
@@ -153,7 +152,8 @@ class ServedPort:
     # ---- requests
 
     def _serve(self, connection: CallerConnection) -> None:
-        """All that is there of it. Whatever happens, the thread goes on to the next one."""
+        """Answer all complete requests of a connection. Whatever happens, the thread goes on to the next
+        one."""
         try:
             while connection.flush(time.monotonic()) and (request := connection.receive(time.monotonic())):
                 self._respond(connection, request)
@@ -167,7 +167,7 @@ class ServedPort:
         self._parking.let_go(connection)
 
     def _respond(self, connection: CallerConnection, request: bytes) -> None:
-        """Raises HTTPException, and OSError when the connection has ended."""
+        """Raises HTTPException, and OSError if the connection has ended."""
         with self._changed:
             self._idle -= 1
             self._busy += 1

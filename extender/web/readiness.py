@@ -1,7 +1,7 @@
-"""Which of many sockets have something to read, or room to write, asked by many threads at once.
+"""Waiting for sockets that have something to read, or room to write, by many threads at once.
 
-Each readiness is told to one thread, and only once: that thread has the socket to itself until it watches it
-again. So there is no thread that only hands out work, and none that wakes for nothing.
+A ready socket wakes one thread, and only once: that thread has the socket to itself until it watches it
+again. So there is no thread that only hands out work, and none that wakes in vain.
 """
 
 import select
@@ -15,7 +15,7 @@ if sys.platform == "linux":
             self._poll = select.epoll()
 
         def watch(self, descriptor: int, *, once: bool = True, writing: bool = False) -> None:
-            """Not `once`: told to every thread, again and again."""
+            """Without `once`, a ready descriptor wakes every thread, every time."""
             wanted = select.EPOLLOUT if writing else select.EPOLLIN
             events = wanted | (select.EPOLLONESHOT if once else 0)
             try:
@@ -40,7 +40,7 @@ else:  # macOS and the BSDs, for `muster run`
             self._queue = select.kqueue()
 
         def watch(self, descriptor: int, *, once: bool = True, writing: bool = False) -> None:
-            """Not `once`: told to every thread, again and again."""
+            """Without `once`, a ready descriptor wakes every thread, every time."""
             wanted = select.KQ_FILTER_WRITE if writing else select.KQ_FILTER_READ
             flags = select.KQ_EV_ADD | (select.KQ_EV_ONESHOT if once else 0)
             self._queue.control([select.kevent(descriptor, wanted, flags)], 0)

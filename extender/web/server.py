@@ -1,14 +1,14 @@
-"""The scheduler's calls are served by gunicorn, in one worker process with many threads.
+"""Serves the scheduler's calls with gunicorn, in one worker process with many threads.
 
-One process, because gangs are gathered in its memory; threads, because a held bind call is a thread that
+One process, because gangs are assembled in its memory; threads, because a held bind call is a thread that
 waits. gunicorn is embedded, not configured by hand: each setting below departs from a default that was
-measured to break something. Connections are not gunicorn's: port.py has them.
+measured to break something. Connections are handled by port.py, not by gunicorn.
 
 How it ends. A stock worker that is told to stop waits for its calls and then cuts them; calls held for the
-rest of their gang would all be cut. So every signal that ends the process wakes `on_stop` first, which is to
-answer them. It runs in a thread that was started beforehand: a signal handler interrupts the main thread
-wherever it is, and must take no lock. When all is said the process leaves without waiting for threads that
-still hang on a slow client.
+rest of their gang would all be cut. So every signal that ends the process first triggers `on_stop`, which
+has to answer them. It runs in a thread that was started beforehand, because a signal handler interrupts the
+main thread anywhere and must not take a lock. Once everything is answered, the process exits without waiting
+for threads that still hang on a slow client.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ from extender.web.worker import ConnectionWorker
 
 SPARE_THREADS = 64  # for filter, prioritize and preempt while the whole window is held
 _M_ARENA_MAX = -8  # malloc.h
-GRACE = 4  # seconds to answer what is held; with it the process is gone within five
+GRACE = 4  # seconds to answer held calls, so that the process exits within five
 
 log = logger(__name__)
 Hook = Callable[[], None]
@@ -54,11 +54,11 @@ def serve(
     window: int,
     secure: Secure | None = None,
 ) -> None:
-    """Serve on `listener` until told to stop; then this process exits.
+    """Serve on `listener` until a signal; then this process exits.
 
     All three callables run in the worker process: `app` and `on_start` once before the first call is served,
-    `on_stop` once as soon as the end is near. It has to see that every held call is answered. With `secure`
-    the port speaks TLS.
+    `on_stop` once when a signal to stop arrives. It has to answer every held call. With `secure`, the port
+    uses TLS.
     """
     _allow_many_connections()
     _share_memory_between_threads()
@@ -75,7 +75,7 @@ class _Server(BaseApplication):
         for name, value in self._settings.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Any:  # a WSGIApplication; the stubs spell that type in another way
+    def load(self) -> Any:  # a WSGIApplication; the stubs spell that type differently
         return self._app()
 
 
@@ -93,15 +93,15 @@ def _settings(
     return {
         "bind": f"fd://{listener.detach()}",  # taken by `listen`: gunicorn would retry for 5 s, then exit 1
         "workers": 1,  # whatever $WEB_CONCURRENCY says: a second process would split gangs
-        "worker_class": ConnectionWorker,  # gevent starves beside a busy thread, and ignores SIGTERM then
-        "threads": threads,  # no more held calls than threads, or filter and bind starve alike
-        "worker_connections": 2 * threads,  # idle ones and those that do not arrive whole are among them
+        "worker_class": ConnectionWorker,  # under gevent, a busy thread starves calls and signals
+        "threads": threads,  # if held calls took all threads, filter and bind would starve alike
+        "worker_connections": 2 * threads,  # idle connections and incomplete requests included
         "backlog": BACKLOG,
-        "keepalive": 120,  # above the 90 s of Go's transport: who closes first makes the other's POST fail
-        "timeout": 0,  # a stuck worker is what /livez is for; the heartbeat cannot see one
+        "keepalive": 120,  # above the 90 s of Go's transport: if the server closes first, a POST may fail
+        "timeout": 0,  # /livez detects a stuck worker; gunicorn's heartbeat cannot
         "graceful_timeout": GRACE,
-        "max_requests": 0,  # a worker that recycles itself resets its connections
-        "http_protocols": "h1",  # streams of one h2 connection are served one by one: a held bind blocks it
+        "max_requests": 0,  # a worker that restarts itself resets its connections
+        "http_protocols": "h1",  # streams of one h2 connection are served in turn, so a held bind blocks all
         **NO_PROXIES,
         "control_socket_disable": True,  # fails on a read-only root
         "worker_tmp_dir": "/dev/shm" if os.path.isdir("/dev/shm") else None,
@@ -116,7 +116,7 @@ def _settings(
 
 
 class _Log(Logger):
-    """gunicorn's lines go where all others go."""
+    """Sends gunicorn's lines to the same handlers as all others."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -125,11 +125,11 @@ class _Log(Logger):
 
 
 class _Ending:
-    """Runs `on_stop` once, at the first sign of the end."""
+    """Runs `on_stop` once, on the first signal to stop."""
 
     def __init__(self, on_stop: Hook) -> None:
         self._on_stop = on_stop
-        self._wanted: SimpleQueue[None] = SimpleQueue()  # unlike Event it may be used in a signal handler
+        self._wanted: SimpleQueue[None] = SimpleQueue()  # unlike an Event, safe in a signal handler
         self._done = Event()
 
     def prepare(self, worker: Worker) -> None:
@@ -144,7 +144,7 @@ class _Ending:
             signal.siginterrupt(number, False)
 
     def finish(self, worker: Worker) -> None:
-        """Leave, also when the signal came before `prepare` and nobody heard it."""
+        """Exit, even if the signal came before `prepare` and was not noticed."""
         if worker.booted:
             self._wanted.put(None)
             self._done.wait(GRACE)
@@ -153,7 +153,7 @@ class _Ending:
         os._exit(0 if worker.booted else Arbiter.WORKER_BOOT_ERROR)
 
     def _run(self, parent: int) -> None:
-        """Wait for the signal, or for the death of the parent, who then cannot send one."""
+        """Wait for the signal, or for the death of the parent, which then cannot send one."""
         while os.getppid() == parent:
             with suppress(Empty):
                 self._wanted.get(timeout=1)
@@ -167,9 +167,10 @@ class _Ending:
 
 
 def _every_end_is_graceful(arbiter: Arbiter) -> None:
-    """Ctrl-C and a closed terminal end the parent as SIGTERM does; what changes its workers is ignored.
+    """Ctrl-C and a closed terminal end the parent as SIGTERM does; signals that change its workers are
+    ignored.
 
-    gunicorn cuts all calls on SIGINT and SIGQUIT, and on SIGHUP starts a new worker beside the old one.
+    By default gunicorn cuts all calls on SIGINT and SIGQUIT, and on SIGHUP starts a second worker.
     """
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, lambda _number, frame: arbiter.signal(signal.SIGTERM, frame))
@@ -178,8 +179,8 @@ def _every_end_is_graceful(arbiter: Arbiter) -> None:
 
 
 def _share_memory_between_threads() -> None:
-    """glibc gives each of many threads a heap of its own, and what is freed in one is of no use to another:
-    50,000 odd requests made the process 250 MB larger, with two heaps 50 MB."""
+    """glibc gives each of many threads a heap of its own, and memory that is freed in one cannot be used by
+    another: 50,000 requests made the process 250 MB larger, with two heaps only 50 MB."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 

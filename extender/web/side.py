@@ -1,7 +1,7 @@
 """The health and debug ports: each served by threads of its own.
 
-They must answer when the verbs' port cannot: with all its threads held, while it starts, while it ends. So
-they share nothing with it, not even the process's way to stop.
+They must answer when the verbs' port cannot: while all its threads are held, while it starts, while it stops.
+So they share nothing with it, not even the way in which it is stopped.
 """
 
 import socket
@@ -13,13 +13,13 @@ from extender.web.exchange import Exchange
 from extender.web.port import PortLimits, ServedPort
 
 LIMITS = PortLimits(connections=128, threads=4, body=64 * 1024, unread=64 * 1024 * 1024)
-_LAST_ANSWERS = 2.0
+_LAST_ANSWERS = 2.0  # seconds to finish answers when stopping
 
 log = logger(__name__)
 
 
 class SideServer:
-    """Serves `app` on `listener` from now on."""
+    """Serves `app` on `listener` from its creation on."""
 
     def __init__(
         self, name: str, listener: socket.socket, app: WSGIApplication, limits: PortLimits = LIMITS

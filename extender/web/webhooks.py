@@ -1,7 +1,7 @@
 """The webhook port: AdmissionReviews over TLS, on threads of its own.
 
-The API server keeps its connections open and sends thousands of small reviews over them, each of which holds
-up somebody's request. So this is not the verbs' port, whose threads bind calls may hold.
+The API server keeps its connections open and sends thousands of small reviews over them, and a user's request
+waits for each of these. So this is not the verbs' port, whose threads may all be held by bind calls.
 """
 
 import socket
@@ -18,10 +18,10 @@ from extender.web.identity import Identity
 from extender.web.port import PortLimits, ServedPort
 from extender.webhooks.reviews import Malformed
 
-LARGEST_BODY = 8 * 1024 * 1024  # an object of 1.5 MiB, before and after, escaped
-# API servers open a connection for each review that they have under way at once.
+LARGEST_BODY = 8 * 1024 * 1024  # bytes: an object of 1.5 MiB, old and new, escaped
+# API servers open one connection for each of the reviews that they send at the same time.
 LIMITS = PortLimits(connections=2048, threads=64, body=LARGEST_BODY, unread=8 * LARGEST_BODY)
-_LAST_ANSWERS = 2.0
+_LAST_ANSWERS = 2.0  # seconds to finish answers when stopping
 
 log = logger(__name__)
 
@@ -31,11 +31,11 @@ class Answerer(Protocol):
     def paths(self) -> frozenset[str]: ...
 
     def answer(self, path: str, body: bytes) -> bytes:
-        """JSON. Raises Malformed."""
+        """The answer as JSON. Raises Malformed."""
 
 
 class WebhookServer:
-    """Serves from now on; connections before the first certificate are closed."""
+    """Serves from its creation on; connections before the first certificate are closed."""
 
     def __init__(
         self, listener: socket.socket, answerer: Answerer, identity: Identity, limits: PortLimits = LIMITS
@@ -46,13 +46,13 @@ class WebhookServer:
         log.info("serving webhooks", listen=str(self.address))
 
     def stop(self) -> None:
-        """Take no new connection, and answer what was asked."""
+        """Take no new connection, and finish the answers to complete requests."""
         self._exchange.ending = True
         self._port.stop(_LAST_ANSWERS)
 
 
 class _Application:
-    """Reviews are counted, not logged: there are thousands of them."""
+    """Reviews are counted but not logged, since there are thousands of them."""
 
     def __init__(self, answerer: Answerer) -> None:
         self._answerer = answerer

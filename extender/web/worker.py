@@ -1,8 +1,8 @@
-"""gunicorn's worker process, whose connections are those of a port of ours.
+"""gunicorn's worker process, with connections served by a ServedPort.
 
-The stock threaded worker hands every request from the thread that polls to one of the pool, and back: a large
-part of all the time that Muster had the interpreter. And a request that does not arrive whole keeps a thread
-of it. What is gunicorn's here is the process and its signals, the parser and the writer.
+The stock threaded worker hands every request from the polling thread to a thread of its pool, and back; that
+took a large part of Muster's processor time. And an incomplete request occupies one of its threads. Only the
+process and its signals, the parser and the writer are gunicorn's.
 """
 
 import socket
@@ -15,18 +15,18 @@ from extender.web.app import LARGEST_BODY
 from extender.web.exchange import Exchange
 from extender.web.port import PortLimits, Secure, ServedPort
 
-_LOOK = 1.0  # seconds between two looks at whether it is time to go
+_LOOK = 1.0  # seconds between two checks whether the worker has to stop
 
 
 class ConnectionWorker(ThreadWorker):
-    """`threads` of the settings is the most requests served at a time; others wait unread."""
+    """The setting `threads` limits the requests that are served at the same time; others wait unread."""
 
     secure: Secure | None = None
 
     def run(self) -> None:
-        """Until told to stop; then until what is being served is answered, or grace is over."""
-        told = self.method_queue
-        self.poller.register(cast(int, told.fileno()), EVENT_READ, told.run_callbacks)
+        """Serve until told to stop, and then until the last answers are sent or the grace is over."""
+        signals = self.method_queue
+        self.poller.register(cast(int, signals.fileno()), EVENT_READ, signals.run_callbacks)
         exchange, port = self._open()
         while self.alive and self.is_parent_alive():
             self.wait_for_and_dispatch_events(_LOOK)  # a signal writes to the queue
@@ -35,7 +35,7 @@ class ConnectionWorker(ThreadWorker):
 
     def _open(self) -> tuple[Exchange, ServedPort]:
         [bound] = self.sockets
-        listener: socket.socket = cast(Any, bound).sock  # gunicorn's own class is around it
+        listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's
         exchange = Exchange(cast(Any, self.wsgi), listener.getsockname()[:2], self.cfg)
         limits = PortLimits(
             connections=self.cfg.worker_connections,

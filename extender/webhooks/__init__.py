@@ -1,1 +1,1 @@
-"""Admission: what the API server asks before it writes a queue, a group, a Job or a pod."""
+"""Admission webhooks: the API server calls them before it writes a queue, a group, a Job or a pod."""

@@ -1,5 +1,5 @@
-"""A certificate that somebody else renews, as cert-manager does: files in a folder, read again when they
-change. Until they fit together the old ones are served.
+"""A certificate that another program renews, such as cert-manager: files in a folder, read again when they
+change. Until certificate and key match, the old ones are served.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,14 +9,14 @@ from extender.kube.polling import Poller
 from extender.telemetry.logs import logger
 
 CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
-_PERIOD = 1.0
+_PERIOD = 1.0  # seconds between two looks
 
 log = logger(__name__)
 
 
 class CertificateFiles:
-    """`serve` gets the certificate and the key, or what else the files `names` hold; it raises ValueError or
-    OSError for what it cannot serve. `whose` is for the log."""
+    """`serve` gets the contents of the files `names`, by default the certificate and the key; it raises
+    ValueError or OSError if it cannot serve them. `whose` is for the log."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class CertificateFiles:
         self._names = names
         self._whose = whose
         self._seen: list[bytes] | None = None
-        self._told = ""
+        self._logged = ""  # the fault that was logged last
         self._poller = Poller("certificate", _PERIOD, self.look)
 
     def start(self) -> None:
@@ -45,13 +45,13 @@ class CertificateFiles:
             if found != self._seen:
                 self._serve(*found)
                 log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
-            self._seen, self._told = found, ""
+            self._seen, self._logged = found, ""
         except (OSError, ValueError) as fault:
-            self._tell(str(fault))
+            self._log_once(str(fault))
 
-    def _tell(self, text: str) -> None:
-        """Once for each fault."""
-        if text != self._told:
+    def _log_once(self, text: str) -> None:
+        """Log a fault unless it is the one that was logged last."""
+        if text != self._logged:
             where = str(self._folder)
             log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=text)
-        self._told = text
+        self._logged = text

@@ -1,8 +1,8 @@
 """Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server trusts.
 
-Every replica does this, leading or not: the API server calls any of them, also before there is a leader. They
-agree by the Secret: who creates it first, or changes it first, wins, and the others read what became of it. A
-step is taken from what was read, so a second one taken by the other replica is refused as a conflict.
+Every replica does this, whether it leads or not: the API server calls any of them, even before there is a
+leader. They agree through the Secret: the first replica to create or change it wins, and the others read the
+result. A step is written on the version that was read, so a second replica's step is refused as a conflict.
 """
 
 import time
@@ -21,10 +21,10 @@ CONFIGURATION = "kube-muster"
 CONFIGURATIONS = (
     (VALIDATING_WEBHOOKS, CONFIGURATION),
     (MUTATING_WEBHOOKS, CONFIGURATION),
-    (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # where the API server has no policy for it
+    (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # for API servers without mutating admission policies
 )
-_LONGEST_PERIOD = 10.0
-_SOON = 0.05  # seconds, when there is something new to look at
+_LONGEST_PERIOD = 10.0  # seconds between two looks
+_SOON = 0.05  # seconds, if there is something new to look at
 _LOOKS = 4  # within the time that a change has to settle
 
 Serve = Callable[[bytes, bytes], None]
@@ -33,7 +33,7 @@ log = logger(__name__)
 
 
 class CertificateRotation:
-    """`serve` gets the certificate and the key, whenever they are others than before."""
+    """`serve` gets the certificate and the key whenever they have changed."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class CertificateRotation:
             return None
 
     def look(self) -> bool:
-        """Look once, and take the step that is due. True when there is something new to look at. Raises
+        """Look once, and take the step that is due. True if there is something new to look at. Raises
         ApiError."""
         secret = self._read()
         stored = read_stored(secret.data) if secret else None
         if stored is not None:
             self._use(stored)
-        trusted = stored is not None and self._tell(stored.bundle)
+        trusted = stored is not None and self._have_trusted(stored.bundle)
         now = self._clock()
         settled = trusted and now - self._since >= settle(self._lifetime)
         step = next_step(stored.kept if stored else None, self._names, self._lifetime, now, settled)
@@ -105,18 +105,19 @@ class CertificateRotation:
         log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
         return True
 
-    # ---- whom the API server trusts
+    # ---- the bundles that the API server trusts
 
-    def _tell(self, bundle: bytes) -> bool:
-        """Whether the API server has been told all of it. What changes now has yet to settle."""
-        told = [self._tell_one(resource, name, bundle) for resource, name in CONFIGURATIONS]
-        return all(told)
+    def _have_trusted(self, bundle: bytes) -> bool:
+        """Write the bundle into all webhook configurations. Whether all of them have it; a bundle that is
+        changed now has yet to settle."""
+        trusted = [self._have_trusted_in(resource, name, bundle) for resource, name in CONFIGURATIONS]
+        return all(trusted)
 
-    def _tell_one(self, resource: Resource, name: str, bundle: bytes) -> bool:
+    def _have_trusted_in(self, resource: Resource, name: str, bundle: bytes) -> bool:
         try:
             found = self._api.webhook_configuration(resource, name)
         except NotFound:
-            return True  # not installed, so not wanted
+            return True  # this webhook is not installed
         if all(each.client_config.ca_bundle == bundle for each in found.webhooks):
             return True
         self._since = self._clock()

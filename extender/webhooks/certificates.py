@@ -1,7 +1,7 @@
 """Certificates that Muster makes for itself.
 
-Each serving certificate has a CA of its own, whose key is thrown away when it has signed: what is stored can
-serve, and can vouch for nobody else.
+Each serving certificate has a CA of its own, whose key is discarded once it has signed: what is stored can
+serve, but cannot sign other certificates.
 """
 
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.api.objects import Wire
 
-_SKEW = timedelta(minutes=5)  # clocks differ
+_SKEW = timedelta(minutes=5)  # certificates are valid from this long ago, since clocks differ
 
 
 class Pair(Wire, frozen=True):
-    """A certificate with its key and the CA that vouches for it, all PEM."""
+    """A certificate with its key and the CA that signed it, all PEM."""
 
     certificate: bytes
     key: bytes
@@ -29,17 +29,17 @@ class Pair(Wire, frozen=True):
 
 
 class Unreadable(ValueError):
-    """No certificate, or no key."""
+    """Not a certificate, or not a key."""
 
 
 def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
-    """Good for `lifetime` seconds from `now`, seconds since the epoch. Names may be IP addresses."""
+    """Valid for `lifetime` seconds from `now`, in seconds since the epoch. Names may be IP addresses."""
     authority = _Authority("kube-muster webhook CA", lifetime, now)
     return authority.pair("kube-muster webhook", ExtendedKeyUsageOID.SERVER_AUTH, names)
 
 
 def make_mutual(names: Iterable[str], lifetime: float, now: float) -> tuple[Pair, Pair]:
-    """For a server of these names and for its one client; each trusts the CA of both."""
+    """One for a server of these names, and one for its only client; both are signed by the same CA."""
     authority = _Authority("kube-muster CA", lifetime, now)
     return (
         authority.pair("kube-muster", ExtendedKeyUsageOID.SERVER_AUTH, names),
@@ -48,7 +48,7 @@ def make_mutual(names: Iterable[str], lifetime: float, now: float) -> tuple[Pair
 
 
 class _Authority:
-    """A CA that lives as long as this object: its key is written nowhere."""
+    """A CA that exists only as long as this object: its key is not written anywhere."""
 
     def __init__(self, name: str, lifetime: float, now: float) -> None:
         self._begin, self._end = _moment(now) - _SKEW, _moment(now + lifetime)
@@ -82,8 +82,8 @@ def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
 
 
 def leads_to(chain: bytes, bundle: bytes) -> bool:
-    """Whether who trusts the bundle trusts the first certificate of the chain; those that follow it there may
-    stand between. All PEM. Raises Unreadable."""
+    """Whether a client that trusts the bundle trusts the first certificate of the chain; the others of the
+    chain may be intermediates. All PEM. Raises Unreadable."""
     (at, *between), trusted = _read_all(chain), _read_all(bundle)
     while not any(at == each or _issued(each, at) for each in trusted):
         above = next((each for each in between if _issued(each, at)), None)
@@ -100,12 +100,12 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
 
 
 def expiry(certificate: bytes) -> float:
-    """Seconds since the epoch. Raises Unreadable."""
+    """When a certificate expires, in seconds since the epoch. Raises Unreadable."""
     return _read(certificate).not_valid_after_utc.timestamp()
 
 
 def names(certificate: bytes) -> frozenset[str]:
-    """Whom it is for. Raises Unreadable."""
+    """The host names and IP addresses that a certificate is valid for. Raises Unreadable."""
     extensions = _read(certificate).extensions
     try:
         found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -154,7 +154,7 @@ def _builder(
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    """Of a CA that signs certificates, or of a server or client."""
+    """The key usage of a CA, which `signs` certificates, or of a server or client."""
     return x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,

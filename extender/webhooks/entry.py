@@ -1,4 +1,4 @@
-"""Whether a queue takes something, and from whom."""
+"""Whether a queue takes new work, and who may submit it."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,37 +10,38 @@ from extender.domain.cache.ledger import Ledger
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import NotKnown
 
-Entry = Callable[[Destination, Cluster], list[Fault]]  # whether a queue takes something
+Entry = Callable[[Destination, Cluster], list[Fault]]  # faults unless a queue takes new work
 
 
 class Access(Protocol):
-    def may_use(self, who: Subject, queue: str, timeout: float) -> bool:
+    def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
         """Raises NotKnown."""
 
 
 class EntryRules:
-    """For one review: what is read of the API server is read once."""
+    """For one review: each queue is read from the API server at most once."""
 
     def __init__(self, ledger: Ledger, latest: Latest, access: Access) -> None:
         self._ledger = ledger
         self.latest = latest
         self._access = access
 
-    def judge(self, to: Destination, entry: Entry, *anybody: Subject) -> list[Fault]:
-        """That one of them may use the queue is enough; of nobody, nobody is asked."""
+    def judge(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
+        """It is enough that one of `subjects` may use the queue; without subjects the right is not
+        checked."""
         if entry(to, self._ledger) and (faults := entry(to, self.latest)):
             return faults
-        return self.judge_use(to, *anybody) if anybody else []
+        return self.judge_use(to, *subjects) if subjects else []
 
-    def judge_use(self, to: Destination, *anybody: Subject) -> list[Fault]:
-        """Whether one of them may use the queue, where it is restricted."""
+    def judge_use(self, to: Destination, *subjects: Subject) -> list[Fault]:
+        """Faults if the queue is restricted and none of `subjects` may use it."""
         if not self.is_restricted(to):
             return []
         try:
-            may = any(self._access.may_use(each, to.queue, self.latest.left()) for each in anybody)
+            may = any(self._access.may_use(each, to.queue, self.latest.left()) for each in subjects)
         except NotKnown as fault:
             return [not_known(to, str(fault))]
-        return [] if may else [not_granted(to, anybody)]
+        return [] if may else [not_granted(to, subjects)]
 
     def is_restricted(self, to: Destination) -> bool:
         view = self._ledger.queue_view(to.queue) or self.latest.queue_view(to.queue)

@@ -1,4 +1,4 @@
-"""PodGroups of all three kinds: what is filled in, whether their queue takes them, and who may use it."""
+"""PodGroups of all three APIs: their defaults, whether their queue takes them, and who may use it."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from extender.webhooks.reviews import ReviewOutcome, read
 
 
 class GroupRules:
-    """`entry`: the rules of queues, for one review."""
+    """`entry`: makes the rules of queues for one review."""
 
     def __init__(self, ledger: Ledger, entry: Callable[[], EntryRules]) -> None:
         self._ledger = ledger
@@ -50,13 +50,14 @@ class GroupRules:
         return self._judge_pods_before(group, to, request)
 
     def _judge_pods_before(self, group: NewPodGroup, to: Destination, request: ReviewRequest) -> list[Fault]:
-        """Pods that wait for a new group of a restricted queue: they came when nobody could be asked."""
+        """Faults for pods that already wait for a new group of a restricted queue: when they were created, it
+        was not known that they would use it."""
         there = self._ledger.members(GroupKey(f"{_namespace(request, group)}/{group.metadata.name}"))
         names = sorted(pod.name for pod in there if pod.waiting and not pod.auto)
         return [pods_not_judged(to, names)] if names else []
 
     def judge_other(self, request: ReviewRequest) -> ReviewOutcome:
-        """A PodGroup of scheduler-plugins or of Kubernetes: only its queue is Muster's affair."""
+        """A PodGroup of scheduler-plugins or of Kubernetes: Muster judges only its queue."""
         to = self._destination_of_other(read(request.object, NewOtherGroup), request)
         if to is None:
             return ReviewOutcome()

@@ -1,7 +1,7 @@
-"""Queues as the API server has them at this moment, for when the watch may lag behind it.
+"""Queues as the API server has them at this moment, because the watch may lag behind it.
 
-Whoever applies a queue and its groups from one file writes both within milliseconds. So before anything is
-refused because of what a queue is, the queue is read once more. What passes costs nothing.
+A user who applies a queue and its groups from one file writes both within milliseconds. So before an object
+is refused because of its queue, that queue is read from the API server. Objects that pass cost no request.
 """
 
 import time
@@ -11,19 +11,19 @@ from extender.api.keys import ROOT_QUEUE
 from extender.api.objects import Queue
 from extender.domain.cache.ledger import Ledger
 from extender.domain.queues.queue_records import QueueRecord, queue_record
-from extender.domain.queues.queue_tree import Picture
+from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.queues.queues import Queues
 from extender.webhooks.reviews import NotKnown
 
 LookUp = Callable[[str, float], Queue | None]  # by name, within seconds; raises NotKnown
-BUDGET = 2.5  # seconds for all that one review asks: the API server waits for 3 and more
+BUDGET = 2.5  # seconds for all requests of one review: the API server waits at least 3
 
 
 class Latest:
-    """The ledger's picture with queues read anew, for one review: each once, and all within its budget.
+    """The ledger's queues, read again for one review: each at most once, and all within its budget.
 
-    Raises NotKnown where the API server cannot be asked in time.
+    Raises NotKnown if the API server does not answer in time.
     """
 
     def __init__(self, ledger: Ledger, look_up: LookUp, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,7 +36,7 @@ class Latest:
         self.group_queue = ledger.group_queue
 
     def left(self) -> float:
-        """The seconds that are left for this review."""
+        """The seconds left for this review."""
         left = self._ends - self._clock()
         if left <= 0:
             raise NotKnown(f"it took longer than {BUDGET} s")
@@ -50,13 +50,13 @@ class Latest:
         queues.put(queue_record(found))
         return queues.view(name, known.groups if known else 0, known.allocated if known else {}, {})
 
-    def with_line(self, picture: Picture, parent: str) -> Picture:
-        """The picture, with the queues from `parent` upwards as they are now."""
-        line: dict[str, QueueRecord] = {}
-        while parent not in ("", ROOT_QUEUE, *line) and (found := self._read(parent)):
-            line[parent] = queue_record(found)
+    def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
+        """The tree, with the queues from `parent` upwards as they are now."""
+        ancestry: dict[str, QueueRecord] = {}
+        while parent not in ("", ROOT_QUEUE, *ancestry) and (found := self._read(parent)):
+            ancestry[parent] = queue_record(found)
             parent = found.spec.parent
-        return Picture({**picture.queues, **line}, self.queue_view) if line else picture
+        return QueueTree({**tree.queues, **ancestry}, self.queue_view) if ancestry else tree
 
     def _read(self, name: str) -> Queue | None:
         if name not in self._found:

@@ -1,9 +1,10 @@
-"""Queues asked of the API server by name, however many reviews ask at the same time.
+"""Look-ups of queues at the API server by name, however many reviews ask at the same time.
 
-Somebody may write thousands of groups for a queue that does not exist, and each is looked up before it is
-refused. An answer kept from before would refuse a group whose queue was made a moment ago, so each review
-gets a look that began after it had asked. But reviews share a look that has not begun, one name is looked up
-ten times a second at most, and only a few names at the same time: the flood waits for that, nobody else does.
+A tenant may write thousands of groups for a queue that does not exist, and each is looked up before it is
+refused. A cached answer would refuse a group whose queue was created a moment ago, so each review gets a
+look-up that began after the review asked. But reviews share a look-up that has not begun yet, one name is
+looked up at most ten times a second, and only a few names at the same time. A flood for one name waits for
+that; reviews for other names do not.
 """
 
 import time
@@ -18,9 +19,9 @@ from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError, NotFound
 from extender.webhooks.reviews import NotKnown
 
-PACE = 0.1  # seconds between two looks at one name
-AT_ONCE = 8
-_MOST = 4096  # names whose last look is remembered
+PACE = 0.1  # seconds between two look-ups of one name
+AT_ONCE = 8  # look-ups at the same time
+_MOST = 4096  # names whose last look-up is remembered
 
 Look = Future[Queue | None]
 
@@ -35,13 +36,13 @@ class LookUps:
         self._api = api
         self._clock = clock
         self._pause = pause
-        self._due: dict[str, Look] = {}  # those that have not begun
+        self._due: dict[str, Look] = {}  # look-ups that have not begun
         self._begun: TTLCache[str, float] = TTLCache(_MOST, PACE, clock)
         self._slots = BoundedSemaphore(AT_ONCE)
         self._lock = Lock()
 
     def queue(self, name: str, timeout: float) -> Queue | None:
-        """As the API server has it now; None for what is not there. Raises NotKnown."""
+        """A queue as the API server has it now; None if there is none. Raises NotKnown."""
         with self._lock:
             shared = self._due.get(name)
             look = self._due[name] = shared or Look()

@@ -1,11 +1,12 @@
-"""Reviews in, answers out: the paths of the webhook port, and which rules each puts an object to.
+"""Reviews in, answers out: each path of the webhook port applies its rules to the object under review.
 
     body ──► Review ──► rules of its path (domain/admission) ──► faults or a patch ──► answer
 
-A body that is no review is the caller's mistake and raises Malformed. A refusal is an answer like any other.
+A body that is not a review is the caller's mistake and raises Malformed. A refusal is an answer like any
+other.
 
-Until the cluster has been read, nothing can be said about queues: what is only written through these paths
-(queues, groups) is asked to come again, what would be written without us as well (Jobs, pods) passes.
+Until the cluster has been read, queues cannot be judged: users of objects that need Muster anyway (queues,
+groups) are asked to try again; others (Jobs, pods, PodGroups of other APIs) pass.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,31 +41,31 @@ _RETRY_AFTER = 1  # seconds
 
 
 class Malformed(ValueError):
-    """The body is no AdmissionReview; the message has the path of the fault."""
+    """The body is not an AdmissionReview; the message has the path of the fault."""
 
 
 class NotKnown(Exception):
-    """The API server could not be asked for what a rule needs; the message says why."""
+    """A rule needs something of the API server that could not be read; the message says why."""
 
 
 class ReviewOutcome(NamedTuple):
-    """What the rules say: faults refuse, operations patch, warnings are shown to the user."""
+    """The result of the rules."""
 
-    faults: list[Fault] = []
-    patch: list[dict[str, object]] = []
-    warnings: list[str] = []
+    faults: list[Fault] = []  # any fault refuses the object
+    patch: list[dict[str, object]] = []  # operations of a JSON patch
+    warnings: list[str] = []  # shown to the user
 
 
 Rule = Callable[[ReviewRequest], ReviewOutcome]
 
 
 class Path(NamedTuple):
-    """`operations`: what the rule is for. `optional`: passes while the cluster has not been read."""
+    """How the reviews of one path are judged."""
 
     rule: Rule
-    operations: tuple[str, ...]
-    needs_picture: bool = True
-    optional: bool = False
+    operations: tuple[str, ...]  # those that it accepts
+    needs_sync: bool = True  # the rule needs the cluster to have been read
+    optional: bool = False  # until then, objects pass with a warning and are not refused
 
 
 class BadObject(ValueError):
@@ -103,15 +104,15 @@ class Reviewer:
     def _judge(self, path: Path, request: ReviewRequest) -> ReviewOutcome:
         if request.operation not in path.operations:
             allowed = ", ".join(path.operations)
-            text = f"got {request.operation!r}; allowed is {allowed}"
+            text = f"got {request.operation!r}; allowed: {allowed}"
             return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", text)])
-        if path.needs_picture and not self._synced():
+        if path.needs_sync and not self._synced():
             return ReviewOutcome(warnings=[_NOT_CHECKED]) if path.optional else ReviewOutcome([_NOT_SYNCED])
         try:
             return path.rule(request)
         except NotKnown as fault:
             return ReviewOutcome(
-                [Fault(Code.NOT_NOW, "", f"the API server could not be asked ({fault}): try again")]
+                [Fault(Code.NOT_NOW, "", f"the API server could not be read ({fault}): try again")]
             )
         except BadObject as fault:
             return ReviewOutcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])

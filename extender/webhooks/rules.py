@@ -1,4 +1,6 @@
-"""The table of paths, and what each does about queues. Groups are in groups.py, Jobs and pods in work.py."""
+"""The table of paths, and the rules for queues. Those for groups are in groups.py, for Jobs and pods in
+work.py.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,20 +18,20 @@ from extender.webhooks.work import WorkRules
 
 def paths(queues: "QueueRules", groups: GroupRules, work: WorkRules) -> dict[str, Path]:
     return {
-        "/queues/mutate": Path(queues.fill_in, (CREATE,), needs_picture=False),
+        "/queues/mutate": Path(queues.fill_in, (CREATE,), needs_sync=False),
         "/queues/validate": Path(queues.judge, (CREATE, UPDATE, DELETE)),
-        "/podgroups/mutate": Path(groups.fill_in, (CREATE,), needs_picture=False),
+        "/podgroups/mutate": Path(groups.fill_in, (CREATE,), needs_sync=False),
         "/podgroups/validate": Path(groups.judge, (CREATE, UPDATE)),
         "/other-podgroups/validate": Path(groups.judge_other, (CREATE, UPDATE), optional=True),
         "/jobs/validate": Path(work.judge_job, (CREATE, UPDATE), optional=True),
-        "/pods/mutate": Path(work.fill_in_pod, (CREATE,), needs_picture=False),
+        "/pods/mutate": Path(work.fill_in_pod, (CREATE,), needs_sync=False),
         "/pods/validate": Path(work.judge_pod, (CREATE, UPDATE), optional=True),
     }
 
 
 class QueueRules:
-    """`latest`: the cluster as it is now, for one review. `max_depth`: how many levels of queues there may be
-    below root."""
+    """`latest`: reads queues as they are now, for one review. `max_depth`: how many levels of queues there
+    may be below root."""
 
     def __init__(self, ledger: Ledger, latest: Callable[[], Latest], max_depth: int) -> None:
         self._ledger = ledger
@@ -42,14 +44,14 @@ class QueueRules:
 
     def judge(self, request: ReviewRequest) -> ReviewOutcome:
         before = read_if_there(request.old_object, Queue)
-        picture = self._ledger.picture()
-        if request.operation == DELETE:  # of a whole collection: the name is only in the object
+        tree = self._ledger.queue_tree()
+        if request.operation == DELETE:  # if a whole collection is deleted, only the object has the name
             return ReviewOutcome(
-                judge_deletion(request.name or (before.metadata.name if before else ""), picture)
+                judge_deletion(request.name or (before.metadata.name if before else ""), tree)
             )
         queue = read(request.object, Queue)
-        faults = judge_queue(queue, before, picture, self._max_depth)
+        faults = judge_queue(queue, before, tree, self._max_depth)
         if faults and queue.spec.parent:
-            newest = self._latest().with_line(picture, queue.spec.parent)
+            newest = self._latest().with_ancestry(tree, queue.spec.parent)
             faults = judge_queue(queue, before, newest, self._max_depth)
         return ReviewOutcome(faults)

@@ -1,5 +1,5 @@
-"""The certificate as it lies in its Secret: tls.crt and tls.key are served, ca.crt is whom to trust, and
-next.crt and next.key wait for their turn.
+"""The certificate as stored in its Secret: tls.crt and tls.key are served, ca.crt has the trusted CAs, and
+next.crt and next.key are served after the next switch.
 """
 
 from extender.api.objects import Wire
@@ -10,11 +10,9 @@ Data = dict[str, bytes]
 
 
 class Stored(Wire, frozen=True):
-    """`trusted`: the CAs of both pairs, and those of pairs that may still be served somewhere."""
-
     serving: Pair
-    prepared: Pair | None
-    trusted: tuple[bytes, ...]
+    prepared: Pair | None  # to be served next
+    trusted: tuple[bytes, ...]  # the CAs of both pairs, and of pairs that a replica may still serve
 
     @property
     def bundle(self) -> bytes:
@@ -43,13 +41,13 @@ class Stored(Wire, frozen=True):
 
 
 def read_stored(data: Data) -> Stored | None:
-    """None when it is not what we store, whatever else it is."""
+    """None if the data is not what Muster stores."""
     try:
         trusted = split(data["ca.crt"])
         serving = _pair(data, "tls", trusted)
         prepared = _pair(data, "next", trusted) if "next.crt" in data else None
         found = Stored(serving, prepared, trusted)
-        _ = found.kept  # whatever is needed of it can be read
+        _ = found.kept  # raises if a needed field cannot be read
     except (KeyError, Unreadable):
         return None
     return found
@@ -64,14 +62,14 @@ def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
 
 
 def advanced(
-    step: RotationStep, stored: Stored | None, whom: frozenset[str], lifetime: float, now: float
+    step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
 ) -> Stored:
-    """What is to be stored instead, after one step of rotation.py."""
+    """What to store instead after one step of domain/admission/rotation.py."""
     if stored is None or step is RotationStep.MAKE:
-        made = make_pair(sorted(whom), lifetime, now)
+        made = make_pair(sorted(hosts), lifetime, now)
         return Stored(made, None, (made.authority,))
     if step is RotationStep.PREPARE:
-        made = make_pair(sorted(whom), lifetime, now)
+        made = make_pair(sorted(hosts), lifetime, now)
         return Stored(stored.serving, made, (*stored.trusted, made.authority))
     if step is RotationStep.SWITCH and stored.prepared:
         return Stored(stored.prepared, None, stored.trusted)

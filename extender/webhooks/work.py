@@ -1,4 +1,4 @@
-"""Jobs and pods: what is filled in, whether their queue takes them, and who may use it."""
+"""Jobs and pods: their defaults, whether their queue takes them, and who may use it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,8 +29,8 @@ _TEMPLATE = "spec.template."
 
 
 class WorkRules:
-    """`entry`: the rules of queues, for one review. `marked`: pods get the marks of the install beside
-    the cluster's own scheduler."""
+    """`entry`: makes the rules of queues for one review. `marked`: pods get the marks that the install with
+    the cluster's own scheduler needs."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class WorkRules:
         )
 
     def _judge_volcano_job(self, request: ReviewRequest) -> ReviewOutcome:
-        """Its queue does not change; all else about it is for its own controller to judge."""
+        """Only new ones: the queue of a Volcano Job cannot change, and Volcano judges everything else."""
         job = read(request.object, VolcanoJob)
         theirs = job.spec.scheduler_name and job.spec.scheduler_name not in self._schedulers
         if _is_update(request) or theirs:
@@ -94,7 +94,7 @@ class WorkRules:
         return ReviewOutcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
 
     def _judge_resize(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
-        """One that waits is judged when it is to start."""
+        """Faults of a resize, for a pod on a node: a waiting pod is judged when it is to start."""
         more, entry = growth(read(request.old_object, NewPod), pod), self._entry()
         if not more:
             return []
@@ -113,18 +113,18 @@ class WorkRules:
 
     @property
     def _job_entry(self) -> Entry:
-        return partial(judge_job_entry, picture=self._ledger.picture)
+        return partial(judge_job_entry, tree=self._ledger.queue_tree)
 
 
 def _is_update(request: ReviewRequest) -> bool:
     return request.operation == UPDATE
 
 
-def _namespace(request: ReviewRequest, thing: VolcanoJob) -> str:
-    return request.namespace or thing.metadata.namespace
+def _namespace(request: ReviewRequest, job: VolcanoJob) -> str:
+    return request.namespace or job.metadata.namespace
 
 
 def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:
-    """A pod in the namespace that it will be in: a template does not name one."""
+    """The pod with the namespace that it will be in: a template does not name one."""
     namespace = request.namespace or pod.metadata.namespace
     return replace(pod, metadata=replace(pod.metadata, namespace=namespace))

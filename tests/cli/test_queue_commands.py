@@ -200,7 +200,7 @@ def test_no_cluster_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HOME", str(tmp_path))
     result = CliRunner().invoke(main, ["pg", "list"])
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run")
+    assert result.stderr.startswith("Error: no cluster found: give --kubeconfig, set KUBECONFIG, or run")
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:

@@ -454,7 +454,7 @@ def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
 
 
 def test_a_queue_that_its_parent_shuts_says_whom_to_open(desk: Desk) -> None:
-    message = "queue team above it is closed; it opens with that one"
+    message = "queue team above it is closed; this queue opens when that one does"
     said = {"type": "Open", "status": "False", "reason": "ParentClosed", "message": message}
     desk.queue("q", state="Closed", share=0.0, conditions=[said])
     assert helps(desk.says("why", "queue/q")) == f"To open it: {message}"

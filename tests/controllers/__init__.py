@@ -1,1 +1,1 @@
-"""What acts on decisions by itself."""
+"""The controllers."""

@@ -1,4 +1,4 @@
-"""An API server of a few lines: it notes every call, and fails those that it is told to fail."""
+"""An API server of a few lines: it records every call, and fails those that it is told to fail."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -13,10 +13,8 @@ Call = tuple[Any, ...]  # the verb, the object's name, and what else the call sa
 
 
 class Api(ApiClient):
-    """`calls` is what was asked of it, in order. What `fail` was told is raised before anything is done.
-
-    `patched` is asked to take in each patch of a PodGroup.
-    """
+    """`calls` are the requests, in order. The faults given to `fail` are raised before anything is done.
+    `patched` is called with each patch of a PodGroup."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -32,7 +30,7 @@ class Api(ApiClient):
         self.faults[verb].extend(faults)
 
     def done(self, verb: str) -> list[Call]:
-        """What was asked under one verb, without it."""
+        """The requests of one verb, without the verb."""
         return [call[1:] for call in self.calls if call[0] == verb]
 
     def _note(self, verb: str, name: str, *more: Any) -> None:

@@ -1,4 +1,4 @@
-"""A world, an API server, and the writers between them; whether we lead is said by the test."""
+"""A world, an API server, and the writers between them; the test decides whether this replica leads."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -20,10 +20,8 @@ PAUSE = 30.0  # before a write that failed for a passing reason comes again
 
 
 class Bench(World):
-    """One thread writes, so that what was submitted before `flush` has been tried when it returns.
-
-    `fence` is asked before each write; it says what the test told it, then yes.
-    """
+    """One thread writes, so everything submitted before `flush` has been tried when it returns. `fence` is
+    called before each write; it returns what the test set, and then True."""
 
     def __init__(
         self,
@@ -48,14 +46,14 @@ class Bench(World):
         self.settle()
 
     def means(self, cluster: ApiClient | None = None) -> ControllerContext:
-        """For an actor, on the API server of the bench or another one."""
+        """The context of a controller, on the API server of the bench or another one."""
         return ControllerContext(self.ledger, cluster or self.api, self.writers, self.leads, lambda: self.now)
 
     def leads(self) -> bool:
         return self.leading
 
     def flush(self) -> None:
-        """Twice: the first round wakes what has rested, behind itself."""
+        """Twice: the first round wakes waiting retries, which queue behind it."""
         for _ in range(2):
             done = Event()
             self.writers.submit(done, done.set)

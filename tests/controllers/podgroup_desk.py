@@ -80,8 +80,8 @@ def crowd(groups: int) -> list[Any]:
 
 
 def stir(bench: Desk, second: int) -> None:
-    """Somebody else's pod of another size takes the place of the one before: the numbers of all change."""
+    """A foreign pod of another size takes the place of the one before: the numbers of all groups change."""
     bench.advance(1.0)
     if second:
         bench.delete(f"other-{second - 1}")
-    bench.add(stranger(f"other-{second}", on="a", cpu=f"{100 + second}m")).settle()
+    bench.add(stranger(f"other-{second}", on="a", cpu=f"{100 + 10 * (second % 40)}m")).settle()

@@ -1,4 +1,4 @@
-"""An API server that keeps queues, Commands and groups, and a watch that shows them when the test says so."""
+"""An API server that keeps queues, Commands and groups, and a watch that shows them on request."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class QueueApi(Api):
-    """`queues` are the server's. Each change makes a version of its own."""
+    """`queues` are the server's. Each change makes a new version of the queue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def _merged(before: Any, patch: Any) -> Any:
 
 
 class QueueDesk(Bench):
-    """Queues live at the API server, groups and pods in the world."""
+    """Queues are kept at the API server, groups and pods in the world."""
 
     def __init__(self, *objects: Any) -> None:
         self.store = QueueApi()
@@ -104,12 +104,12 @@ class QueueDesk(Bench):
         self.api = self.store
 
     def events(self) -> list[tuple[str, str, str]]:
-        """What was told of which queue: its name, the reason, the message."""
+        """The Events on queues: the queue's name, the reason, the message."""
         told = [event for _, event in self.mail.done("event")]
         return [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in told]
 
     def keep(self, *queues: Queue) -> None:
-        """The API server has these, and the watch shows them."""
+        """The API server has these queues, and the watch shows them."""
         for each in queues:
             self.store.put(each)
             self.show(each.metadata.name)
@@ -118,19 +118,19 @@ class QueueDesk(Bench):
         return msgspec.convert(self.store.queues[name], Queue)
 
     def show(self, name: str) -> None:
-        """The watch brings the API server's copy."""
+        """The watch delivers the API server's copy."""
         self.ledger.set_queue(self.copy(name))
         self.hear(self.copy(name))
 
     def hear(self, queue: Queue) -> None:
-        """For who listens to the watch besides the ledger."""
+        """For another listener to the watch besides the ledger."""
 
     def show_all(self) -> None:
         for name in self.store.queues:
             self.show(name)
 
     def edit(self, name: str, **spec: Any) -> None:
-        """Somebody changes the spec of a queue, and the watch shows it."""
+        """A user changes the spec of a queue, and the watch shows it."""
         self.store._change(name, {"spec": spec})
         self.show(name)
 

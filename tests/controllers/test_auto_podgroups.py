@@ -1,4 +1,4 @@
-"""PodGroups for pods that name none: made once, kept in step with the owner, taken away with it."""
+"""PodGroups for pods that name none: created once, updated with the owner, deleted with it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ GROUP = "podgroup-uid-web"
 
 
 class Desk(Bench):
-    """Shows the grouper what the watches would."""
+    """Shows the controller what the watches would."""
 
     def __init__(self, *objects: Any) -> None:
         super().__init__(auto_groups=True)
@@ -51,12 +51,12 @@ class Desk(Bench):
         self.grouper.notice(key(name), gone=True)
 
     def name_queue(self, queue: str) -> None:
-        """The namespace names the queue of its pods."""
+        """The namespace names a queue for its pods."""
         named = Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: queue}))
         self.ledger.set_namespace(named)
 
     def look(self) -> list[tuple[str, str]]:
-        """What one look asked of the API server: verbs and names."""
+        """The requests of one look: verbs and names."""
         self.api.calls = []
         self.grouper.look(self.settle().decisions)
         self.flush()

@@ -1,4 +1,6 @@
-"""Commands are obeyed once, in order, and removed when they took effect; nonsense is refused and removed."""
+"""Commands are executed once, in order, and removed once they took effect; invalid ones are refused and
+removed.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +23,7 @@ class Desk(QueueDesk):
         self.begin()
 
     def begin(self) -> None:
-        """A new process, which reads what there is."""
+        """A new process, which reads what exists."""
         self.commander = BusCommandsController(self.means(self.store), self.recorder)
         for each in self.store.commands.values():
             self.commander.upsert(each)

@@ -1,4 +1,4 @@
-"""Listeners look at groups that turned, and at no others."""
+"""Listeners look only at groups that changed."""
 
 from extender.controllers.changed_groups import ChangedGroups
 from tests.domain.builders import node, pod

@@ -1,4 +1,6 @@
-"""What all controllers share: a guarded turn for each key, another when it failed, and only while we lead."""
+"""What all controllers share: a guarded turn for each key, another one after a failure, and only while
+leading.
+"""
 
 from collections.abc import Iterable
 from functools import partial
@@ -54,7 +56,7 @@ def faults() -> float:
 
 
 def looked(bench: Bench, keeper: Keeper, *objects: str, seconds: float = 0.0) -> list[str]:
-    """What one look reconciled."""
+    """The keys that one look reconciled."""
     keeper.objects, keeper.reconciled = list(objects), []
     bench.now += seconds
     keeper.look(bench.decisions)
@@ -197,7 +199,7 @@ def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
 
 
 def test_an_eviction_never_keeps_a_gate_waiting() -> None:
-    """A budget that refuses a thousand evictions keeps the threads busy that write statuses."""
+    """A budget that refuses a thousand evictions keeps the threads that write statuses busy."""
     bench = Bench(nodes("a", "b", cpu="1"), gang("g", 3))
     bench.bind("g-0", "a")
     bench.bind("g-1", "b")

@@ -1,4 +1,4 @@
-"""The cycle: decides when something changed or time matters, and tells everybody."""
+"""The cycle: decides when something changed or time matters, and calls all listeners."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ SECONDS = 1000.0
 
 
 class Wheel:
-    """A cycle over a ledger; `seen` are the decisions that a listener was shown."""
+    """A cycle over a ledger; `seen` are the decisions that a listener got."""
 
     def __init__(self, *others: Listener) -> None:
         self.now = SECONDS
@@ -62,7 +62,7 @@ class Wheel:
 
 
 def settled(wheel: Wheel) -> Decisions:
-    """Publishing a plan is a change too; then nothing is."""
+    """Publishing a plan is a change too; after that there is none."""
     wheel.once()
     return wheel.once()
 

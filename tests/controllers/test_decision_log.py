@@ -1,4 +1,4 @@
-"""The chronicle: each turn of a group is a line in the log, and the latest ones are kept."""
+"""The decision log: each change of a group's verdict or reason is logged, and the latest ones are kept."""
 
 from typing import Any
 

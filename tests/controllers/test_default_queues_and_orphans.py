@@ -1,4 +1,4 @@
-"""Queues that must be there are made; groups of a queue that is gone are cleared away."""
+"""Missing default queues are created; groups of a deleted queue are deleted."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -81,7 +81,7 @@ def test_a_create_that_failed_is_tried_again(desk: Desk) -> None:
 
 @pytest.fixture
 def bereft(desk: Desk) -> Desk:
-    """Of two queues with a group each, one is deleted."""
+    """One of two queues with a group each is deleted."""
     desk.keep(queue("q"), queue("r"), queue("root"), queue("default"))
     desk.add(group("g", 1, "q", queue_uid="uid-q"), group("h", 1, "r", queue_uid="uid-r"))
     desk.look()

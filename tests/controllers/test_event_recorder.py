@@ -1,4 +1,4 @@
-"""Events on the wire: one for each object and reason, counted up, and never more than is good."""
+"""Events on the wire: one for each object and reason, with a count, and never too many."""
 
 from typing import Any
 

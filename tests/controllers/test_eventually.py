@@ -1,5 +1,6 @@
-"""Whatever fails on the way, in the end every PodGroup says what was decided of it: nothing is forgotten, and
-nothing waits for good."""
+"""Whatever fails on the way, in the end every PodGroup has the status that was decided: nothing is
+forgotten, and nothing waits indefinitely.
+"""
 
 from typing import Any
 
@@ -42,7 +43,7 @@ STEPS = st.one_of(
 
 
 class Course(Desk):
-    """Gangs that wait for room on one node, and what befalls them."""
+    """Gangs that wait for room on one node, and faults that happen to them."""
 
     def __init__(self) -> None:
         super().__init__([node("a", cpu="4"), *(gang(f"g{n}", 2, cpu="1") for n in range(GROUPS))])
@@ -75,7 +76,7 @@ class Course(Desk):
             self.look()
 
     def unsaid(self) -> list[str]:
-        """Groups whose copy at the API server says something else than what was decided."""
+        """Groups whose copy at the API server differs from what was decided."""
         return [
             name
             for name, copy in self.copies.items()

@@ -103,7 +103,7 @@ def test_a_refused_eviction_is_told_and_tried_again() -> None:
 
 
 def test_an_eviction_that_a_budget_refuses_is_asked_for_ever_more_seldom() -> None:
-    """A budget may stand for hours: 1,000 refusals are 1,000 requests, events and log lines."""
+    """A budget may be exhausted for hours: 1,000 refusals are 1,000 requests, Events and log lines."""
     with undoing() as (bench, _):
         bench.api.fail("evict", *[TooManyRequests(429, "TooManyRequests", "a budget says no")] * 1000)
         bench.fail_the_start()

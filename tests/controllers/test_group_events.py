@@ -1,10 +1,10 @@
-"""Events about groups: when something is told, of whom, and how seldom."""
+"""Events about groups: when one is recorded, on which objects, and how rarely."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from extender.controllers.group_events import GroupEvents
-from extender.domain.model.reasons import Happening, Reason, Verdict
+from extender.domain.model.reasons import EventReason, Reason, Verdict
 from tests.controllers.bench import Bench
 from tests.domain.builders import group, pod
 from tests.domain.world import gang, nodes
@@ -20,7 +20,7 @@ class Announcing(Bench):
         self.announcer = GroupEvents(self.ledger, self.recorder, self.leads, clock=lambda: self.now)
 
     def look(self, after: float = 0.0) -> list[Told]:
-        """Decide, let time pass and decide again; what was told anew."""
+        """Decide, let time pass and decide again; returns the new Events."""
         self.settle()
         self.announcer.look(self.decisions)
         if after:
@@ -92,7 +92,7 @@ def test_a_start_that_is_undone_is_told_once_and_at_once() -> None:
         bench.look(after=LASTING)
         bench.pass_time(bench.ledger.limits.deadline(3) - LASTING + 1)
         assert bench.reason("g") is Reason.BACKING_OFF
-        assert bench.look() == [("PodGroup", "g", Happening.UNDONE)]
+        assert bench.look() == [("PodGroup", "g", EventReason.UNDONE)]
         assert bench.look() == []
 
 
@@ -108,7 +108,8 @@ def test_what_goes_to_and_fro_is_not_told() -> None:
 
 
 def test_a_follower_tells_nothing_and_goes_on_where_the_leader_was() -> None:
-    """The condition says what was told before; what came after is told by whoever leads then."""
+    """The condition shows what was recorded before; later changes are recorded by the replica that leads
+    then."""
     with announcing(nodes("a", cpu="1"), gang("old", 5)) as bench:
         bench.leading = False
         assert bench.look(after=LASTING) == []
@@ -120,7 +121,7 @@ def test_a_follower_tells_nothing_and_goes_on_where_the_leader_was() -> None:
 
 
 def test_many_groups_are_told_of_one_after_the_other() -> None:
-    """Nothing is lost, it only comes later."""
+    """No Event is lost, it only comes later."""
     groups = [gang(f"g{number}", 5) for number in range(60)]
     with announcing(nodes("a", cpu="1"), groups) as bench:
         first = bench.look(after=LASTING)

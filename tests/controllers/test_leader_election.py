@@ -1,4 +1,4 @@
-"""Leadership follows the Lease of the scheduler next door."""
+"""Leadership follows the Lease of the scheduler in the same pod."""
 
 from threading import Event
 
@@ -17,7 +17,7 @@ PATIENCE = 10.0
 
 
 class Office:
-    """A Lease that the test writes, looked at by `host`."""
+    """A Lease that the test writes, and that `host` reads."""
 
     def __init__(self, host: str = "node-1") -> None:
         self.now = 1000.0
@@ -115,7 +115,7 @@ def test_a_failed_look_neither_ends_nor_prolongs_it(fault: Unreachable) -> None:
 
 
 def test_time_counts_from_before_the_question() -> None:
-    """An answer that took long says nothing of the time since."""
+    """A slow answer is no evidence for the time after the request."""
     office = Office().renew()
 
     class Slow(Api):
@@ -156,27 +156,27 @@ def test_turns_are_told_and_shown_once() -> None:
 def test_it_says_where_it_stands() -> None:
     office = Office()
     office.look()
-    assert office.leadership.standing().text() == "does not lead; kube-system/muster-scheduler has no holder"
+    assert office.leadership.status().text() == "does not lead; kube-system/muster-scheduler has no holder"
     office.renew("node-2_1").look()
-    assert office.after(3).leadership.standing().text() == "follows node-2_1, renewed 3 s ago"
+    assert office.after(3).leadership.status().text() == "follows node-2_1, renewed 3 s ago"
     office.renew().look()
     words = "leads; kube-system/muster-scheduler is held by node-1_b1946ac9, renewed 1 s ago"
-    assert office.after(1).leadership.standing().text() == words
+    assert office.after(1).leadership.status().text() == words
 
 
 def test_a_lease_that_cannot_be_read_is_said() -> None:
     office = Office()
     office.api.fail("lease", Forbidden(403, "Forbidden"))
     office.look()
-    assert "could not be read: 403 Forbidden" in office.leadership.standing().text()
+    assert "could not be read: 403 Forbidden" in office.leadership.status().text()
     office.renew().look()
     office.api.fail("lease", Unreachable("down"))
     office.look()
-    assert office.leadership.standing().text().endswith("(the Lease could not be read: down)")
+    assert office.leadership.status().text().endswith("(the Lease could not be read: down)")
 
 
 def test_without_a_lease_it_leads_because_it_was_told_to() -> None:
-    assert module.NoElection().standing().text() == "leads, by --leader-elect=off"
+    assert module.NoElection().status().text() == "leads, by --leader-elect=off"
 
 
 def test_turns_are_counted_and_the_age_of_the_lease_is_shown() -> None:

@@ -1,4 +1,4 @@
-"""Marks on PodGroups are believed while the API server keeps them to Muster."""
+"""Marks on PodGroups are trusted while the API server lets only Muster write them."""
 
 from structlog.testing import capture_logs
 
@@ -10,7 +10,7 @@ from tests.domain.world import nodes
 
 
 class Trusting(Bench):
-    """A group that is noted as having stood whole, of which one of two is on a node."""
+    """A group that is marked as having stood whole, with one of two members on a node."""
 
     def __init__(self) -> None:
         members = [pod("g-0", "g", on="a"), pod("g-1", "g")]
@@ -18,7 +18,7 @@ class Trusting(Bench):
         self.trust = MarkTrust(self.ledger, self.api)
 
     def believes(self, kept: bool | None) -> bool:
-        """After a look at the policy; None: the API server is away."""
+        """After a look at the policy; None: the API server cannot be reached."""
         if kept is None:
             self.api.fail("policy", Unreachable("away"))
         else:
@@ -30,11 +30,11 @@ class Trusting(Bench):
 
 def test_they_are_believed_while_the_policy_is_there() -> None:
     bench = Trusting()
-    assert bench.trust.text() == "whether the API server keeps them to Muster is not known yet"
+    assert bench.trust.text() == "not known yet whether the API server protects them"
     assert not bench.believes(False)
     assert "not protected" in bench.trust.text()
     assert bench.believes(True)
-    assert bench.trust.text() == "kept to Muster by the API server"
+    assert bench.trust.text() == "protected by the API server: only Muster can write them"
 
 
 def test_what_cannot_be_read_changes_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Telling PodGroups what was decided: on change, paced, and only on the newest copy."""
+"""Statuses of PodGroups: written on change, paced, and only on the newest copy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ def desk(*objects: Any) -> Iterator[Desk]:
 
 
 def said(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
-    """Phase, and of each condition its status and reason."""
+    """The phase, and the status and reason of each condition."""
     conditions = {each["type"]: (each["status"], each["reason"]) for each in patch["status"]["conditions"]}
     return patch["status"]["phase"], conditions
 
@@ -208,12 +208,12 @@ def test_what_somebody_else_overwrote_is_written_again() -> None:
 
 
 def waiting_for_room() -> list[Any]:
-    """A gang that lacks room, by numbers that move with what strangers take."""
+    """A gang that lacks room, with numbers that change with what foreign pods take."""
     return [node("a"), gang("g", 4), stranger("s", on="a", cpu="500m")]
 
 
 def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom() -> None:
-    """As Volcano's scheduler does, once a second."""
+    """Overwrite the status once a second, as Volcano's scheduler does."""
     with desk(node("a"), gang("g", 5)) as bench:
         bench.look()
         written = 0
@@ -227,7 +227,7 @@ def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom()
 
 
 def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
-    """The PodGroup of a Volcano Job that waits: it gets no pods while it is Pending."""
+    """The PodGroup of a waiting Volcano Job, which creates no pods for it while it is Pending."""
     with desk(node("a"), builders.group("g", 2)) as bench:
         bench.ledger.leave(frozenset({"volcano"}))
         bench.settle()
@@ -348,7 +348,7 @@ def test_after_a_conflict_the_newest_copy_is_written() -> None:
 
 @pytest.mark.parametrize("failures", [1, 2, 3])
 def test_a_write_that_failed_is_made_later(failures: int) -> None:
-    """Also when the writers have given it up, after two tries."""
+    """Even after the writers have given up, after two tries."""
     with desk(node("a"), gang("g", 5)) as bench:
         bench.api.fail("patch", *[ServerFault(500)] * failures)
         for _ in range(failures + 1):
@@ -374,7 +374,7 @@ def test_nothing_is_written_while_another_leads() -> None:
 
 
 def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
-    """Also when the lapse was too short for a look."""
+    """Even if the lapse was too short for a look."""
     with desk(node("a"), gang("g", 5)) as bench:
         bench.fence.append(False)
         assert bench.look() == []
@@ -440,7 +440,7 @@ def test_a_group_whose_status_is_not_ours_bears_notes_of_how_far_it_came() -> No
     members = [builders.pod(name, "g") for name in names("g", 2)]
 
     def noted(notes: dict[str, str | None]) -> list[Any]:
-        """What was written since this was last asked; the API has `notes` from then on."""
+        """The notes written since the last call; from then on, the API has `notes`."""
         assert bench.look() == []
         written, bench.api.calls = bench.api.done("note on group"), []
         there = {name: value for name, value in notes.items() if value}

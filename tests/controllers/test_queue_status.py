@@ -1,4 +1,4 @@
-"""Queues are told what was decided: on change, at a pace, marks before states, on the newest copy only."""
+"""Statuses of queues: written on change, paced, marks before states, and only on the newest copy."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ class Desk(QueueDesk):
         self.copies.put(queue.metadata.name, QueueCopy(queue, self.ledger.version))
 
     def look(self, seconds: float = 2.0) -> list[Any]:
-        """The calls that one look made, after that much time. The watch shows what they changed."""
+        """The calls of one look, after that much time. The watch shows what they changed."""
         self.now += seconds
         self.store.calls = []
         self.reporter.look(self.settle().decisions)
@@ -123,8 +123,8 @@ def test_a_queue_that_its_parent_shuts_says_which(desk: Desk) -> None:
     desk.keep(queue("team", spec_state="Closed"), queue("child", parent="team"))
     desk.rest()
     assert sorted(desk.events()) == [
-        ("child", "QueueClosed", "queue team above it is closed; it opens with that one"),
-        ("team", "QueueClosed", "it takes no new groups; those that came before go on"),
+        ("child", "QueueClosed", "queue team above it is closed; this queue opens when that one does"),
+        ("team", "QueueClosed", "it takes no new groups; existing groups continue"),
     ]
 
 
@@ -160,7 +160,7 @@ def test_a_queue_of_the_same_name_gets_nothing_that_was_meant_for_its_predecesso
 
 
 def test_who_says_so_in_the_status_is_not_overruled_by_what_was_decided_before(desk: Desk) -> None:
-    """Volcano's tools write status.state by hand. Nothing of ours is in between."""
+    """Volcano's tools write status.state directly, without a Command or the webhooks."""
     desk.look()
     old = desk.settle().decisions
     desk.store._change("q", {"status": {"state": "Closed"}})
@@ -254,7 +254,7 @@ NUMBERS_AT_ONCE = 20
 
 
 def many(desk: Desk, count: int) -> None:
-    """So many queues with a group each, all of which have been told how they stand."""
+    """So many queues with a group each, all with an up-to-date status."""
     desk.keep(*(queue(f"q{number}") for number in range(count)))
     for number in range(count):
         desk.add(gang(f"g{number}", 1, queue=f"q{number}"))

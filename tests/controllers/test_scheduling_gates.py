@@ -1,4 +1,4 @@
-"""Releasing planned pods: the node is nominated, then the gate opens; parked pods are nudged."""
+"""Gates of planned pods: the node is nominated, then the gate is removed; parked pods are nudged."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class Gates(Bench):
         self.releaser = SchedulingGatesController(self.means())
 
     def look(self) -> list[Call]:
-        """What one look had written."""
+        """The writes of one look."""
         before = len(self.api.calls)
         self.releaser.look(self.decisions)
         self.flush()
@@ -37,7 +37,7 @@ def gates(*objects: Any) -> Iterator[Gates]:
 
 
 def parked(*objects: Any) -> Any:
-    """A gang of one and a half: its only member has no gate, and the scheduler has parked it."""
+    """A gang that needs one member, which has no gate and which the scheduler has parked."""
     return [node("a", cpu="1"), gang("g", 1, gated=False), *objects]
 
 
@@ -172,7 +172,7 @@ def test_nothing_is_written_while_another_leads() -> None:
 
 
 def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
-    """Also when the lapse was too short for a look."""
+    """Even if the lapse was too short for a look."""
     with gates(node("a"), pod("p")) as bench:
         bench.fence.append(False)
         assert bench.look() == []

@@ -23,7 +23,7 @@ SCHEDULER = {"app": "volcano-scheduler"}
 
 
 class Yielding(Bench):
-    """A pod of ours, and one of Volcano's that bears our gate."""
+    """A pod of ours, and one of Volcano's that has our gate."""
 
     def __init__(self) -> None:
         super().__init__(node("a"))
@@ -146,7 +146,7 @@ def test_turns_are_logged() -> None:
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown"])
 def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: str) -> None:
-    """As it is installed it elects no leader, so there is no Lease."""
+    """As installed, Volcano's scheduler elects no leader, so there is no Lease."""
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
@@ -174,7 +174,7 @@ def test_other_pods_are_no_sign_of_it(not_at_work: Pod) -> None:
 
 
 def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
-    """Whoever may make pods somewhere could stop all of ours otherwise."""
+    """Otherwise any tenant who may create pods could stop all of ours."""
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         found = pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase="Running")

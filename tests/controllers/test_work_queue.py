@@ -1,4 +1,6 @@
-"""The work queue: each key once, the urgent first, ever later what fails, and nothing of what is gone."""
+"""The work queue: each key once, urgent ones first, growing pauses after failures, and no keys that are
+gone.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Saying the same again, ever more seldom."""
+"""Growing pauses between writes of the same value."""
 
 from extender.controllers.write_backoff import WriteBackoff
 
@@ -11,7 +11,7 @@ class Time:
 
 
 def said_at(insistence: WriteBackoff, time: Time, seconds: range, what: str = "x") -> list[int]:
-    """The seconds at which it may be said."""
+    """The seconds at which it may be written."""
     found = []
     for second in seconds:
         time.now = float(second)

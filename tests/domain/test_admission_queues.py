@@ -1,4 +1,4 @@
-"""Queues that are created, changed, deleted: what is refused, and in which words."""
+"""Queues that are created, changed or deleted: what is refused, and with which messages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from extender.domain.admission.faults import Code, in_words
 from extender.domain.admission.queues import judge_deletion, judge_queue
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.domain.queues.queue_tree import Picture
+from extender.domain.queues.queue_tree import QueueTree
 from tests.domain.builders import SCHEDULER, group, pod
 
 Spec = Mapping[str, Any]
@@ -42,12 +42,12 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture
-def picture(ledger: Ledger) -> Picture:
-    return ledger.picture()
+def tree(ledger: Ledger) -> QueueTree:
+    return ledger.queue_tree()
 
 
-def codes(new: Queue, picture: Picture, before: Queue | None = None, depth: int = 5) -> list[Code]:
-    return [fault.code for fault in judge_queue(new, before, picture, depth)]
+def codes(new: Queue, tree: QueueTree, before: Queue | None = None, depth: int = 5) -> list[Code]:
+    return [fault.code for fault in judge_queue(new, before, tree, depth)]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def codes(new: Queue, picture: Picture, before: Queue | None = None, depth: int 
     ],
     ids=str,
 )
-def test_a_new_queue(spec: Spec, expected: list[Code], picture: Picture) -> None:
-    assert codes(queue("new", spec), picture) == expected
+def test_a_new_queue(spec: Spec, expected: list[Code], tree: QueueTree) -> None:
+    assert codes(queue("new", spec), tree) == expected
 
 
 @pytest.mark.parametrize(
@@ -102,42 +102,43 @@ def test_paths(path: str, weights: str, expected: list[Code], ledger: Ledger) ->
     annotated = {"volcano.sh/hierarchy": "root/sci/dev", "volcano.sh/hierarchy-weights": "1/1/1"}
     ledger.set_queue(queue("sci", {}, annotated))
     given = {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": weights}
-    assert codes(queue("new", {}, given), ledger.picture()) == expected
+    assert codes(queue("new", {}, given), ledger.queue_tree()) == expected
 
 
-def test_a_queue_does_not_go_below_itself_nor_too_deep(picture: Picture) -> None:
+def test_a_queue_does_not_go_below_itself_nor_too_deep(tree: QueueTree) -> None:
     before = queue("a", TREE["a"])
-    assert codes(queue("a", {**TREE["a"], "parent": "c"}), picture, before) == [Code.SELF_PARENT]
-    assert codes(queue("new", {"parent": "c"}), picture, depth=4) == []
-    assert codes(queue("new", {"parent": "c"}), picture, depth=3) == [Code.DEPTH_EXCEEDED]
+    assert codes(queue("a", {**TREE["a"], "parent": "c"}), tree, before) == [Code.SELF_PARENT]
+    assert codes(queue("new", {"parent": "c"}), tree, depth=4) == []
+    assert codes(queue("new", {"parent": "c"}), tree, depth=3) == [Code.DEPTH_EXCEEDED]
     moved = queue("b", {"parent": "shut"})
-    assert codes(moved, picture, queue("b", TREE["b"]), depth=2) == [Code.DEPTH_EXCEEDED]
+    assert codes(moved, tree, queue("b", TREE["b"]), depth=2) == [Code.DEPTH_EXCEEDED]
 
 
-def test_a_queue_is_not_made_smaller_than_those_below(picture: Picture) -> None:
+def test_a_queue_is_not_made_smaller_than_those_below(tree: QueueTree) -> None:
     before = queue("b", TREE["b"])
     lower = queue("b", {"parent": "a", "capability": {"cpu": "3"}})
-    assert codes(lower, picture, before) == [Code.CAPABILITY_BELOW_DESCENDANT]
+    assert codes(lower, tree, before) == [Code.CAPABILITY_BELOW_DESCENDANT]
     enough = queue("b", {"parent": "a", "capability": {"cpu": "4"}, "deserved": {"cpu": "2"}})
-    assert codes(enough, picture, before) == []
+    assert codes(enough, tree, before) == []
 
 
-def test_what_does_not_change_is_not_judged_beside_others(picture: Picture) -> None:
-    """The queues were written before the webhooks, perhaps: closing one must not fail for what it is."""
-    assert codes(queue("b", {"parent": "a"}), picture) == [Code.CHILDREN_DESERVED_SUM]
+def test_what_does_not_change_is_not_judged_beside_others(tree: QueueTree) -> None:
+    """The queues may have been written before the webhooks existed: closing one must not fail because of
+    that."""
+    assert codes(queue("b", {"parent": "a"}), tree) == [Code.CHILDREN_DESERVED_SUM]
     before = queue("b", {"parent": "a"})
-    assert codes(queue("b", {"parent": "a", "state": "Closed"}), picture, before) == []
+    assert codes(queue("b", {"parent": "a", "state": "Closed"}), tree, before) == []
 
 
-def test_roots_amounts_do_not_change(picture: Picture) -> None:
+def test_roots_amounts_do_not_change(tree: QueueTree) -> None:
     before = queue("root", {"capability": {"cpu": "1000m"}})
-    assert codes(queue("root", {"capability": {"cpu": "1"}, "weight": 3}), picture, before) == []
-    assert codes(queue("root", {"capability": {"cpu": "2"}}), picture, before) == [Code.ROOT_IMMUTABLE]
+    assert codes(queue("root", {"capability": {"cpu": "1"}, "weight": 3}), tree, before) == []
+    assert codes(queue("root", {"capability": {"cpu": "2"}}), tree, before) == [Code.ROOT_IMMUTABLE]
 
 
-def test_a_state_that_is_there_may_stay(picture: Picture) -> None:
-    assert codes(queue("q", {"weight": 2}, state="Closing"), picture, queue("q", {}, state="Closing")) == []
-    assert codes(queue("q", {}, state="Closing"), picture) == [Code.INVALID_STATE]
+def test_a_state_that_is_there_may_stay(tree: QueueTree) -> None:
+    assert codes(queue("q", {"weight": 2}, state="Closing"), tree, queue("q", {}, state="Closing")) == []
+    assert codes(queue("q", {}, state="Closing"), tree) == [Code.INVALID_STATE]
 
 
 @pytest.mark.parametrize(
@@ -152,19 +153,19 @@ def test_a_state_that_is_there_may_stay(picture: Picture) -> None:
         ("c", [Code.NOT_CLOSED]),
     ],
 )
-def test_what_may_not_be_deleted(name: str, expected: list[Code], picture: Picture) -> None:
-    assert [fault.code for fault in judge_deletion(name, picture)] == expected
+def test_what_may_not_be_deleted(name: str, expected: list[Code], tree: QueueTree) -> None:
+    assert [fault.code for fault in judge_deletion(name, tree)] == expected
 
 
 def test_a_closed_queue_may_be_deleted(ledger: Ledger) -> None:
     ledger.set_queue(queue("gone", {"state": "Closed"}))
-    assert judge_deletion("gone", ledger.picture()) == []
+    assert judge_deletion("gone", ledger.queue_tree()) == []
 
 
-def test_refusals_name_field_value_and_remedy(picture: Picture) -> None:
+def test_refusals_name_field_value_and_remedy(tree: QueueTree) -> None:
     spec = {"parent": "a", "capability": {"cpu": "12"}}
-    assert in_words(judge_queue(queue("new", spec), None, picture, 5)) == (
-        "spec.capability[cpu]: got 12; allowed is that of queue 'a' above it, 10, or less"
+    assert in_words(judge_queue(queue("new", spec), None, tree, 5)) == (
+        "spec.capability[cpu]: got 12; allowed is at most 10, the capability of queue 'a' above it"
     )
 
 
@@ -172,5 +173,7 @@ def test_a_circle_of_parents_ends(ledger: Ledger) -> None:
     ledger.set_queue(queue("x", {"parent": "y"}))
     ledger.set_queue(queue("y", {"parent": "x"}))
     limits = {"capability": {"cpu": "1"}}
-    assert codes(queue("x", {"parent": "y", **limits}), ledger.picture(), queue("x", {"parent": "y"})) == []
-    assert codes(queue("z", {"parent": "x"}), ledger.picture()) == []
+    assert (
+        codes(queue("x", {"parent": "y", **limits}), ledger.queue_tree(), queue("x", {"parent": "y"})) == []
+    )
+    assert codes(queue("z", {"parent": "x"}), ledger.queue_tree()) == []

@@ -143,7 +143,7 @@ def test_groups_of_queues_that_do_not_exist_get_no_part_of_the_cluster() -> None
 
 
 def test_pods_of_others_share_all_that_they_have_in_common() -> None:
-    """As those of a DaemonSet do, each of which wants a node of its own."""
+    """Pods like those of a DaemonSet, each of which requires its own node."""
     world = World(node("n0"), node("n1"))
     for name in ("n0", "n1"):
         daemon = stranger(f"daemon-{name}", on=name, labels={"app": "daemon"})
@@ -170,7 +170,7 @@ def test_a_pod_that_becomes_ours_is_known_in_full() -> None:
 
 
 def test_a_pod_that_cannot_be_taken_in_is_not_half_recorded() -> None:
-    """Its role is no text, which is found out late: when its group is counted."""
+    """The pod's role is not a string, which is noticed late: when its group is counted."""
     world = World(node("n0"), group("a", 1))
     before = idle(world)
     with pytest.raises(TypeError):

@@ -1,4 +1,6 @@
-"""Pods that name no group: with whom they make one, and that nothing moves when their PodGroup comes."""
+"""Pods that name no group: which pods form one together, and that nothing changes when their PodGroup
+appears.
+"""
 
 from typing import Any
 
@@ -81,7 +83,7 @@ def test_switched_off_each_pod_is_on_its_own() -> None:
 
 
 def auto_group(**facts: Any) -> AutoGroup:
-    """One without a PodGroup whose pods wait, in an open queue, unless told otherwise."""
+    """A group without a PodGroup whose pods wait, in an open queue by default."""
     there = {"min_member": None, "owner": None, "queue_is_open": True, "lives": True, "has_pods": True}
     return AutoGroup(**{**there, "is_used": True, **facts})
 
@@ -120,7 +122,7 @@ def test_each_step(facts: dict[str, Any], expected: PodGroupStep) -> None:
 
 
 def closing(*objects: Any) -> World:
-    """The group of web waits, with its PodGroup, when its queue is closed."""
+    """The group of web waits, with its PodGroup, after its queue was closed."""
     there = world(node("full", cpu="0"), queue("q"), replicas(2, queue="q"), group(GROUP, 1, "q"), *objects)
     return there.add(queue("q", spec_state="Closed")).settle()
 

@@ -1,4 +1,4 @@
-"""The budget of a round: nobody takes all places in the window, or keeps room idle, for good."""
+"""The budget of a round: no group takes all places in the window, or keeps room idle, indefinitely."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def replaced(name: str, missing: int, **pods: str) -> list[object]:
 
 
 def refuse_all(world: World, words: str) -> None:
-    """The scheduler refuses whoever is planned and open, but for those of the gang."""
+    """The scheduler refuses every planned pod without a gate, except those of the gang."""
     for decision in list(world.decisions.groups.values()):
         for uid in decision.plan:
             name = str(uid).removeprefix("uid-")
@@ -78,7 +78,7 @@ def test_endless_elastic_members_do_not_shut_gangs_out() -> None:
 def test_a_gang_that_fits_starts_within_a_bounded_number_of_rounds(
     groups: int, missing: int, elastic: int, members: int
 ) -> None:
-    """Whatever others do: replacements are refused wherever they go, elastic members never end."""
+    """Whatever other groups do: replacements are refused everywhere, and elastic members never end."""
     world = World(nodes(*(f"n{n}" for n in range(30)), cpu="4"), node("far", cpu="64"), limits=SMALL)
     for n in range(groups):
         world.add(replaced(f"r{n}", missing))
@@ -135,7 +135,8 @@ def test_a_cluster_of_one_zone_learns_nothing_of_it() -> None:
 
 
 def claimed(limits: object = None, cpu: str = "6", **claimant: str) -> World:
-    """Queue r's gang, within its share, lacks one cpu of a node where a stranger runs; q would borrow two."""
+    """Queue r's gang, within its share, lacks one cpu of a node where another pod runs; q would borrow
+    two."""
     world = World(node("n", cpu=cpu), queue("q"), queue("r"), stranger("s", on="n"))
     world.add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
     world.add(gang("claimant", 3, queue="r", created="2026-01-03", **claimant))  # type: ignore[arg-type]
@@ -176,7 +177,7 @@ def test_no_room_is_kept_where_the_whole_group_would_not_stand() -> None:
 
 @pytest.mark.parametrize("planned_before", [False, True])
 def test_a_node_short_of_what_the_gang_does_not_ask_for(planned_before: bool) -> None:
-    """A device vanished under a pod that runs there."""
+    """A device vanished under a pod that runs on the node."""
     gpu = pod("old", "", more={"x.io/gpu": "1"}, on="n", scheduler="default-scheduler", gated=False)
     world = World(node("n", more={"x.io/gpu": "1"}), gpu)
     if planned_before:
@@ -191,7 +192,7 @@ def test_a_node_short_of_what_the_gang_does_not_ask_for(planned_before: bool) ->
 
 
 def test_fragmented_counts_who_fits_at_once() -> None:
-    """Members of two shapes that each fit alone, beside none of the others."""
+    """Members of two shapes that fit alone, but not together."""
     world = World(nodes("a", "b", cpu="3"), group("g", 4))
     world.add(pod("x", "g", cpu="2"), pod("y", "g", cpu="2"), stranger("s", on="a", cpu="0"))
     world.add(pod("v", "g", cpu="1500m"), pod("w", "g", cpu="500m"))

@@ -1,4 +1,4 @@
-"""The life of a claim, event by event: every one that may happen at a stage, and what it makes of it."""
+"""The life of a claim: every event that is allowed at each stage, and the stage that follows."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ LATE = LIMITS.start_deadline + 1
 
 
 def at(stage: ClaimStage) -> World:
-    """A replacement's claim at this stage, in a group that stands."""
+    """A replacement's claim at this stage, in a group that is whole."""
     world = World(nodes("a", "b"), gang("g", 2)).start("g")
     world.delete("g-1").add(pod("g-new", "g")).settle().ungate("g-new")
     steps: dict[ClaimStage, Callable[[], object]] = {
@@ -47,7 +47,8 @@ def test_what_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
 
 @pytest.mark.parametrize("stage", ClaimStage)
 def test_what_filter_makes_of_it(stage: ClaimStage) -> None:
-    """Another node than the claim's is on offer. What may have been done stays where it is."""
+    """A node other than the claim's is offered. A claim whose binding may have taken effect stays where it
+    is."""
     world = at(stage)
     answer = world.answer("g-new", ["b"])
     if allows(ClaimEvent.ANSWER, stage):
@@ -94,7 +95,7 @@ def test_what_the_schedulers_refusal_makes_of_it(stage: ClaimStage) -> None:
 
 @pytest.mark.parametrize("stage", ClaimStage)
 def test_what_time_alone_makes_of_it(stage: ClaimStage) -> None:
-    """It is seen by the next snapshot, before anything is decided anew."""
+    """The next snapshot sees it, before the next decision."""
     world = at(stage).advance(LATE)
     world.ledger.snapshot()
     assert world.stage("g-new") is (None if allows(ClaimEvent.EXPIRE, stage) else stage)
@@ -102,7 +103,7 @@ def test_what_time_alone_makes_of_it(stage: ClaimStage) -> None:
 
 @pytest.mark.parametrize("stage", ClaimStage)
 def test_what_a_decision_without_a_node_makes_of_it(stage: ClaimStage) -> None:
-    """The PodGroup is gone and no member is left on a node: whoever no call holds has no claim."""
+    """The PodGroup is gone and no member is left on a node: members without a held call have no claim."""
     world = at(stage)
     world.delete("g-0")
     world.ledger.drop_group(world.decision("g").key)

@@ -1,4 +1,4 @@
-"""Deserved shares: cases of the field, and what must hold for any queues."""
+"""Deserved shares: known cases, and properties that hold for any queues."""
 
 import json
 from collections.abc import Mapping

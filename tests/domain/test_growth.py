@@ -1,5 +1,6 @@
-"""A group whose minMember is raised after it stood whole grows: only members that it lost are replaced ahead
-of others, and nobody who stands is undone."""
+"""A group whose minMember is raised after it stood whole grows: only members that it lost are replaced
+ahead of other groups, and no standing member is undone.
+"""
 
 from typing import Any
 
@@ -17,7 +18,7 @@ SHARED, CAPPED = queue("q"), queue("q", capability={"cpu": "4"})
 def standing(
     stood: int, members: int, *others: Any, q: Any = SHARED, cpu: str = "8", **options: Any
 ) -> World:
-    """Group g of queue q stood whole with so many members; as many as `members` wait besides."""
+    """Group g of queue q stood whole with so many members; `members` further ones wait."""
     world = World(node("n", cpu=cpu), q, *others, gang("g", stood, queue="q"), **options).start("g")
     assert world.stood_whole("g")
     return world.add([pod(f"g-{n}", "g") for n in range(stood, stood + members)])
@@ -30,7 +31,7 @@ def raised(world: World, needed: int) -> World:
 
 
 def test_growth_waits_for_room_that_another_queue_has_a_claim_on() -> None:
-    """Both queues deserve 4 of 8 cpus: q has them, and r's gang of 4 lacks the one of a stranger."""
+    """Both queues deserve 4 of 8 cpus: q holds its 4, and r's gang of 4 lacks the one of another pod."""
     world = standing(4, 4, queue("r"), stranger("s", on="n"))
     world.add(gang("claimant", 4, queue="r"))
     assert raised(world, 8).plan("g") == {}
@@ -45,7 +46,7 @@ def test_growth_stops_at_the_ceiling_and_says_so() -> None:
 
 
 def test_growth_comes_after_gangs_that_wait() -> None:
-    """The gang was there later, but it waits to start: it goes first."""
+    """The gang was created later, but it waits to start: it goes first."""
     world = standing(1, 7).add(gang("gang", 6, queue="q", created="2026-02-01"))
     assert len(raised(world, 8).plan("gang")) == 6
     assert len(world.plan("g")) == 1
@@ -60,7 +61,7 @@ def test_growth_waits_while_the_queue_takes_nobody_in(minMember: int) -> None:
 
 
 def test_members_that_are_lost_are_replaced_first_and_the_rest_is_growth() -> None:
-    """It stood whole with 3 and lost two; once those are replaced a gang of 5 finds room, and no more."""
+    """It stood whole with 3 and lost two; once those are replaced, there is only room for a gang of 5."""
     world = standing(3, 5).add(gang("gang", 5, queue="q"))
     world.delete("g-0", "g-1")
     raised(world, 6)

@@ -1,4 +1,4 @@
-"""One group never stops the rest: whatever its judging raises costs that group its turn only."""
+"""One group never stops the others: an exception while it is judged costs only its own turn."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from tests.domain.world import World, gang, key, nodes
 
 
 class Hostile(dict[Any, Any]):
-    """A mapping that nobody can read."""
+    """A mapping that raises when it is read."""
 
     def refuse(self, *_: object) -> Any:
         raise OverflowError("beyond all bounds")
@@ -48,7 +48,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 def spoilt(snapshot: Snapshot, **fields: Any) -> Snapshot:
-    """The same where nobody can make sense of group g."""
+    """The same decisions while judging group g raises."""
     view = replace(snapshot.groups[key("g")], **fields)
     return replace(snapshot, groups={**snapshot.groups, key("g"): view})
 
@@ -93,7 +93,7 @@ def test_the_fault_is_named() -> None:
 def test_what_a_group_took_before_it_failed_is_given_back(
     monkeypatch: pytest.MonkeyPatch, members: int
 ) -> None:
-    """The share is counted after the room was taken: that is where it fails."""
+    """The share is counted after the room was taken, and there it raises."""
     count = budget._requests
 
     def fails(view: GroupView, plan: Any) -> Any:

@@ -94,7 +94,7 @@ affinities = st.none() | st.builds(
 
 
 def thousands() -> PodAffinity:
-    """Each its own: nobody shares any of them."""
+    """Labels of its own, shared with no other pod."""
     return PodAffinity([PodAffinityTerm(HOSTNAME, LabelSelector({"job": f"j{n}"})) for n in range(2000)])
 
 
@@ -104,7 +104,7 @@ class Hostile(RuleBasedStateMachine):
         self.world = World(node("n0"), node("n1", more={"x.io/gpu": "4"}))
 
     def bring(self, thing: Any) -> bool:
-        """Whether an object was taken in. One with a bad quantity is refused as a whole."""
+        """Whether an object was taken in. One with a bad quantity is refused completely."""
         try:
             self.world.add(thing)
         except BadQuantity:
@@ -158,7 +158,7 @@ class Hostile(RuleBasedStateMachine):
             self._refused(name, known)
 
     def _refused(self, name: str, known: Pod | None) -> None:
-        """The ledger knows no more of it than before."""
+        """The ledger knows no more of the object than before."""
         del self.world.pods[name]
         if known is not None:
             self.world.pods[name] = known
@@ -335,7 +335,7 @@ class Hostile(RuleBasedStateMachine):
             assert by_node == there
 
     def teardown(self) -> None:
-        """When all is gone, so is all that was remembered of it."""
+        """When all objects are gone, so is everything that was remembered of them."""
         if not hasattr(self, "world"):
             return
         self.world.delete(*self.world.pods)

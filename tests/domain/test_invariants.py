@@ -1,4 +1,4 @@
-"""What holds for every decision, on any cluster."""
+"""Properties of every decision, on any cluster."""
 
 from collections import Counter
 from typing import Any
@@ -19,7 +19,7 @@ FEW = settings(max_examples=60)
 
 @st.composite
 def clusters(draw: st.DrawFn, running: bool = True) -> World:
-    """Some nodes, queues with odd limits, and gangs of all kinds in all states."""
+    """Some nodes, queues with unusual limits, and gangs of all kinds in all states."""
     world = World()
     for n in range(draw(st.integers(1, 4))):
         world.add(
@@ -129,7 +129,7 @@ def test_the_same_picture_gives_the_same_decision(world: World) -> None:
 @FEW
 @given(clusters())
 def test_a_world_at_rest_settles_and_stays(world: World) -> None:
-    """World.settle fails where decisions go round in circles."""
+    """World.settle fails if decisions go round in circles."""
     world.settle()
     before = world.decisions
     world.settle()
@@ -165,7 +165,7 @@ kinds: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 def test_nobody_starves_on_an_idle_cluster(
     nodes: int, members: int, size: tuple[str, int], kind: dict[str, Any], weight: int
 ) -> None:
-    """One group waits, it fits, its queue is open: it starts, however small its queue's weight."""
+    """One group waits, fits, and its queue is open: it starts, however small its queue's weight."""
     cpu, on_one_node = size
     fits = members <= nodes * (1 if kind else on_one_node)
     world = World([node(f"n{n}", cpu="4") for n in range(nodes)], queue("small", weight=1))
@@ -179,7 +179,7 @@ def test_nobody_starves_on_an_idle_cluster(
 @FEW
 @given(clusters(running=False), st.randoms(use_true_random=False))
 def test_whoever_may_start_does_start_and_all_end(world: World, dice: Any) -> None:
-    """Run everything to its end: each round somebody starts, or all who are left have a reason to stay."""
+    """Run everything to its end: in each round a group starts, or all that are left have a reason to wait."""
     lasting = {Reason.NEVER_FITS, Reason.NOT_ENOUGH_MEMBERS, Reason.QUEUE_NOT_FOUND}
     for _ in range(40):
         world.settle()

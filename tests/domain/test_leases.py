@@ -1,4 +1,4 @@
-"""How a Lease stands, by a clock."""
+"""Whether a Lease is held and renewed, by a clock."""
 
 import pytest
 

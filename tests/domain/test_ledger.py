@@ -429,28 +429,50 @@ def test_labels_that_change_move_what_terms_select() -> None:
     )
 
 
-def test_a_second_call_that_is_given_up_leaves_the_room_of_a_binding_on_its_way() -> None:
-    """The scheduler was restarted and calls again; the binding of its first call may still arrive."""
+@pytest.fixture
+def called_twice() -> World:
+    """The binding of a first call is on its way to the only node, and a second call holds the claim: the
+    scheduler was restarted in between."""
     world = World(node("a", cpu="1"), pod("p", cpu="1")).settle()
-    uid = Uid("uid-p")
     world.answer("p")
-    assert world.ledger.hold(uid, "a", 1) is None
+    assert world.ledger.hold(Uid("uid-p"), "a", 1) is None
     assert len(world.confirm(single("p")).posting) == 1
-    assert world.ledger.hold(uid, "a", 2) is None
-    world.ledger.release(uid, 2)
-    assert world.stage("p") is ClaimStage.POSTED
-    world.ledger.release(uid, 1)
-    assert world.stage("p") is None
+    assert world.ledger.hold(Uid("uid-p"), "a", 2) is None
+    return world
 
 
-def test_a_binding_that_failed_leaves_the_room_to_the_newer_call_until_that_ends() -> None:
-    world = World(node("a", cpu="1"), pod("p", cpu="1")).settle()
-    uid = Uid("uid-p")
-    world.answer("p")
-    world.ledger.hold(uid, "a", 1)
-    world.confirm(single("p"))
-    world.ledger.hold(uid, "a", 2)
-    world.ledger.release(uid, 1)
-    assert world.stage("p") is ClaimStage.HELD
-    world.ledger.release(uid, 2)
-    assert world.stage("p") is None
+def test_a_second_call_that_is_given_up_leaves_the_room_of_a_binding_on_its_way(called_twice: World) -> None:
+    called_twice.ledger.release(Uid("uid-p"), 2)
+    assert called_twice.stage("p") is ClaimStage.POSTED
+    called_twice.ledger.release(Uid("uid-p"), 1)
+    assert called_twice.stage("p") is None
+
+
+def test_a_binding_that_failed_leaves_the_room_to_the_newer_call_until_that_ends(called_twice: World) -> None:
+    called_twice.ledger.release(Uid("uid-p"), 1)
+    assert called_twice.stage("p") is ClaimStage.HELD
+    called_twice.ledger.release(Uid("uid-p"), 2)
+    assert called_twice.stage("p") is None
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_room_is_free_when_the_last_of_several_bindings_came_to_nothing(
+    called_twice: World, order: tuple[int, int]
+) -> None:
+    assert len(called_twice.confirm(single("p")).posting) == 1
+    called_twice.ledger.release(Uid("uid-p"), order[0])
+    assert called_twice.stage("p") is ClaimStage.POSTED
+    called_twice.ledger.release(Uid("uid-p"), order[0])
+    assert called_twice.stage("p") is ClaimStage.POSTED, "each ends once"
+    called_twice.ledger.release(Uid("uid-p"), order[1])
+    assert called_twice.stage("p") is None
+
+
+def test_a_claim_does_not_move_while_a_binding_is_on_its_way(called_twice: World) -> None:
+    """It may arrive at the node that it named."""
+    called_twice.add(node("b", cpu="1"))
+    assert called_twice.answer("p", ["b"]) is Reason.NO_ROOM
+    assert called_twice.hold("p", "b") is Reason.NO_ROOM
+    called_twice.add(node("a", cpu="1", cordoned=True))
+    assert len(called_twice.confirm(single("p")).lost) == 1
+    assert called_twice.stage("p") is ClaimStage.POSTED, "only the newer call has lost it"

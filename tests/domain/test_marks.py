@@ -1,4 +1,6 @@
-"""What is noted on PodGroups counts where the API server keeps it to Muster, and for the object it is on."""
+"""Marks on PodGroups count if the API server lets only Muster write them, and only for the object they are
+on.
+"""
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +15,7 @@ from tests.domain.world import World, gang, key, nodes
 
 
 def seeded(noted: PodGroup, marks_kept: bool) -> World:
-    """A group of 32 on 4 cpus, of which one pod was put on a node by whoever made it."""
+    """A group of 32 on 4 cpus, of which one pod was created with a node name."""
     members = [pod(f"g-{n}", "g") for n in range(1, 32)]
     return World(nodes("a"), noted, pod("g-0", "g", on="a"), members, marks_kept=marks_kept)
 
@@ -97,7 +99,7 @@ NOTED_OF_OTHERS = replace(
 def test_only_a_start_that_muster_noted_goes_on_ahead_of_others(
     given: PodGroup | PluginsPodGroup, marks_kept: bool, resumed: bool
 ) -> None:
-    """One of its members is on a node when Muster comes; a gang that is older waits for the room."""
+    """One of its members is on a node when Muster starts; an older gang waits for the room."""
     older = gang("older", 6, queue="q", created="2026-01-01")
     members = [pod(f"g-{n}", "g", queue="q") for n in range(1, 4)]
     world = World(nodes("a", cpu="8"), queue("q"), older, given, members, marks_kept=marks_kept)
@@ -120,7 +122,7 @@ def test_without_the_policy_members_left_by_a_crash_are_completed_or_undone() ->
 
 
 def test_a_start_that_was_whole_at_a_restart_is_completed_when_a_member_is_refused() -> None:
-    """All were bound, none ran yet: the older gang still comes after it."""
+    """All members were bound, but none ran yet: the older gang still comes after it."""
     members = [pod(f"g-{n}", "g", queue="q", on="a", phase="Pending") for n in range(2)]
     world = World(nodes("a", cpu="2"), queue("q"), group("g", 2, "q", admitted=True), members).settle()
     assert world.verdict("g") is Verdict.RUNNING
@@ -137,7 +139,7 @@ def orphans(world: World) -> list[str]:
 
 
 def forged(marks_kept: bool) -> World:
-    """A group that says of itself that a queue took it in which nobody here has ever seen."""
+    """A group whose note names a queue that this process has never seen."""
     noted = group("g", 1, "q", queue_uid="uid-of-no-queue")
     return World(nodes("a"), queue("q"), noted, pod("g-0", "g"), marks_kept=marks_kept)
 

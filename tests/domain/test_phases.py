@@ -1,4 +1,4 @@
-"""The phases of a group's life, its counts, and how it ends."""
+"""The phases of a group, its counts, and how it ends."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.domain.world import World, gang, names
 
 
 def running(count: int, min_member: int | None = None, **more: Any) -> World:
-    """A gang that stood whole, on a node that has no room for anybody else."""
+    """A gang that stood whole, on a node without room for other groups."""
     members = names("g", count)
     world = World(node("n", cpu=str(count)), gang("g", count, min_member, **more)).start("g")
     world.scheduler_takes(*world.plan("g"))
@@ -135,7 +135,7 @@ def test_a_member_that_failed_and_is_not_replaced_has_had_its_run() -> None:
 
 @pytest.mark.parametrize(("min_member", "there"), [(3, 0), (3, 2)])
 def test_a_group_that_lacks_nothing_but_members_is_inqueue(min_member: int, there: int) -> None:
-    """Its operator may make no pods for one that is Pending."""
+    """Some operators create no pods for a Pending group."""
     world = World(node("n"), group("g", min_member), *(pod(name, "g") for name in names("g", there)))
     assert phase(world) is Phase.INQUEUE
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
@@ -209,13 +209,13 @@ def test_a_closed_queue_takes_nobody_in() -> None:
 
 
 def beyond(cpu: str) -> World:
-    """A group whose minResources its queue may not hold, while nobody has made its members."""
+    """A group whose minResources exceed its queue, while it has no members yet."""
     asking = group("g", 2, "q", min_resources={"cpu": cpu, "requests.cpu": "99"})
     return World(node("a", cpu="8"), queue("q", capability={"cpu": "4"}), asking).settle()
 
 
 def test_a_group_above_the_capability_of_its_queue_stays_pending() -> None:
-    """Volcano's rule for enqueueing: no operator makes members that could never start."""
+    """Volcano's rule for enqueueing: operators do not create members that could never start."""
     world = beyond("5")
     assert world.decision("g").life.phase is Phase.PENDING
     assert world.reason("g") is Reason.NEVER_FITS

@@ -1,4 +1,4 @@
-"""What a group's priority is: its class counts as far as its pods were admitted with it."""
+"""The priority of a group: its class counts only as far as its pods were admitted with it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The life of a queue: one alone, and a tree of them."""
+"""The states of a queue: a single one, and a tree of them."""
 
 import pytest
 from hypothesis import given
@@ -71,7 +71,7 @@ def test_a_queue_whose_numbers_make_no_sense_has_a_state_all_the_same() -> None:
 
 
 class Tree:
-    """`team` below root, `child` below team, and what is written to them as the controllers do."""
+    """`team` below root, `child` below team, with what the controllers write to them."""
 
     def __init__(self, child: str = "") -> None:
         made = queue("child", parent="team", spec_state=child)
@@ -91,7 +91,7 @@ class Tree:
         raise AssertionError("never settles")
 
     def _write(self, name: str, said: QueueDecision) -> None:
-        """Only one of the two is written at a time, the mark first, as in a crash between them."""
+        """Only one of the two is written at a time, the mark first, as if a crash came between them."""
         now = self.records[name]
         if said.mark is not Mark.KEEP:
             marks = {keys.CLOSED_BY_PARENT: "true"} if said.mark is Mark.PUT else {}
@@ -198,7 +198,7 @@ RECORDS = st.builds(
 
 @given(st.fixed_dictionaries(dict.fromkeys(("a", "b", "c", "root"), RECORDS)))
 def test_marks_and_states_come_to_rest(records: dict[str, QueueRecord]) -> None:
-    """Whatever is there: each write is made once, and then nothing is left to write."""
+    """Whatever the state: each write is made once, and then nothing is left to write."""
     for _ in range(4 * len(records)):
         if (after := {name: _written(name, records) for name in records}) == records:
             return

@@ -1,4 +1,4 @@
-"""What the state of a queue does to its groups, and which queue a pod belongs to."""
+"""How the state of a queue affects its groups, and which queue a pod belongs to."""
 
 import pytest
 from msgspec.structs import replace
@@ -53,21 +53,24 @@ def test_a_pod_that_came_before_its_podgroup_entitles_nobody() -> None:
 @pytest.mark.parametrize(
     ("record", "came_in_time"),
     [
-        (group("g", 1, "q", phase="Inqueue"), True),
-        (group("g", 1, "q", phase="Running"), True),
-        (group("g", 1, "q", phase="Pending"), False),
-        (group("g", 1, "q", phase="Pending", last_reason=Reason.NO_ROOM), True),
-        (group("g", 1, "q", phase="Pending", last_reason=Reason.NOT_ENOUGH_MEMBERS), True),
-        (group("g", 1, "q", phase="Pending", last_reason=Reason.QUEUE_NOT_OPEN), False),
-        (group("g", 1, "q", phase="Pending", last_reason=Reason.QUEUE_NOT_FOUND), False),
-        (group("g", 1, "q", phase="Pending", last_reason=Reason.NOT_READY), False),
+        (group("g", 1, "q", queue_uid="uid-q"), True),
+        (group("g", 1, "q", queue_uid="uid-r"), False),
+        (group("g", 1, "q", admitted=True), True),
+        (group("g", 1, "q", stood_whole=True), True),
+        (group("g", 1, "q", phase="Inqueue"), False),
+        (group("g", 1, "q", phase="Running", last_reason="Running"), False),
+        (group("g", 1, "q", phase="Pending", last_reason=Reason.NO_ROOM), False),
     ],
 )
-def test_after_a_restart_the_group_itself_tells_whether_it_came_in_time(
-    record: object, came_in_time: bool
+@pytest.mark.parametrize("marks_kept", [True, False])
+def test_after_a_restart_only_a_mark_tells_that_a_group_came_in_time(
+    record: object, came_in_time: bool, marks_kept: bool
 ) -> None:
-    world = World(nodes("a"), queue("q", spec_state="Closed"), record, pod("g-0", "g")).settle()
-    assert (world.verdict("g") is RUNS) is came_in_time
+    """Anybody may write its phase and the reason, and marks where the API server does not keep them."""
+    queues = [queue("q", spec_state="Closed"), queue("r")]
+    world = World(nodes("a"), queues, record, pod("g-0", "g"), marks_kept=marks_kept).settle()
+    assert (world.verdict("g") is RUNS) is (came_in_time and marks_kept)
+    assert world.reason("g") is (None if came_in_time and marks_kept else Reason.QUEUE_NOT_OPEN)
 
 
 def test_a_new_podgroup_of_the_same_name_is_another_group() -> None:

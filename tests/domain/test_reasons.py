@@ -1,4 +1,4 @@
-"""Every reason for which a group waits, and what the user reads of it."""
+"""Every reason for which a group waits, and the message that users read."""
 
 from collections.abc import Callable
 from typing import NamedTuple

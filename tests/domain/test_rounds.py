@@ -87,7 +87,7 @@ class Rounds(RuleBasedStateMachine):
 
     @rule(name=some_gang, members=st.sampled_from([1, 1, 4]))
     def members_go(self, name: str, members: int) -> None:
-        """All of them with their PodGroup."""
+        """All pods together with their PodGroup."""
         gone = self.members(name)[:members]
         self.world.delete(*gone)
         if not self.members(name):
@@ -106,7 +106,7 @@ class Rounds(RuleBasedStateMachine):
 
     @rule(dice=chance)
     def scheduler_takes(self, dice: Any) -> None:
-        """It comes with all who are planned, in any order; those whose bindings are posted run."""
+        """The scheduler takes all planned pods, in any order; those whose bindings are posted run."""
         self.world.settle()
         planned = [(member, name) for name in GANGS for member in self.plan(name)]
         dice.shuffle(planned)
@@ -117,7 +117,7 @@ class Rounds(RuleBasedStateMachine):
 
     @rule(name=some_gang)
     def scheduler_fails(self, name: str) -> None:
-        """A binding comes to nothing after filter had answered, or before the barrier let it go."""
+        """A binding fails after filter had answered, or before the barrier let it pass."""
         self.world.settle()
         for member in list(self.plan(name))[:1]:
             nodes = self.world.answer(member)
@@ -159,7 +159,7 @@ class Rounds(RuleBasedStateMachine):
 
     @invariant()
     def newcomers_stay_within_the_ceiling(self) -> None:
-        """One as high as the cluster is none: nodes may have shrunk under those who run there."""
+        """A limit as high as the cluster does not bind: nodes may have shrunk under running pods."""
         snapshot, decisions = self.now()
         total = total_of(snapshot)
         for name in {snapshot.groups[each].queue for each in self.newcomers(snapshot, decisions)}:
@@ -198,7 +198,7 @@ class Rounds(RuleBasedStateMachine):
                 assert not decision.plan
 
     def teardown(self) -> None:
-        """Everything runs to its end: nobody is left who could start on an idle cluster."""
+        """Everything runs to its end: no group is left that could start on an idle cluster."""
         for _ in range(80):
             self.world.pass_time(400.0)
             self.undo()

@@ -1,4 +1,4 @@
-"""Who goes first, what is lent, and to whom."""
+"""Which group goes first, what is lent, and to which queues."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_elastic_members_do_not_take_the_room_of_a_claimant() -> None:
 
 
 def test_elastic_members_that_would_find_no_room_anyway_say_so() -> None:
-    """The two cpus that are kept would not do for one of 3."""
+    """The two cpus that are kept would not be enough for a gang of 3."""
     world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
     world.add(gang("elastic", 3, min_member=3, queue="q"), pod("elastic-9", "elastic", cpu="3"))
     for n in range(3):
@@ -171,7 +171,8 @@ def test_elastic_members_stays_within_the_ceiling() -> None:
 
 
 def lent(surplus: int = 12, **weights: int) -> World:
-    """A cluster of 16 cpus; in each queue a group that stands with one member and would like more."""
+    """A cluster of 16 cpus; in each queue a group that stands with one member and has further ones
+    waiting."""
     world = World(node("n", cpu="16"))
     for name, weight in weights.items():
         world.add(queue(name, weight), gang(f"of-{name}", 1 + surplus, min_member=1, queue=name))
@@ -194,7 +195,7 @@ def test_elastic_members_start_by_share(weights: dict[str, int], more: dict[str,
 
 
 def test_what_is_lent_goes_round() -> None:
-    """A third of the cluster is a queue's whose gang can never run; the others have it in equal parts."""
+    """A queue whose gang can never run has a third of the cluster; the others have it in equal parts."""
     world = World(node("n", cpu="18"), queue("q"), queue("r"), queue("idle"))
     world.add(gang("never", 9, queue="idle", selector={"no": "such"}))
     for name in ("q", "r"):

@@ -71,7 +71,7 @@ def test_anti_affinity_by_zone() -> None:
 
 @pytest.mark.parametrize("ours_is_guarded", [True, False])
 def test_anti_affinity_holds_both_ways(ours_is_guarded: bool) -> None:
-    """A bound pod that our pod must avoid, and a bound pod of ours that guards itself against it."""
+    """A bound pod that our pod must avoid, and a bound pod of ours that must avoid such pods."""
     guard: dict[str, Any] = {"labels": {"app": "x"}}
     guarded: dict[str, Any] = {"affinity": apart(app="x")}
     first, second = (guard, guarded) if ours_is_guarded else (guarded, guard)
@@ -203,7 +203,7 @@ def test_what_is_placed_fits_and_keeps_apart(world: World) -> None:
 
 @given(crowded())
 def test_taking_a_node_agrees_with_placing(world: World) -> None:
-    """Where the plan put the first pod, a pod may also be put by name, and nowhere without room."""
+    """A pod may be placed by name where the plan put the first pod, and never without room."""
     first = record(world, "new0")
     plan = space(world).place([first])
     for name in world.nodes:

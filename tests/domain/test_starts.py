@@ -29,7 +29,7 @@ def test_a_gang_starts_whole() -> None:
     assert world.run("g-0", "g-1", "g-2").stood_whole("g")
 
 
-def test_a_pod_on_its_own_waits_for_nobody() -> None:
+def test_a_pod_on_its_own_needs_no_barrier() -> None:
     world = World(nodes("a", "b"), pod("p")).settle()
     assert world.answer("p") == ["a", "b"], "the scheduler's own scoring decides"
     world.scheduler_takes("p").settle()
@@ -233,7 +233,7 @@ def test_a_refusal_is_remembered_until_somebody_leaves_the_node() -> None:
 
 
 def test_a_refusal_outlives_the_start_that_met_it() -> None:
-    """Members that were let go leave a node as the scheduler knew it: the same plan would fail again."""
+    """Members that were answered leave a node as the scheduler knew it: the same plan would fail again."""
     world = World(node("a"), gang("g", 2)).settle().ungate("g-0", "g-1")
     world.scheduler_takes("g-1")
     world.refuse("g-0", "0/1 nodes are available: 1 too crooked.")
@@ -325,7 +325,7 @@ def test_half_an_hour_without_a_leader_is_no_failed_start() -> None:
 
 
 def test_a_refused_pod_that_stays_silent_moves_on_in_an_idle_cluster() -> None:
-    """The scheduler patches no condition that did not change: its second refusal cannot be seen."""
+    """The scheduler does not patch an unchanged condition: its second refusal cannot be seen."""
     world = World(nodes("a", "b", cpu="1"), gang("g", 1)).settle().ungate("g-0")
     world.refuse("g-0")
     world.pass_time(3.0)
@@ -365,7 +365,7 @@ def test_a_queue_that_closes_stops_no_start(bound: bool) -> None:
 
 
 def seeded(**world: Any) -> World:
-    """Nobody was admitted: the group came with one member on a node."""
+    """No start was admitted: the group was created with one member on a node."""
     world_ = World(node("n", cpu="32"), queue("q", **world))
     return world_.add(group("g", 8, "q"), [pod(f"g-{n}", "g", queue="q") for n in range(1, 8)])
 
@@ -427,7 +427,7 @@ def test_members_that_nobody_admitted_do_not_stand_in_pieces_for_long() -> None:
 
 
 def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
-    """In a queue that has no other group: nothing is shared out there."""
+    """In a queue without other groups, which takes no part in the division."""
     world = World(node("n"), queue("q"), group("g", 1, "q"), pod("g-0", "g", queue="q", on="n")).settle()
     world.add(pod("g-1", "g", queue="q")).finish("g-0")
     world.ledger.drop_group(key("g"))
@@ -435,7 +435,7 @@ def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
 
 
 def test_silence_is_looked_at_again_when_the_scheduler_asks_after_all() -> None:
-    """Questions alone are no reason to decide, so a decision has to be due in time to notice them."""
+    """Questions alone do not cause a decision, so one has to be due in time to notice them."""
     world = World(nodes("a", "b", cpu="4"), gang("g", 3))
     world.scheduler_asks = False
     world.settle().ungate("g-2")

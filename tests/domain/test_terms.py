@@ -80,7 +80,7 @@ def test_the_pods_that_a_term_selects_are_found_by_their_labels(
 def test_terms_come_and_go_with_pods_that_stay(
     given_: list[tuple[str, dict[str, str], Term, bool]], data: st.DataObject
 ) -> None:
-    """Pods are counted first or watched first, and go in any order."""
+    """Pods are counted first or watched first, and removed in any order."""
     terms, standing = Terms(), []
     for number, (namespace, labels, term, counted_first) in enumerate(given_):
         pod = record(number, namespace, labels, (term,))

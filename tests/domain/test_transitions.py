@@ -1,10 +1,10 @@
-"""What is worth telling about a group when its decision takes a turn."""
+"""Which changes of a group's decision are worth an Event."""
 
 import pytest
 
 from extender.domain.decisions import transitions
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.model.reasons import Happening, Reason, Verdict, sentence
+from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 
 KEY = GroupKey("team/g")
@@ -26,7 +26,7 @@ RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late",
         (SHORT, RUNNING, None),
         (STARTING, FAILED, Reason.BACKING_OFF),
         (FAILED, FAILED, None),
-        (STARTING, UNDONE, Happening.UNDONE),
+        (STARTING, UNDONE, EventReason.UNDONE),
         (UNDONE, RESTS, None),
         (None, RUNNING, None),
         (None, NO_ROOM, None),

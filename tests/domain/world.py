@@ -136,7 +136,7 @@ class World:
         return self
 
     def mark_deleted(self, name: str) -> None:
-        """The pod is on its way out: its kubelet still runs it."""
+        """The pod is being deleted: its kubelet still runs it."""
         before = self.pods[name]
         self.add(
             replace(before, metadata=replace(before.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
@@ -168,7 +168,7 @@ class World:
         return self
 
     def refuse(self, name: str, words: str = "0/3 nodes are available: 3 Insufficient magic.") -> None:
-        """The scheduler finds no node for a pod and says so on its status."""
+        """The scheduler finds no node for a pod and reports that in its status."""
         before = self.pods[name]
         condition = Condition("PodScheduled", "False", "Unschedulable", words)
         self.add(replace(before, status=replace(before.status, conditions=[condition])))
@@ -189,7 +189,7 @@ class World:
         self._move_on(until)
 
     def _move_on(self, until: float) -> None:
-        """To a moment, with a scheduler that asks for somebody every few seconds."""
+        """Move to a moment, with a scheduler that asks about some pod every few seconds."""
         while self.scheduler_asks and self.now < until:
             self.now = min(self.now + 5.0, until)
             self.ledger.note_asked()
@@ -213,7 +213,7 @@ class World:
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
 
     def _give_up_calls(self) -> None:
-        """As the barrier does with the held calls of groups that wait."""
+        """Do what the barrier does with the held calls of waiting groups."""
         for decision in self.decisions.groups.values():
             if decision.verdict is Verdict.WAITING:
                 for pod in self.ledger.members(decision.key):
@@ -244,7 +244,7 @@ class World:
         return [self.verdict(group) for group in groups]
 
     def plan(self, group: str) -> dict[str, str]:
-        """Nodes by the name of the pod."""
+        """The nodes of pods, by the pods' names."""
         names = {pod.metadata.uid: name for name, pod in self.pods.items()}
         return {names[uid]: node for uid, node in self.decision(group).plan.items()}
 
@@ -262,7 +262,7 @@ class World:
     # ---- the scheduler's side
 
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
-        """A filter call. All nodes are offered unless told otherwise."""
+        """A filter call, by default with all nodes offered."""
         uid = Uid(self.pods[name].metadata.uid)
         self.ledger.note_asked()
         return self.ledger.answer(uid, list(self.nodes) if offered is None else offered)
@@ -278,8 +278,8 @@ class World:
         return self.ledger.confirm(key(group))
 
     def scheduler_takes(self, *names: str, offered: Sequence[str] | None = None) -> "World":
-        """The scheduler filters and binds each pod in turn, and our side of the bind call lets go whoever
-        may go."""
+        """The scheduler filters and binds each pod in turn, and the bind call posts all pods that may be
+        posted."""
         for name in names:
             self.ungate(name)
             nodes = self.answer(name, offered)
@@ -295,14 +295,14 @@ class World:
         return str(record.group).partition("/")[2]
 
     def post(self, group: str) -> list[str]:
-        """Post the bindings of a group that is whole; returns whose."""
+        """Post the bindings of a group that is whole; returns the pods' names."""
         posted = [(claim.pod.name, claim.node) for claim in self.confirm(group).posting]
         for name, node in posted:
             self.bind(name, node)
         return [name for name, _ in posted]
 
     def start(self, *groups: str) -> "World":
-        """Settle, let the scheduler take everybody who has a plan, and run them."""
+        """Settle, let the scheduler take all planned pods, and run them."""
         for each in groups:
             self.settle()
             names = list(self.plan(each))
@@ -331,8 +331,8 @@ def gang(
     admitted: bool = False,
     **pods: Any,
 ) -> list[Any]:
-    """A PodGroup and its pods, `name-0` and so on. Without min_member all of them are needed.
-    `admitted`: it is noted that Muster admitted its start, before this one came."""
+    """A PodGroup and its pods, `name-0` and so on. Without min_member, all of them are needed. `admitted`:
+    it has the note that Muster admitted its start, before this process began."""
     needed = members if min_member is None else min_member
     record = builders.group(name, needed, queue, roles, priority_class, created, admitted=admitted)
     return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
@@ -347,5 +347,5 @@ def names(group: str, count: int) -> Iterable[str]:
 
 
 def said(decisions: Decisions) -> Decisions:
-    """What was decided, without how it came about."""
+    """The decision, without how it came about."""
     return replace(decisions, serial=0, turned=())

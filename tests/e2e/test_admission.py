@@ -114,10 +114,10 @@ def test_queues_are_judged_beside_other_queues(stage: Stage, judge: Muster) -> N
     stage.queue("team", capability={"cpu": "4"}, deserved={"cpu": "4"})
     known(stage, judge, "team")
     child = partial(stage.queue, "child", parent="team")
-    assert "allowed is that of queue 'team' above it, 4, or less" in words(
+    assert "allowed is at most 4, the capability of queue 'team' above it" in words(
         partial(child, capability={"cpu": "5"}), 403
     )
-    assert "allowed is what their parent 'team' has, 4, or less" in words(
+    assert "allowed is at most 4, that of their parent 'team'" in words(
         partial(child, deserved={"cpu": "5"}), 403
     )
     assert "there is no such queue" in words(lambda: stage.queue("lost", parent="nowhere"), 403)
@@ -159,11 +159,11 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster
     closed(stage, judge, "shut")
     stage.group("a", 1, queue="team")
     told = words(lambda: stage.group("b", 1, queue="shut"), 403)
-    assert "spec.queue: queue 'shut' is Closed and takes nothing new" in told
+    assert "spec.queue: queue 'shut' is Closed and takes no new work" in told
     assert "set spec.state of shut to Open" in told
-    assert "create it, or name one that is there" in words(lambda: stage.group("b", 1, queue="nowhere"), 403)
+    assert "create it, or name an existing one" in words(lambda: stage.group("b", 1, queue="nowhere"), 403)
     moved = {"spec": {"queue": "shut"}}
-    assert "takes nothing new" in words(lambda: stage.api.patch(POD_GROUPS, "a", moved, stage.namespace), 403)
+    assert "takes no new work" in words(lambda: stage.api.patch(POD_GROUPS, "a", moved, stage.namespace), 403)
     both = {"highestTierAllowed": 1, "highestTierName": "rack"}
     assert "allowed is one of the two" in words(lambda: stage.group("b", 1, networkTopology=both), 422)
 

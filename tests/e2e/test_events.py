@@ -74,7 +74,7 @@ def test_a_refused_eviction_is_told_and_told_again_within_limits(
     (of_pod,) = _refused(stage, "Pod", "a-0")
     assert of_group["type"] == of_pod["type"] == "Warning"
     assert "disruption budget" in of_group["message"]
-    assert of_pod["message"].startswith("a-0 is to be evicted, because its group did not stand whole, but: ")
+    assert of_pod["message"].startswith("a-0 has to be evicted because the start of its group failed, but: ")
     # Ten at once, and one for each half a minute; what else was told of the group counts as well.
     assert 2 <= of_group["count"] <= sum(_counts(stage, "a").values()) <= 10 + 4
     stage.api.delete(BUDGETS, "guarded", stage.namespace)

@@ -10,6 +10,7 @@ from extender.api.keys import QUEUE_UID, STOOD_WHOLE
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import Client
+from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
@@ -132,6 +133,33 @@ def test_without_the_policy_a_forged_note_deletes_nothing(
 def _annotations(stage: Stage, group: str) -> Json:
     found: Json = stage.pod_group(group)["metadata"].get("annotations", {})
     return found
+
+
+def test_a_forged_phase_does_not_bring_a_group_into_a_closed_queue(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, tenant: Client
+) -> None:
+    """After a restart, a group that came in time is known by its mark, whatever its status says."""
+    stage.nodes(1, cpu="3")
+    stage.queue("q")
+    early = stage.gang("early", 3, queue="q", gated=True)
+    stage.wait_phase(early)
+    waiting = stage.gang("waiting", 2, queue="q", gated=True)
+    stage.wait_reason("waiting", "NoRoom")
+    stage.api.patch(QUEUES, "q", {"spec": {"state": "Closed"}})
+    late = stage.gang("late", 1, queue="q", gated=True)
+    stage.wait_reason("late", "QueueNotOpen")
+    muster.stop()
+    scheduled = {"type": "Scheduled", "status": "True", "reason": "Running", "message": ""}
+    for name, status in (
+        ("late", {"phase": "Running", "conditions": [scheduled]}),
+        ("waiting", {"phase": "Pending", "conditions": []}),
+    ):
+        tenant.patch(POD_GROUPS, name, {"status": status}, stage.namespace)
+    muster.start()
+    stage.finish(early)
+    stage.wait_phase(waiting)
+    stage.wait_reason("late", "QueueNotOpen")
+    assert stage.bound(late) == {}
 
 
 # ---- priorities

@@ -1,1 +1,1 @@
-"""The parts put together."""
+"""The assembled parts."""

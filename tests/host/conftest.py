@@ -20,7 +20,7 @@ from tests.kube.conftest import write_kubeconfig
 
 
 class Station:
-    """A feed, what it feeds, and where it comes from."""
+    """A feed, the parts that it feeds, and the server that it reads."""
 
     def __init__(self, api: ApiServer, connection: Connection) -> None:
         self.now = 0.0
@@ -41,11 +41,12 @@ class Station:
 
     @property
     def writes(self) -> int:
-        """How many wait: nothing is written here."""
+        """How many keys wait: nothing is written here."""
         return sum(each.depth for each in self.writers)
 
     def wait_for(self, condition: Any) -> None:
-        """Wait for what the ledger tells of, under its lock: `condition` may not need that."""
+        """Wait for a condition that the ledger announces, under its lock: `condition` must not need that
+        lock."""
         with self.changed:
             assert self.changed.wait_for(condition, PATIENCE)
 

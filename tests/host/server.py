@@ -1,4 +1,4 @@
-"""An API server that lists what it is given, and sends watches what the test says."""
+"""An API server that lists the objects it is given, and sends the watch events that the test chooses."""
 
 import json
 import threading
@@ -58,7 +58,7 @@ class ApiServer:
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait for what depends on `asked`."""
+        """Wait for a condition on `asked`."""
         with self._changed:
             assert self._changed.wait_for(condition, PATIENCE), self.asked
 

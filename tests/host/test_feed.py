@@ -1,4 +1,4 @@
-"""The feed: what the API server has and says arrives in the ledger, pods last."""
+"""The feed: what the API server has and sends arrives in the ledger, pods last."""
 
 import time
 from collections.abc import Callable
@@ -146,7 +146,7 @@ def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: p
     assert station.feed.synced()
     assert {check() for check in checks.values()} == {None}
     monkeypatch.setattr("extender.host.feed._OLDEST", -1.0)
-    assert checks["pods-synced"]() == "not heard of for 0 s"
+    assert checks["pods-synced"]() == "watch silent for 0 s"
 
 
 def test_an_api_server_that_hangs_delays_the_end_once_and_not_for_each_watch(station: Station) -> None:

@@ -1,4 +1,4 @@
-"""What is read off the parts, and the warning about a scheduler that never calls."""
+"""Metrics that are collected at intervals, and the warning about a scheduler that never calls."""
 
 from threading import Event
 from typing import Any
@@ -19,14 +19,14 @@ SILENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def never_called(monkeypatch: pytest.MonkeyPatch) -> Event:
-    """Whatever other tests of this process called."""
+    """Whatever calls other tests of this process have made."""
     event = Event()
     monkeypatch.setattr(metrics, "first_call", event)
     return event
 
 
 class Watch:
-    """Gauges over a bench, and the warnings that they give."""
+    """Gauges over a bench, and the warnings that they log."""
 
     def __init__(self, station: Station, *objects: Any) -> None:
         self.bench = Bench(*objects)

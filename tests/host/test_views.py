@@ -1,4 +1,4 @@
-"""What /debug shows: everything that the ledger and the barrier know, in a form that can be sent."""
+"""The debug pages: everything that the ledger and the barrier know, in a form that can be sent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ class Screen:
         self.table = views.table()
 
     def show(self, name: str, *arguments: Any) -> Any:
-        """As whoever asked receives it."""
+        """A page as its reader gets it."""
         return msgspec.json.decode(msgspec.json.encode(self.table[name](*arguments)))
 
 

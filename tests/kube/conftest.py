@@ -1,4 +1,4 @@
-"""A server to talk to, and a connection to it that is found as a kubeconfig."""
+"""A server, and a connection to it that is found through a kubeconfig."""
 
 import json
 from collections.abc import Iterator

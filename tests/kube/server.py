@@ -33,7 +33,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer in one piece. `raw` is sent instead, as it is, and then the connection is cut."""
+    """An answer in one piece. `raw` is sent instead, unchanged, and then the connection is cut."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -55,7 +55,7 @@ def status(code: int, reason: str = "", message: str = "", **headers: str) -> Re
 
 
 class Server:
-    """`with Server() as server: server.script.append(Reply(…))`; what came is in `server.requests`."""
+    """`with Server() as server: server.script.append(Reply(…))`; the requests are in `server.requests`."""
 
     def __init__(self, certificate: Path | None = None, key: Path | None = None) -> None:
         self.script: deque[Reply | Lines] = deque()

@@ -1,4 +1,4 @@
-"""What is sent for admission: access reviews, the Secret, the CA bundles; and what is made of the answers."""
+"""The webhooks' requests: access reviews, the Secret, the CA bundles; and how their answers are read."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""What each call puts on the wire, and what it makes of the answer."""
+"""What each call puts on the wire, and how it reads the answer."""
 
 import json
 from collections.abc import Callable
@@ -204,7 +204,7 @@ def test_the_state_of_a_queue_is_applied_as_volcanos_queue_controller_does(
 def test_a_queue_is_closed_in_its_status_where_its_kind_drops_spec_state(
     server: Server, cluster: ApiClient, kept: dict[str, str], writes: list[tuple[str, dict[str, str]]]
 ) -> None:
-    """Muster's own CRD keeps spec.state, Volcano's does not know it."""
+    """Muster's own CRD keeps spec.state, Volcano's does not have the field."""
     answer = {"metadata": {"name": "q", "uid": "u"}, "spec": kept}
     server.script.extend([Reply(200, json.dumps(answer).encode())] * len(writes))
     cluster.set_queue_state("q", "u", "Closed", "command")

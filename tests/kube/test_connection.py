@@ -1,4 +1,6 @@
-"""Requests over real sockets: what goes out, what comes back, and what every kind of failure is called."""
+"""Requests over real sockets: what is sent, what is received, and which error every kind of failure
+becomes.
+"""
 
 import shutil
 import socket

@@ -1,4 +1,4 @@
-"""Looking every so often, whatever a look does, until told to stop."""
+"""Looking at intervals, whatever a look does, until it is stopped."""
 
 import threading
 
@@ -10,7 +10,7 @@ PATIENCE = 10.0
 
 
 class Looks:
-    """Counts them; those in `raising` raise."""
+    """Counts the looks; those in `raising` raise."""
 
     def __init__(self, enough: int, raising: range = range(0), pause: float | None = None) -> None:
         self.count = 0

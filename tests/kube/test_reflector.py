@@ -24,7 +24,7 @@ Told = list[str | Removed]
 
 
 class Listener:
-    """A sink that writes down what it is told, and raises for the pods named in `poison`."""
+    """A sink that records what it gets, and raises for the pods named in `poison`."""
 
     def __init__(self, *poison: str) -> None:
         self.told: Told = []
@@ -278,7 +278,7 @@ def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connecti
 
 
 def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, connection: Connection) -> None:
-    """A pod of a tenant changes as often as the tenant likes."""
+    """A tenant's pod changes as often as the tenant likes."""
     rounds = Rounds(connection, sink=Listener("a"))
     changes = [event("MODIFIED", pod("a", version)) for version in range(8, 40)]
     server.script.extend([page(7, pod("a", 1)), Lines(changes)])

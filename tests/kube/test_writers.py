@@ -46,7 +46,7 @@ class Desk:
 
 
 class Door:
-    """A job that has begun, and ends when the test says so."""
+    """A job that has begun, and ends when the test lets it."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -62,7 +62,7 @@ class Door:
 
 @dataclass
 class Clock:
-    """Time that passes when the test says so."""
+    """Time that passes when the test lets it."""
 
     now: float = 0.0
 

@@ -30,7 +30,7 @@ PATIENCE = 10.0  # for what a thread does at once
 
 
 class Patient:
-    """A caller that waits until the test says that it hung up."""
+    """A caller that waits until the test makes it hang up."""
 
     def __init__(self) -> None:
         self.left = False
@@ -40,7 +40,7 @@ class Patient:
 
 
 class Stage(World):
-    """`posted` are the holds that the barrier let go. With `withholds` the test says how each ends."""
+    """`posted` are the holds that the barrier posted. With `withholds`, the test decides how each ends."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Stage(World):
 
     @contextmanager
     def calls(self) -> Iterator["Stage"]:
-        """Bind calls can be made; when it ends, what is still held is answered."""
+        """Bind calls can be made; at the end, those that are still held are answered."""
         with ThreadPoolExecutor(64) as pool:
             self._pool = pool
             try:
@@ -103,7 +103,7 @@ class Stage(World):
                         hold.finish("the test is over")
 
     def call(self, name: str, node: str = "", caller: Patient | None = None, uid: str = "") -> Future[str]:
-        """A bind call for a pod, to the node that filter named unless told otherwise."""
+        """A bind call for a pod, by default to the node that filter named."""
         assert self._pool is not None
         args = BindingArgs(name, NAMESPACE, uid or f"uid-{name}", node or self.filtered(name)[0])
         return self._pool.submit(lambda: self.verbs.bind(args, caller or Patient()).error)
@@ -115,12 +115,12 @@ class Stage(World):
         return answer
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait for what the ledger, or a posting, tells of."""
+        """Wait for a condition that the ledger or a posting announces."""
         with self.noticed:
             assert self.noticed.wait_for(condition, PATIENCE), self.barrier.held()
 
     def filtered(self, name: str, offered: Sequence[str] | None = None) -> list[str]:
-        """Nodes that filter answers."""
+        """The nodes that filter answers."""
         names = self.filter(self.pods[name], offered).node_names
         assert isinstance(names, list)
         return names
@@ -138,5 +138,5 @@ def raw(value: object) -> msgspec.Raw:
 
 
 def started(*futures: Future[str]) -> list[str]:
-    """What the calls were answered."""
+    """The answers of the calls."""
     return [future.result(PATIENCE) for future in futures]

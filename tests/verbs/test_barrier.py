@@ -215,11 +215,11 @@ def test_a_hung_up_caller_is_noticed_without_any_other_event() -> None:
     with gang_of_three().calls() as stage:
         caller = Patient()
         call = stage.held_call("g-0", caller=caller)
-        stage.barrier.obey(stage.decisions)
+        stage.barrier.follow(stage.decisions)
         assert not call.done()
         caller.left = True
         stage.advance(1)
-        stage.barrier.obey(stage.decisions)
+        stage.barrier.follow(stage.decisions)
         assert started(call) == [ABANDONED]
         assert stage.claim("g-0") is None
 
@@ -293,7 +293,7 @@ def test_a_start_that_is_given_up_ends_all_its_calls_and_frees_their_room() -> N
         stage.advance(1000).settle()
         assert stage.reason("g") is Reason.BACKING_OFF
         with capture_logs() as logs:
-            stage.barrier.obey(stage.decisions)
+            stage.barrier.follow(stage.decisions)
         assert started(*calls) == [START_ENDED, START_ENDED]
         assert [(line["group"], line["reason"], line["held"]) for line in logs] == [
             ("team/g", Reason.BACKING_OFF, 2)
@@ -305,7 +305,7 @@ def test_a_group_that_nobody_decided_on_holds_nothing() -> None:
     with gang_of_three().calls() as stage:
         call = stage.held_call("g-0")
         others = {key: each for key, each in stage.decisions.groups.items() if key != "team/g"}
-        stage.barrier.obey(type(stage.decisions)(groups=others))
+        stage.barrier.follow(type(stage.decisions)(groups=others))
         assert started(call) == [START_ENDED]
 
 
@@ -314,7 +314,7 @@ def test_a_gang_that_became_whole_without_another_call_is_let_go() -> None:
         calls = [stage.held_call("g-0"), stage.held_call("g-1")]
         stage.add(group("g", 2))
         stage.settle()
-        stage.barrier.obey(stage.decisions)
+        stage.barrier.follow(stage.decisions)
         assert started(*calls) == ["", ""]
 
 
@@ -329,7 +329,7 @@ def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(stage.ledger, "is_quorate", is_quorate)
         with capture_logs() as logs:
-            stage.barrier.obey(stage.decisions)
+            stage.barrier.follow(stage.decisions)
         assert started(calls[1]) == [""]
         assert {(line["log_level"], line["group"]) for line in logs} == {("error", "team/g")}
 
@@ -399,7 +399,7 @@ def test_a_firm_claim_that_no_call_holds_is_not_posted() -> None:
 
 
 def test_the_barrier_goes_on_while_an_api_server_hangs() -> None:
-    """Postings are under way and do not end: nobody else's call waits for them."""
+    """Postings are under way and do not end: no other call waits for them."""
     with Stage(nodes("a", "b"), gang("g", 2), pod("p"), withholds=True).calls() as stage:
         calls = [stage.held_call("g-0"), stage.call("g-1")]
         stage.wait_for(lambda: len(stage.posted) == 2)
@@ -433,7 +433,7 @@ def test_the_number_of_held_calls_is_shown() -> None:
 
 
 def test_of_giving_up_and_letting_go_each_pod_sees_one() -> None:
-    """A start that is given up in the very moment in which its last member arrives."""
+    """A start that is given up at the very moment at which its last member arrives."""
     for _ in range(30):
         _give_up_while_the_last_member_arrives(gang_of_three())
 
@@ -451,7 +451,7 @@ def _give_up_while_the_last_member_arrives(stage: Stage) -> None:
 
             def give_up() -> None:
                 line.wait(PATIENCE)
-                stage.barrier.obey(type(ended)(ended.version, waiting))
+                stage.barrier.follow(type(ended)(ended.version, waiting))
 
             giving_up = other.submit(give_up)
             line.wait(PATIENCE)
@@ -473,7 +473,7 @@ def test_a_hold_is_posted_at_most_once_however_many_ask() -> None:
 
         def ask() -> None:
             line.wait(PATIENCE)
-            stage.barrier.obey(stage.decisions)
+            stage.barrier.follow(stage.decisions)
 
         with ThreadPoolExecutor(3) as others:
             asking = [others.submit(ask) for _ in range(3)]

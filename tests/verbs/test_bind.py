@@ -23,7 +23,7 @@ from tests.verbs.stage import Patient, Stage, started
 
 
 def refusal(stage: Stage, name: str = "p", on: str = "a", uid: str = "uid-p") -> str:
-    """What a bind call that does not wait is answered."""
+    """The answer to a bind call that does not wait."""
     return stage.verbs.bind(BindingArgs(name, "team", uid, on), Patient()).error
 
 
@@ -89,7 +89,7 @@ def test_an_unknown_pod_that_cannot_be_read_is_refused() -> None:
 
 
 def test_a_pod_that_is_not_ours_is_refused() -> None:
-    """Whoever reaches the port could bind any pod of the cluster anywhere."""
+    """Otherwise any caller of the port could bind any pod of the cluster to any node."""
     stage = Stage(node("a"), stranger("s"))
     assert refusal(stage, "s", uid="uid-s") == NOT_OURS
     assert (stage.posted, stage.stage("s")) == ([], None)

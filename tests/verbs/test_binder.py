@@ -1,4 +1,4 @@
-"""Posting a binding: real requests to a scripted API server; the pod is read where its answer was unclear."""
+"""Posting a binding: real requests to a scripted API server; the pod is read if the answer was unclear."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -53,8 +53,8 @@ class Desk:
         self.while_pausing()
 
     def bind(self, *replies: Reply, unclear: bool = False) -> str:
-        """The verdict, once the API server has answered like this. The claim of a failed binding is freed,
-        unless it is `unclear` what became of it."""
+        """The result, once the API server has given these answers. The claim of a failed binding is freed,
+        unless its outcome is `unclear`."""
         self.server.script.extend(replies)
         with capture_logs():
             self.binder.bind(self.hold)

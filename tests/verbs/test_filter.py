@@ -1,4 +1,4 @@
-"""Filter: where a pod may go, of the nodes that the scheduler offers."""
+"""Filter: which of the offered nodes a pod may use."""
 
 from typing import Any
 
@@ -140,7 +140,7 @@ def test_invented_pods_hold_no_room_and_are_not_remembered() -> None:
 
 
 def test_a_filter_call_after_the_end_of_its_pod_brings_nobody_back() -> None:
-    """The watch told first. A group of two has one member from then on, not two."""
+    """The watch was faster. From then on, a group of two has one member, not two."""
     stage = Stage(nodes("a", "b"), gang("g", 2))
     late = stage.pods["g-1"]
     stage.delete("g-1")

@@ -1,4 +1,4 @@
-"""One held bind call: woken once, with one verdict, whoever comes first."""
+"""One held bind call: woken once, with one result, whichever comes first."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier as StartingLine

@@ -1,4 +1,4 @@
-"""Prioritize packs; preempt protects gangs, and evicts nobody for pods of ours."""
+"""Prioritize packs; preempt protects gangs, and evicts no pods for pods of ours."""
 
 import pytest
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ def victims(*names: str) -> MetaVictims:
 
 
 def survivors(stage: Stage, preemptor: Pod, **candidates: MetaVictims) -> dict[str, MetaVictims]:
-    """Of a preemptor that the watch has shown."""
+    """Preempt for a pod that the watch has shown."""
     if preemptor.metadata.name not in stage.pods:
         stage.add(preemptor)
     return survivors_of_unseen(stage, preemptor, **candidates)
@@ -118,7 +118,7 @@ def test_a_candidate_is_dropped_for_one_of_several_gangs() -> None:
 
 
 def test_a_pod_that_only_the_api_server_knows_yet_may_evict() -> None:
-    """The scheduler asks once; it may have heard of the pod before we do."""
+    """The scheduler asks once; its watch may be ahead of Muster's."""
     stage = crowded_gang(size=4, min_member=2)
     new, free = stranger("new"), {"a": victims("g-0", "g-1")}
     stage.api.pods["new"] = new
@@ -135,7 +135,7 @@ def test_an_invented_pod_evicts_none_of_ours_and_is_promised_nothing() -> None:
 
 
 def test_a_second_preemption_reckons_with_the_first() -> None:
-    """The scheduler evicts some time after it was told that it may."""
+    """The scheduler evicts some time after it got the permission."""
     stage = crowded_gang(size=4, min_member=2)
     free = {"a": victims("g-0"), "b": victims("g-1")}
     assert survivors(stage, stranger("p"), **free) == free

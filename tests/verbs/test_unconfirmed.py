@@ -1,4 +1,4 @@
-"""Posted claims that never show as bound: their pods are read, and every claim ends."""
+"""Posted claims that are never shown as bound: their pods are read, and every claim ends."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PATIENCE = 150.0
 
 
 class Desk(Stage):
-    """A gang of two whose bindings were posted, and nothing was seen of them since."""
+    """A gang of two whose bindings were posted and have not been confirmed since."""
 
     def __init__(self) -> None:
         super().__init__(node("a"), gang("g", 2))
@@ -69,6 +69,25 @@ def test_what_is_no_longer_posted_is_not_read() -> None:
     desk.bind("g-0", "a")
     desk.release("g-1")
     assert desk.look().reads() == []
+
+
+def test_all_bindings_of_a_pod_have_ended_by_then() -> None:
+    """The scheduler was restarted and called again; both requests were cut off."""
+    desk = Desk()
+    desk.hold("g-0", "a")
+    desk.confirm("g")
+    desk.look()
+    assert desk.stage("g-0") is None
+
+
+def test_calls_that_come_and_go_meanwhile_do_not_prolong_it() -> None:
+    """The scheduler tries the pod again every few seconds, while its group backs off."""
+    desk = Desk()
+    for _ in range(10):
+        desk.look(after=PATIENCE / 9)
+        desk.hold("g-0", "a")
+        desk.release("g-0")
+    assert desk.look(after=0).stage("g-0") is None
 
 
 def test_a_newer_calls_claim_stays() -> None:

@@ -1,4 +1,4 @@
-"""tests.web.program as a process of its own, and the calls that tests make of it."""
+"""tests.web.program in a process of its own, and the calls that tests make to it."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ class Server:
         return self._stack.enter_context(closing(connection))
 
     def hold(self, count: int) -> list[HTTPConnection]:
-        """So many bind calls, all of them in the hands of the program."""
+        """So many bind calls, all of which have reached the program."""
         calls = [self.connect() for _ in range(count)]
         for number, call in enumerate(calls):
             binding = {"PodName": f"p{number}", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
@@ -61,7 +61,7 @@ class Server:
         return answer(connection)
 
     def ended(self) -> int:
-        """The status, once every process that could write to our pipe is gone."""
+        """The exit status, once every process that could write to our pipe has ended."""
         self._output.read()
         return self.process.wait()
 

@@ -38,7 +38,7 @@ BODIES = {
 
 
 class Agreeable:
-    """Answers every verb with what it was asked about."""
+    """Answers every verb with its arguments."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         metrics.because("NoRoom")
@@ -55,7 +55,7 @@ class Agreeable:
 
 
 class Broken:
-    """Raises in every verb, each time with other words."""
+    """Raises in every verb, each time with a different message."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         raise RuntimeError(f"secret of {args.pod.metadata.name}")

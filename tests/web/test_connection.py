@@ -1,4 +1,4 @@
-"""What a connection makes of the bytes that arrive, in whatever pieces they come."""
+"""What a connection makes of the bytes that arrive, however they are split."""
 
 import socket
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def request(body: bytes, *fields: bytes) -> bytes:
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=4), st.lists(st.integers(1, 40), max_size=30))
 def test_requests_are_told_apart_however_they_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
-    """One after the other, also when the next one is there already."""
+    """Requests are served in turn, even if the next one has arrived already."""
     sent, got = b"".join(map(request, bodies)), []
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -90,7 +90,7 @@ def test_what_will_not_be_read_is_refused_and_no_more_is_kept(pair: Pair, sent: 
 
 
 def test_each_part_has_a_time_to_arrive_however_it_trickles(pair: Pair) -> None:
-    """The clock of a head begins with its first byte; no further byte puts it off."""
+    """The deadline of a head counts from its first byte; further bytes do not extend it."""
     caller, theirs = pair
     deadlines = []
     for now, piece in enumerate([b"", b"POST / HTTP/1.1\r\n", b"Content-Length: 3\r\n", b"\r\n", b"a", b"b"]):

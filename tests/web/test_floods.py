@@ -1,4 +1,4 @@
-"""Callers who open connections and say nothing, or half of it, at each port of the real process."""
+"""Callers that open connections and send nothing, or half a request, at each port of the real process."""
 
 import select
 import socket
@@ -38,7 +38,8 @@ def get(caller: HTTPConnection, path: str) -> bytes:
 
 
 def ended(callers: list[socket.socket]) -> list[int]:
-    """Those on which something can be read: nobody answers them, so it is the end."""
+    """The sockets on which something can be read: since none is answered, that is the end of the
+    connection."""
     poll = select.poll()
     for each in callers:
         poll.register(each, select.POLLIN)
@@ -69,7 +70,7 @@ def test_half_open_requests_at_the_health_port_stop_nobody(program: Server) -> N
 
 
 def test_unfinished_bodies_at_the_verbs_port_stop_nobody(program: Server) -> None:
-    """More of them than there are threads, and calls that are held go on being held."""
+    """More connections than there are threads, while calls stay held."""
     program.hold(10)
     with flood(program.port, HALF_A_BODY, MANY):
         works(program)
@@ -107,7 +108,7 @@ def test_callers_that_were_answered_before_are_kept_in_a_flood(program: Server) 
 
 
 def test_callers_who_take_no_answer_stop_nobody(program: Server) -> None:
-    """They ask over and over, and read nothing, until no more fits between the two."""
+    """They send request after request and read no answer, until the buffers between the two are full."""
     asked = b"GET /metrics HTTP/1.1\r\n\r\n" * 300
     with flood(program.health_port, asked, 40):
         works(program)
@@ -115,7 +116,7 @@ def test_callers_who_take_no_answer_stop_nobody(program: Server) -> None:
 
 
 def test_unfinished_bodies_do_not_fill_the_memory(program: Server) -> None:
-    """The largest of them are closed, so that others can still send theirs."""
+    """The largest of them are closed, so that other callers can still send their requests."""
     large = b"POST /v1/filter HTTP/1.1\r\nContent-Length: 16777216\r\n\r\n" + b" " * 15_000_000
     with flood(program.port, large, 6):
         works(program)
@@ -131,7 +132,7 @@ def test_the_limits_are_those_that_are_told() -> None:
 
 
 def test_over_tls_any_name_is_answered(program: Server) -> None:
-    """A certificate vouches for it: the API server calls webhooks by the name of their Service."""
+    """With a certificate for another name: the API server calls webhooks by the name of their Service."""
     caller = HTTPSConnection("127.0.0.1", program.webhook_port, context=ssl._create_unverified_context())
     caller.request("POST", "/echo", b"x", {"Host": "muster-webhooks.kube-muster.svc"})
     assert caller.getresponse().read() == b"x"

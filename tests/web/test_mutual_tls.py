@@ -1,4 +1,4 @@
-"""The verbs over TLS: whoever has a certificate of the CA is served, and nobody else."""
+"""The verbs over TLS: only callers with a certificate of the CA are served."""
 
 import ssl
 import time
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, mutual: Mutual) -> Path:
 
 @pytest.fixture
 def program(folder: Path, mutual: Mutual) -> Iterator[Server]:
-    """Ready for who shows the certificate."""
+    """Ready for callers that show the certificate."""
     with ExitStack() as stack:
         made = Server(stack, "--tls", str(folder))
         wait_for(lambda: served(made, mutual[1]), what="the certificate is read")
@@ -52,7 +52,7 @@ def caller(program: Server, trusted: bytes, shown: Pair | None, folder: Path) ->
 
 
 def served(program: Server, shown: Pair, trusted: bytes = b"") -> bool:
-    """On a new connection."""
+    """A request on a new connection."""
     with ExitStack() as stack:
         path = Path(stack.enter_context(TemporaryDirectory()))
         made = stack.enter_context(closing(caller(program, trusted or shown.authority, shown, path)))
@@ -74,7 +74,7 @@ def test_who_shows_the_certificate_is_served_on_one_connection(
 
 
 def test_all_others_are_not(program: Server, mutual: Mutual, tmp_path: Path) -> None:
-    """Also with the server's own certificate, which is for no client, and with one of another CA."""
+    """Also with the server's own certificate, which is not for clients, and with one of another CA."""
     trusted, strangers = mutual[0].authority, make_mutual(["127.0.0.1"], 3600, time.time())[1]
     shown = (None, mutual[0], strangers, make_pair(["127.0.0.1"], 3600, time.time()))
     callers: list[HTTPConnection] = [caller(program, trusted, each, tmp_path) for each in shown]
@@ -91,7 +91,7 @@ def test_a_new_ca_is_for_new_connections(program: Server, mutual: Mutual, folder
 
 
 def test_a_caller_that_hangs_up_is_seen_through_tls(program: Server, mutual: Mutual, tmp_path: Path) -> None:
-    """It says so in a message of TLS first, which is no sign of life."""
+    """A closing caller first sends a message of TLS, which is no sign of life."""
     held = caller(program, mutual[1].authority, mutual[1], tmp_path)
     held.request("POST", "/v1/bind", b'{"PodName": "p0", "PodNamespace": "n", "PodUID": "u", "Node": "a"}')
     program.look("held/1")

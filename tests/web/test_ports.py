@@ -1,4 +1,4 @@
-"""Ports: taken early, told apart, served aside."""
+"""Ports: opened early, distinguished, served separately."""
 
 import socket
 from contextlib import closing

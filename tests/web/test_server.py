@@ -1,4 +1,4 @@
-"""The real gunicorn process, under the loads that it is tuned for."""
+"""The real gunicorn process, under the loads for which it is tuned."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def test_a_client_that_falls_silent_does_not_delay_the_end(program: Server) -> N
     "headers", [{"SCRIPT_NAME": "/v1/unheard"}, {"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}]
 )
 def test_headers_of_proxies_mean_nothing(program: Server, headers: dict[str, str]) -> None:
-    """Trusted ones would change the path, and contradict each other."""
+    """If they were trusted, they would change the path, and contradict each other."""
     probe = program.connect(program.health_port)
     probe.request("GET", "/livez", headers=headers)
     assert probe.getresponse().read() == b"ok"

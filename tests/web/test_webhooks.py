@@ -1,4 +1,4 @@
-"""The webhook port: TLS, connections that stay, bodies that make no sense, certificates that change."""
+"""The webhook port: TLS, persistent connections, malformed bodies, certificates that change."""
 
 import socket
 import ssl
@@ -22,7 +22,7 @@ PATIENCE = 10
 
 
 class Echo:
-    """Answers with what was asked. `slow` waits until it may go on, `broken` fails."""
+    """Answers with the request. `slow` waits until the test lets it go on, `broken` raises."""
 
     paths = frozenset({"/echo", "/slow", "/broken"})
 
@@ -68,7 +68,7 @@ def server(echo: Echo, identity: Identity) -> Iterator[WebhookServer]:
 
 @contextmanager
 def connect(server: WebhookServer, pair: Pair) -> Iterator[HTTPSConnection]:
-    """Trusts this pair's CA and no other."""
+    """A client that trusts only the CA of this pair."""
     context = ssl.create_default_context(cadata=pair.authority.decode())
     with closing(
         HTTPSConnection("127.0.0.1", server.address.port, context=context, timeout=PATIENCE)
@@ -77,7 +77,7 @@ def connect(server: WebhookServer, pair: Pair) -> Iterator[HTTPSConnection]:
 
 
 def ask(server: WebhookServer, pair: Pair, path: str, body: bytes) -> tuple[int, bytes]:
-    """Over a connection of its own."""
+    """A request over a connection of its own."""
     with connect(server, pair) as connection:
         return post(connection, path, body)
 

@@ -1,4 +1,4 @@
-"""A reviewer over a ledger of a few objects, asked as an API server asks."""
+"""A reviewer over a ledger of a few objects, called as the API server calls it."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ CONTROLLER = {
 
 
 class Roles:
-    """Who may use what; None: nobody can tell."""
+    """Which subject may use which queue; None: the authorizer cannot be asked."""
 
     def __init__(self) -> None:
         self.granted: set[tuple[str, str]] | None = set()
@@ -88,7 +88,7 @@ class Desk:
         return response
 
     def faults(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> list[str]:
-        """The codes of a refusal; none when it passes."""
+        """The codes of a refusal; none if it is admitted."""
         answer = self.ask(path, thing, operation, **more)
         causes = answer.get("status", {}).get("details", {}).get("causes", [])
         assert answer["allowed"] is not bool(causes)

@@ -1,4 +1,4 @@
-"""Who may use a queue: asked once for a few seconds, and never guessed."""
+"""Which subjects may use a queue: asked once within a few seconds, and never guessed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Certificates of Muster's own: what is made, how it is stored, and how replicas agree on it."""
+"""Certificates of Muster's own: how they are made and stored, and how replicas agree on them."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -75,7 +75,7 @@ def test_a_bundle_is_trusted_for_what_it_issued_and_for_what_is_in_it(pair: Pair
 
 
 def test_who_trusts_a_root_trusts_what_comes_between() -> None:
-    """The root made the authority, which made the certificate."""
+    """The root signed the authority, which signed the certificate."""
     root, authority, leaf = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     chain = _signed("leaf", leaf, "authority", authority) + _signed("authority", authority, "root", root)
     assert leads_to(chain, _signed("root", root, "root", root))
@@ -143,7 +143,7 @@ def test_what_is_broken_is_nothing(broken: str) -> None:
 
 
 class Cluster(AdmissionApi):
-    """One Secret and two configurations, with the API server's way to refuse the slower of two."""
+    """One Secret and two configurations; as at the API server, the slower of two writers is refused."""
 
     def __init__(self) -> None:
         self.kept: Secret | None = None
@@ -199,7 +199,7 @@ class Replica:
         self.served.append(certificate)
 
     def look(self) -> None:
-        """Until there is nothing new."""
+        """Look until there is nothing new."""
         for _ in range(5):
             if not self.keeper.look():
                 return
@@ -223,7 +223,7 @@ def test_the_first_makes_it_and_the_second_takes_it(api: Cluster) -> None:
 
 
 def test_who_is_slower_takes_what_is_there(api: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both saw no Secret; the other one was faster."""
+    """Neither saw a Secret; the other replica was faster."""
     other = Replica(api)
     slower = Replica(api)
 

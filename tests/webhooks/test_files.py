@@ -1,4 +1,4 @@
-"""A certificate that others renew: read again when it changes, never half."""
+"""A certificate that another program renews: read again when it changes, and only as a matching pair."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Queues looked up by name: never an answer from before the question, and never a flood of questions."""
+"""Queues looked up by name: never an answer older than the question, and never a flood of requests."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Semaphore
@@ -16,7 +16,7 @@ PATIENCE = 10.0
 
 
 class Api(AdmissionApi):
-    """Answers with what there is when a look begins, once `answers` lets it."""
+    """Answers with what exists when a look-up begins, once `answers` lets it."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
@@ -39,7 +39,7 @@ class Api(AdmissionApi):
 
 
 class Desk:
-    """Time stands still but for pauses, each of which waits for `goes_on`."""
+    """Time stands still except for pauses, each of which waits for `goes_on`."""
 
     def __init__(self) -> None:
         self.api = Api()
@@ -91,7 +91,7 @@ def test_a_flood_shares_the_look_that_is_due(desk: Desk) -> None:
 
 
 def test_an_answer_is_never_older_than_the_question(desk: Desk) -> None:
-    """The queue is made after the first look began and before the second review asks."""
+    """The queue is created after the first look-up began and before the second review asks."""
     desk.api.answers.clear()
     with ThreadPoolExecutor(2) as threads:
         before = threads.submit(desk.ask)

@@ -1,4 +1,4 @@
-"""Reviews: what is no review, what is another version, what the answer looks like, and before the sync."""
+"""Reviews: malformed ones, other versions, the form of answers, and reviews before the sync."""
 
 import json
 from typing import Any
@@ -73,7 +73,7 @@ def test_an_object_that_is_none_of_its_kind_is_refused_with_its_path(path: str, 
 
 def test_a_refusal_is_a_status_for_people_and_for_programs(desk: Desk) -> None:
     answer = desk.ask("/podgroups/validate", pod_group("nowhere"))
-    words = "there is no queue 'nowhere': create it, or name one that is there"
+    words = "there is no queue 'nowhere': create it, or name an existing one"
     assert answer == {
         "uid": "1",
         "allowed": False,
@@ -112,7 +112,7 @@ def test_before_the_sync_other_kinds_pass_and_say_so(desk: Desk) -> None:
         assert "was not checked" in answer["warnings"][0]
 
 
-def test_what_needs_no_picture_is_done_before_the_sync(desk: Desk) -> None:
+def test_mutations_are_made_before_the_sync(desk: Desk) -> None:
     desk.synced = False
     assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}})
     assert desk.patch("/pods/mutate", pod())

@@ -1,4 +1,4 @@
-"""Groups, Jobs and pods: what is filled in, where they go, and who may."""
+"""Groups, Jobs and pods: defaults, the queues they go to, and who may use those."""
 
 from typing import Any
 
@@ -362,7 +362,7 @@ def test_what_controllers_make_of_what_was_judged_passes(private: Desk) -> None:
 def test_what_controllers_make_of_anything_else_needs_its_account_to_be_granted(
     deployed: Json, private: Desk
 ) -> None:
-    """Whoever may create a Deployment may write any group into it, also one that is there."""
+    """A user who may create a Deployment may write any group into it, even an existing one."""
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
     granted(private, str(CONTROLLER["username"]))  # what it may do itself says nothing
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
@@ -380,7 +380,7 @@ def test_a_group_of_a_restricted_queue_comes_before_its_pods(private: Desk) -> N
     granted(private, "alice")
     private.ledger.set_pod(builders.pod("early", "g"))
     answer = private.ask("/podgroups/validate", pod_group("private"))
-    assert "pods wait that named this group before it existed (early)" in answer["status"]["message"]
+    assert "pods that named this group before it existed are waiting (early)" in answer["status"]["message"]
     assert private.faults("/podgroups/validate", pod_group("open")) == []
     private.ledger.drop_pod(Uid("uid-early"))
     assert private.faults("/podgroups/validate", pod_group("private")) == []

@@ -1,8 +1,8 @@
 """The right to use a restricted queue: the verb `use` on it, granted by RBAC.
 
-A user is asked about, or else the account that the pods will run as. Deployments and CronJobs have their pods
-and Jobs made by controllers that act for everybody: then only the account is. The pods that such a controller
-makes of a Job are not judged again.
+Either the user or the account that the pods will run as must have it. Pods of Deployments and Jobs of
+CronJobs are created by controllers that act for all users; for these only the account counts. Pods that such
+a controller creates for a Job are not judged again.
 """
 
 import msgspec
@@ -17,6 +17,8 @@ _CONTROLLER_MANAGER = "system:kube-controller-manager"
 
 
 class Subject(msgspec.Struct, frozen=True):
+    """A user or service account, as a SubjectAccessReview names it."""
+
     user: str
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -38,22 +40,22 @@ def account_of(pod: NewPod) -> Subject:
 
 
 def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
-    """Of whom one has to have the right; nobody for a pod that the cluster's own controllers make of a Job,
-    which was judged when it came. What they make of anything else was not: whoever may create a Deployment
-    writes any group into its template. Only their word for who owns a pod counts: anybody may write owner
-    references."""
+    """The subjects of which one must have the right. Empty for a pod that the cluster's own controllers
+    create for a Job, which was judged when it was created. Other owners were not judged: a user who may
+    create a Deployment can write any group into its template. Owner references count only if those
+    controllers wrote them, since any user can write them."""
     owner = pod.controller
     of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")
-    return () if of_job and _acts_for_everybody(user) else asked_about_template(pod, user)
+    return () if of_job and _acts_for_all(user) else asked_about_template(pod, user)
 
 
 def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
-    """The same for a Job. What controllers may do themselves says nothing of those for whom they do it."""
+    """The same for a Job. The rights of a controller that acts for all users do not count."""
     account = account_of(pod)
-    return (account,) if _acts_for_everybody(user) else (subject(user), account)
+    return (account,) if _acts_for_all(user) else (subject(user), account)
 
 
-def _acts_for_everybody(user: UserInfo) -> bool:
+def _acts_for_all(user: UserInfo) -> bool:
     return _CONTROLLERS in (user.groups or ()) or user.username == _CONTROLLER_MANAGER
 
 
@@ -69,11 +71,11 @@ def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
 
 
 def pods_not_judged(to: Destination, pods: list[str]) -> Fault:
-    """For a group whose pods were there before it: nobody knew then that they would go to this queue."""
+    """For a group whose pods existed before it, when it was not known that they would use this queue."""
     listed = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
     text = (
-        f"queue {to.queue!r} is restricted and pods wait that named this group before it existed ({listed}), "
-        "so their permission was not checked: delete them, create the group, then its pods"
+        f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "
+        f"({listed}), so their permission was not checked: delete them, create the group, then its pods"
     )
     return Fault(Code.PODS_NOT_JUDGED, to.field, text)
 

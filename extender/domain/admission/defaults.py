@@ -1,4 +1,4 @@
-"""What is filled in, as JSON patches: an empty list changes nothing."""
+"""Defaults that are filled in, as JSON patches: an empty list changes nothing."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _ESCAPES = str.maketrans({"~": "~0", "/": "~1"})
 
 
 def pointer(*parts: str) -> str:
-    """The JSON pointer to a field: keys of annotations and resources hold slashes."""
+    """The JSON pointer to a field, escaped: keys of annotations and resources contain slashes."""
     return "".join(f"/{part.translate(_ESCAPES)}" for part in parts)
 
 
@@ -21,7 +21,8 @@ def _add(value: object, *path: str) -> Operation:
 
 
 def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
-    """For a new queue: reclaimable, of weight 1, its path beginning with root. `has_weight`: it names one."""
+    """For a new queue: reclaimable, weight 1, a path that begins with root. `has_weight`: it names a
+    weight."""
     patch = []
     if queue.spec.reclaimable is None:
         patch.append(_add(True, "spec", "reclaimable"))
@@ -50,10 +51,10 @@ def group_defaults(group: PodGroup, namespace: str, cluster: Cluster) -> list[Op
 
 
 def pod_defaults(pod: dict[str, Any], marked: bool) -> list[Operation]:
-    """Our gate on a new pod of ours and, where it is `marked`, what makes the scheduler send it to Muster.
+    """Our gate on a new pod of ours and, if `marked`, the marks that make the scheduler send it to Muster.
 
-    As the admission policies do it, for API servers that have none; `pod` is the object as it came. A pod
-    with a node passes the scheduler by, and those of a DaemonSet have nothing to wait for together.
+    Does what the admission policies do, for API servers without them; `pod` is the object as submitted. A pod
+    with a node bypasses the scheduler, and pods of a DaemonSet do not wait for one another.
     """
     spec = pod.get("spec") or {}
     if spec.get("nodeName") or _of_daemonset(pod):

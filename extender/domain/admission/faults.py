@@ -1,6 +1,6 @@
-"""What is wrong with an object, in words for people and in a code for programs.
+"""Faults of an object: a message for people and a code for programs.
 
-Every sentence names the field, the value, and what is allowed or what to do.
+Every message names the field, the value, and what is allowed or what to do.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,8 @@ import msgspec
 
 
 class Code(StrEnum):
-    """The closed list of faults. The first ones are about values, those after VALUES about what is around."""
+    """The closed list of faults. The first block is about the object's own values, the second about the
+    objects around it."""
 
     INVALID_STATE = "InvalidState"
     WEIGHT_BELOW_MIN = "WeightBelowMin"
@@ -53,7 +54,7 @@ class Code(StrEnum):
 
     @property
     def about_value(self) -> bool:
-        """Whether the object alone is wrong, whatever else is in the cluster."""
+        """Whether the object itself is wrong, whatever else is in the cluster."""
         return _ORDER[self] <= _ORDER[Code.INVALID_OPERATION]
 
     @property
@@ -66,7 +67,8 @@ _ORDER = {code: number for number, code in enumerate(Code)}
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """`field` is a path such as spec.deserved[cpu]; `message` has the value and the remedy, not the field."""
+    """`field` is a path such as spec.deserved[cpu]; `message` has the value and the remedy, but not the
+    field."""
 
     code: Code
     field: str

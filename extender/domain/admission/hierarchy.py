@@ -1,7 +1,8 @@
-"""A queue among the queues around it: its parent, its depth, and amounts that must go into one another.
+"""A queue compared with the queues around it: its parent, its depth, and amounts that must fit into those of
+the parent.
 
-A resource that a queue does not list is unlimited in a capability and nothing in a guarantee or a deserved
-amount. Queues right below root are not compared with it: root is the whole cluster.
+A resource that a queue does not list is unlimited in a capability and 0 in a guarantee or a deserved amount.
+Queues directly below root are not compared with it: root is the whole cluster.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,41 +14,44 @@ from extender.api.objects import Queue
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
 from extender.domain.queues.queue_records import QueueRecord
-from extender.domain.queues.queue_tree import Picture
+from extender.domain.queues.queue_tree import QueueTree
 
 
 def _parent_of(queue: Queue) -> str:
-    """The parent, or empty for a queue right below root."""
+    """The parent, or empty for a queue directly below root."""
     return queue.spec.parent if queue.spec.parent != ROOT_QUEUE else ""
 
 
 # ---- place
 
 
-def judge_place(queue: Queue, before: Queue | None, picture: Picture, max_depth: int) -> Iterator[Fault]:
-    """The parent, where it is new: it exists, is not below the queue, is not too deep, and holds no pods."""
+def judge_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> Iterator[Fault]:
+    """A new parent must exist, must not be the queue itself or below it, must not make the tree too deep, and
+    must hold no pods of its own."""
     parent = _parent_of(queue)
     if not parent or (before is not None and parent == _parent_of(before)):
         return
-    fault = _judge_parent(queue.metadata.name, parent, picture, max_depth)
+    fault = _judge_parent(queue.metadata.name, parent, tree, max_depth)
     if fault is not None:
         yield fault
 
 
-def _judge_parent(name: str, parent: str, picture: Picture, max_depth: int) -> Fault | None:
+def _judge_parent(name: str, parent: str, tree: QueueTree, max_depth: int) -> Fault | None:
     def fault(code: Code, text: str) -> Fault:
         return Fault(code, "spec.parent", f"got {parent!r}; {text}")
 
-    above = [record.name for record in picture.line(parent)]
+    above = [record.name for record in tree.ancestry(parent)]
     if parent == name or name in above:
         return fault(Code.SELF_PARENT, "allowed is a queue that is not this one and not below it")
     if not above:
-        return fault(Code.PARENT_NOT_FOUND, "there is no such queue: create it, or name one that is there")
-    depth = len(above) + picture.height(name)
+        return fault(Code.PARENT_NOT_FOUND, "there is no such queue: create it, or name an existing one")
+    depth = len(above) + tree.height(name)
     if depth > max_depth:
-        return fault(Code.DEPTH_EXCEEDED, f"that makes {depth} levels below root; allowed are {max_depth}")
-    if not picture.children(parent) and (pods := picture.pods(parent)):
-        text = f"that queue runs {pods} pods itself, and pods are run by queues without children"
+        return fault(
+            Code.DEPTH_EXCEEDED, f"that makes {depth} levels below root; at most {max_depth} are allowed"
+        )
+    if not tree.children(parent) and (pods := tree.pods(parent)):
+        text = f"that queue has {pods} pods of its own, and only queues without children may have pods"
         return fault(Code.PARENT_HAS_PODS, f"{text}: wait until they are gone, or name another parent")
     return None
 
@@ -56,7 +60,7 @@ def _judge_parent(name: str, parent: str, picture: Picture, max_depth: int) -> F
 
 
 class _Amounts(msgspec.Struct, frozen=True):
-    """A queue's amounts as they would be."""
+    """A queue's amounts as they are to be written."""
 
     capability: Resources
     deserved: Resources
@@ -69,11 +73,11 @@ def _amounts(queue: Queue) -> _Amounts:
     return _Amounts(offered(spec.capability), offered(spec.deserved), offered(guarantee))
 
 
-def judge_resources(queue: Queue, before: Queue | None, picture: Picture) -> Iterator[Fault]:
-    """The first amount that does not go into those around it, where amounts or the parent are new."""
+def judge_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
+    """The first amount that does not fit with those of the queues around it, if amounts or parent are new."""
     if queue.metadata.name == ROOT_QUEUE or not _moved(queue, before):
         return
-    fault = next(_misfits(queue, _amounts(queue), picture), None)
+    fault = next(_misfits(queue, _amounts(queue), tree), None)
     if fault is not None:
         yield fault
 
@@ -82,43 +86,43 @@ def _moved(queue: Queue, before: Queue | None) -> bool:
     return before is None or _parent_of(queue) != _parent_of(before) or _amounts(queue) != _amounts(before)
 
 
-def _misfits(queue: Queue, own: _Amounts, picture: Picture) -> Iterator[Fault]:
+def _misfits(queue: Queue, own: _Amounts, tree: QueueTree) -> Iterator[Fault]:
     name, parent = queue.metadata.name, _parent_of(queue)
     if parent:
-        siblings = [picture.queues[each] for each in picture.children(parent) if each != name]
-        yield from _above_ancestor(own.capability, parent, picture)
-        yield from _sums_above_parent(own, siblings, picture.queues[parent])
-    yield from _below_descendant(own.capability, name, picture)
-    yield from _sums_above_own(own, [picture.queues[each] for each in picture.children(name)])
+        siblings = [tree.queues[each] for each in tree.children(parent) if each != name]
+        yield from _above_ancestor(own.capability, parent, tree)
+        yield from _sums_above_parent(own, siblings, tree.queues[parent])
+    yield from _below_descendant(own.capability, name, tree)
+    yield from _sums_above_own(own, [tree.queues[each] for each in tree.children(name)])
 
 
-def _above_ancestor(capability: Resources, parent: str, picture: Picture) -> Iterator[Fault]:
-    """Each resource against the nearest queue above that lists it."""
+def _above_ancestor(capability: Resources, parent: str, tree: QueueTree) -> Iterator[Fault]:
+    """Compare each resource with the nearest queue above that lists it."""
     for name, amount in capability.items():
-        for record in picture.line(parent):
+        for record in tree.ancestry(parent):
             limit = (record.capability or {}).get(name)
             if limit is None:
                 continue
             if amount > limit:
-                text = f"got {show(name, amount)}; allowed is that of queue {record.name!r} above it, "
+                text = f"got {show(name, amount)}; allowed is at most {show(name, limit)}, "
                 yield Fault(
                     Code.CAPABILITY_ABOVE_ANCESTOR,
                     f"spec.capability[{name}]",
-                    f"{text}{show(name, limit)}, or less",
+                    f"{text}the capability of queue {record.name!r} above it",
                 )
             break
 
 
-def _below_descendant(capability: Resources, queue: str, picture: Picture) -> Iterator[Fault]:
+def _below_descendant(capability: Resources, queue: str, tree: QueueTree) -> Iterator[Fault]:
     for name, amount in capability.items():
-        for child in picture.children(queue):
-            owner, largest = picture.largest(name, child)
+        for child in tree.children(queue):
+            owner, largest = tree.largest(name, child)
             if largest > amount:
-                text = f"got {show(name, amount)}; allowed is that of queue {owner!r} below it, "
+                text = f"got {show(name, amount)}; allowed is at least {show(name, largest)}, "
                 yield Fault(
                     Code.CAPABILITY_BELOW_DESCENDANT,
                     f"spec.capability[{name}]",
-                    f"{text}{show(name, largest)}, or more",
+                    f"{text}the capability of queue {owner!r} below it",
                 )
 
 
@@ -128,8 +132,8 @@ _DESERVED = (Code.CHILDREN_DESERVED_SUM, "spec.deserved")
 
 def _sums_above_parent(own: _Amounts, siblings: list[QueueRecord], parent: QueueRecord) -> Iterator[Fault]:
     def text(resource: str, amount: int, limit: int) -> str:
-        sum_of = f"with its siblings that makes {show(resource, amount)}"
-        return f"{sum_of}; allowed is what their parent {parent.name!r} has, {show(resource, limit)}, or less"
+        sum_of = f"together with its siblings that makes {show(resource, amount)}"
+        return f"{sum_of}; allowed is at most {show(resource, limit)}, that of their parent {parent.name!r}"
 
     guarantees = [own.guarantee, *(each.guarantee for each in siblings)]
     yield from _above(_GUARANTEE, guarantees, parent.guarantee, text)
@@ -140,7 +144,7 @@ def _sums_above_parent(own: _Amounts, siblings: list[QueueRecord], parent: Queue
 def _sums_above_own(own: _Amounts, children: list[QueueRecord]) -> Iterator[Fault]:
     def text(resource: str, amount: int, limit: int) -> str:
         got = f"got {show(resource, limit)}"
-        return f"{got}; allowed is what the queues below it have together, {show(resource, amount)}, or more"
+        return f"{got}; allowed is at least {show(resource, amount)}, the sum of the queues directly below it"
 
     yield from _above(_GUARANTEE, [each.guarantee for each in children], own.guarantee, text)
     yield from _above(_DESERVED, [each.deserved or {} for each in children], own.deserved, text)

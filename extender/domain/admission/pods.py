@@ -1,4 +1,4 @@
-"""What is judged about pods and groups apart from their queue."""
+"""Rules for pods and groups that do not concern their queue."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def judge_budgets(pod: Pod) -> Iterator[Fault]:
             text = f"got {annotations[key]!r}; allowed is a whole number above 0, or 1% to 99%"
             yield Fault(Code.BUDGET_NOT_VALID, f"metadata.annotations[{key}]", text)
     if len(given) > 1:
-        text = f"got it and {MIN_AVAILABLE}; allowed is one of the two"
+        text = f"given together with {MIN_AVAILABLE}; allowed is only one of the two"
         yield Fault(Code.BUDGET_TWICE, f"metadata.annotations[{MAX_UNAVAILABLE}]", text)
 
 
@@ -33,5 +33,5 @@ def judge_topologies(group: NewPodGroup) -> Iterator[Fault]:
 def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
     if topology and topology.highest_tier_allowed is not None and topology.highest_tier_name:
         text = f"got highestTierAllowed {topology.highest_tier_allowed} and highestTierName "
-        text += f"{topology.highest_tier_name!r}; allowed is one of the two"
+        text += f"{topology.highest_tier_name!r}; allowed is only one of the two"
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)

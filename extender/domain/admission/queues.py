@@ -1,6 +1,6 @@
 """A queue that is created, changed or deleted, judged by itself.
 
-What it must be beside the queues around it is in queue_tree.py.
+The rules that compare it with the queues around it are in hierarchy.py.
 """
 
 import re
@@ -11,7 +11,7 @@ from extender.api.objects import Quantities, Queue
 from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.hierarchy import judge_place, judge_resources
-from extender.domain.queues.queue_tree import Picture
+from extender.domain.queues.queue_tree import QueueTree
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")
@@ -22,13 +22,13 @@ _NOT_CLOSED = (
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
-def judge_queue(queue: Queue, before: Queue | None, picture: Picture, max_depth: int) -> list[Fault]:
-    """A queue that is created, or changed from what it was `before`. A fault of its own hides those that it
-    has beside others, and one of its place those of its resources."""
-    faults = [*_own_faults(queue, before), *_judge_hierarchy(queue, picture)]
+def judge_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
+    """A queue that is created, or changed from what it was `before`. Faults of its own values hide those that
+    depend on other queues, and a fault of its parent hides those of its amounts."""
+    faults = [*_own_faults(queue, before), *_judge_hierarchy(queue, tree)]
     faults = faults or list(_judge_root(queue, before))
-    faults = faults or list(judge_place(queue, before, picture, max_depth))
-    return faults or list(judge_resources(queue, before, picture))
+    faults = faults or list(judge_place(queue, before, tree, max_depth))
+    return faults or list(judge_resources(queue, before, tree))
 
 
 def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
@@ -95,20 +95,20 @@ def _judge_relations(capability: Quantities, deserved: Quantities, guarantee: Qu
 
 
 def _exact(quantity: Quantity) -> int:
-    """Fine enough to compare what people write. Raises BadQuantity."""
+    """In thousandths, fine enough to compare the quantities that people write. Raises BadQuantity."""
     return at_most(quantity, 1000)
 
 
 # ---- the annotations of hierarchical fair shares
 
 
-def _judge_hierarchy(queue: Queue, picture: Picture) -> Iterator[Fault]:
-    """The first fault only: each rests on the ones before it."""
+def _judge_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
+    """Only the first fault: each check relies on the ones before it."""
     annotations = queue.metadata.annotations or {}
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not path and not weights:
         return
-    fault = _judge_weights(path, weights) or _judge_path(queue.metadata.name, path, picture)
+    fault = _judge_weights(path, weights) or _judge_path(queue.metadata.name, path, tree)
     if fault is not None:
         yield fault
 
@@ -129,8 +129,8 @@ def _judge_weights(path: str, weights: str) -> Fault | None:
     return None
 
 
-def _judge_path(name: str, path: str, picture: Picture) -> Fault | None:
-    for other, record in picture.queues.items():
+def _judge_path(name: str, path: str, tree: QueueTree) -> Fault | None:
+    for other, record in tree.queues.items():
         if other != name and record.hierarchy.startswith(f"{path}/"):
             text = (
                 f"got {path!r}, which lies above {record.hierarchy!r} of queue {other!r}; "
@@ -149,7 +149,7 @@ def _judge_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
     then = _lists(before)
     for field, amounts in _lists(queue).items():
         if not _alike(amounts, then[field]):
-            text = "root is the whole cluster, its amounts do not change; limit the queues below it instead"
+            text = "root is the whole cluster: its amounts cannot change; limit the queues below it instead"
             yield Fault(Code.ROOT_IMMUTABLE, field, text)
 
 
@@ -157,28 +157,28 @@ def _alike(left: Quantities, right: Quantities) -> bool:
     return left.keys() == right.keys() and all(_exact(left[name]) == _exact(right[name]) for name in left)
 
 
-def judge_deletion(name: str, picture: Picture) -> list[Fault]:
-    """Why a queue of this name may not be deleted: the first reason, since curing it may cure the others."""
+def judge_deletion(name: str, tree: QueueTree) -> list[Fault]:
+    """Why a queue of this name may not be deleted: only the first cause, since removing it may remove
+    others."""
     faults = (
-        Fault(code, "metadata.name", f"queue {name!r} {text}")
-        for code, text in _deletion_faults(name, picture)
+        Fault(code, "metadata.name", f"queue {name!r} {text}") for code, text in _deletion_faults(name, tree)
     )
     return [*faults][:1]
 
 
-def _deletion_faults(name: str, picture: Picture) -> Iterator[tuple[Code, str]]:
-    view = picture.view(name)
+def _deletion_faults(name: str, tree: QueueTree) -> Iterator[tuple[Code, str]]:
+    view = tree.view(name)
     if name in PROTECTED:
         yield (
             Code.PROTECTED_QUEUE,
-            "is never deleted: work that names no queue is in default, and all are below root",
+            "is never deleted: work that names no queue goes to default, and every queue is below root",
         )
     elif view is None:
         yield Code.QUEUE_NOT_FOUND, "does not exist"
     else:
-        if below := ", ".join(sorted(picture.children(name))):
+        if below := ", ".join(sorted(tree.children(name))):
             yield Code.HAS_CHILDREN, f"is the parent of {below}: delete those, or give them another parent"
-        if pods := picture.pods(name):
+        if pods := tree.pods(name):
             yield Code.HAS_ALLOCATED_PODS, f"has {pods} pods on nodes: close it, and wait until they are gone"
         if view.state != "Closed":
             yield Code.NOT_CLOSED, _NOT_CLOSED.format(state=view.state or "Open", groups=view.groups)

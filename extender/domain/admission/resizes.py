@@ -1,4 +1,4 @@
-"""Resizing a pod in place: what it grows by is taken from its queue without a start, so it is judged here."""
+"""In-place resizes of pods: a pod's growth is taken from its queue without a start, so it is judged here."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ _FIELD = "spec.containers[*].resources.requests"
 
 
 def growth(before: Pod, now: Pod) -> Resources:
-    """What a pod asks for on top of what it asked for. A quantity that cannot be read is the API server's to
-    refuse, and nothing here."""
+    """What a pod asks for now in addition to before. Empty if a quantity cannot be read, which the API server
+    itself refuses."""
     try:
         had, has = pod_requests(before.spec), pod_requests(now.spec)
     except BadQuantity:
@@ -24,7 +24,8 @@ def growth(before: Pod, now: Pod) -> Resources:
 
 
 def judge_growth(more: Resources, to: Destination, cluster: Cluster) -> list[Fault]:
-    """Whether the queue's capability has room for `more`. What the capability does not list is free."""
+    """Faults unless the queue's capability has room for `more`. A resource that it does not list is
+    unlimited."""
     view = cluster.queue_view(to.queue)
     return list(_faults(more, view)) if view else []
 

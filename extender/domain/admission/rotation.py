@@ -1,19 +1,20 @@
-"""When which part of the certificate that Muster makes for itself changes.
+"""The steps by which Muster renews the certificate that it makes for itself.
 
-    keep ──► prepare: a second certificate is made, its CA is trusted beside the first
-         ──► switch:  once every API server had time to hear of that CA, the second one is served
-         ──► prune:   once every replica serves it, the first CA is forgotten
-Nobody ever meets a certificate that is not trusted yet or any more. What makes no sense, or has expired, is
-made anew at once: there is nothing left to be careful about.
+    keep ──► prepare: a second certificate is made, and its CA is trusted in addition to the first
+         ──► switch:  once every API server has had time to learn of that CA, the second one is served
+         ──► prune:   once every replica serves it, the first CA is no longer trusted
+
+No API server is ever shown a certificate that it does not trust yet, or no longer trusts. If what is stored
+is unreadable or has expired, a new certificate is made at once: nothing that still works can be broken.
 """
 
 from enum import Enum
 
 import msgspec
 
-_RENEW = 1 / 3  # of its life that a certificate has left when the next is made
-_SETTLE = 1 / 30
-_LONGEST_SETTLE = 120.0
+_RENEW = 1 / 3  # the part of its lifetime that a certificate has left when the next one is made
+_SETTLE = 1 / 30  # the part of the lifetime that a change is given to be known everywhere
+_LONGEST_SETTLE = 120.0  # seconds; the most that a change is given
 
 
 class RotationStep(Enum):
@@ -25,24 +26,24 @@ class RotationStep(Enum):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What is stored. `expires` in seconds since the epoch; `names`: whom the served certificate is for;
-    `extra`: whether CAs are trusted of which nothing stored comes."""
+    """What is stored, as far as the next step depends on it."""
 
-    expires: float
-    names: frozenset[str]
-    prepared: bool = False
-    extra: bool = False
+    expires: float  # of the served certificate, in seconds since the epoch
+    names: frozenset[str]  # the host names and IP addresses that the served certificate is valid for
+    prepared: bool = False  # whether a second certificate is stored
+    extra: bool = False  # whether CAs are trusted that have signed none of the stored certificates
 
 
 def settle(lifetime: float) -> float:
-    """Seconds that a change needs until every API server and every replica has heard of it."""
+    """Seconds after which every API server and every replica has learned of a change."""
     return min(_LONGEST_SETTLE, lifetime * _SETTLE)
 
 
 def next_step(
     kept: Kept | None, names: frozenset[str], lifetime: float, now: float, settled: bool
 ) -> RotationStep:
-    """`kept` None: nothing readable is stored. `settled`: what is stored was in force for long enough."""
+    """`kept` None: nothing readable is stored. `settled`: what is stored has been in force for long
+    enough."""
     if kept is None or kept.expires <= now:
         return RotationStep.MAKE
     if kept.prepared:

@@ -1,7 +1,7 @@
 """Which queue a new pod, Job or group goes to, and whether that queue takes it.
 
-A pod whose group is there already goes where the group is, whatever the queue's state: it came in time. A pod
-that names a group which is not there yet, and no queue, is not judged: its group will be.
+A pod of an existing group goes to the group's queue, whatever the queue's state: the group was taken in time.
+A pod that names no queue and a group that does not exist yet is not judged: its group will be.
 """
 
 from collections.abc import Callable
@@ -17,37 +17,36 @@ from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.queue_of_group import says_queue
-from extender.domain.queues.queue_tree import Picture
+from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
 
 _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE}"
 
 
 class Cluster(Protocol):
-    """What is asked of the ledger."""
+    """The part of the ledger that these rules need."""
 
     def queue_view(self, name: str) -> QueueView | None:
-        """None when there is no such queue."""
+        """None if there is no such queue."""
 
     def namespace_queue(self, namespace: str) -> str:
-        """What the namespace's annotation names, else empty."""
+        """The queue in the namespace's annotation, or empty."""
 
     def group_queue(self, namespace: str, name: str) -> str | None:
-        """The queue of a PodGroup; None when there is none of this name."""
+        """The queue of a PodGroup; None if there is no PodGroup of this name."""
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """A queue and the field that names it. `joined`: by a group which is there already. `named`: somebody
-    names it; else it is `default`, for want of another."""
+    """The queue that an object goes to."""
 
     queue: str
-    field: str
-    joined: bool = False
-    named: bool = True
+    field: str  # the field that names it
+    joined: bool = False  # whether it is the queue of an existing group that the object joins
+    named: bool = True  # whether anything names it; otherwise it is `default`, for lack of another
 
 
 def destination_of_pod(pod: NewPod, cluster: Cluster, path: str = "") -> Destination | None:
-    """`path` is put before the fields: a Job's pod is its template. None: not to be judged."""
+    """`path` is put before field names, because a Job's pod is its template. None: not to be judged."""
     meta = pod.metadata
     if named := group_name(pod):
         queue = cluster.group_queue(meta.namespace, named)
@@ -85,14 +84,14 @@ def by_namespace(namespace: str, cluster: Cluster) -> Destination:
 
 
 def destination_of_other_group(group: NewOtherGroup, namespace: str, cluster: Cluster) -> Destination | None:
-    """Of a PodGroup of scheduler-plugins or of Kubernetes. None where nobody names a queue: it may be for a
-    scheduler that knows of none."""
+    """The queue of a PodGroup of scheduler-plugins or of Kubernetes. None if neither it nor its namespace
+    names one: it may be meant for a scheduler without queues."""
     to = _queue_named_in(group.metadata) or by_namespace(namespace, cluster)
     return to if to.named else None
 
 
 def destination_of_group(namespace: str, queue: str, cluster: Cluster) -> Destination:
-    """Of a PodGroup or a Volcano Job."""
+    """The queue of a PodGroup or a Volcano Job."""
     if says_queue(queue):
         return Destination(queue, "spec.queue")
     to = by_namespace(namespace, cluster)
@@ -100,22 +99,22 @@ def destination_of_group(namespace: str, queue: str, cluster: Cluster) -> Destin
 
 
 def judge_entry(to: Destination, cluster: Cluster) -> list[Fault]:
-    """Whether the queue is there and takes something new."""
+    """Faults unless the queue exists and takes new work."""
     view = cluster.queue_view(to.queue)
     if view is None:
-        text = f"there is no queue {to.queue!r}: create it, or name one that is there"
+        text = f"there is no queue {to.queue!r}: create it, or name an existing one"
         return [Fault(Code.QUEUE_NOT_FOUND, to.field, text)]
     if to.joined or view.state == "Open":
         return []
     text = (
-        f"queue {to.queue!r} is {view.state} and takes nothing new: "
+        f"queue {to.queue!r} is {view.state} and takes no new work: "
         f"name another queue, or set spec.state of {view.to_open} to Open"
     )
     return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
 
 
-def judge_job_entry(to: Destination, cluster: Cluster, picture: Callable[[], Picture]) -> list[Fault]:
-    """As `judge_entry`; and work goes to queues at the end of a branch, not to those that hold queues.
+def judge_job_entry(to: Destination, cluster: Cluster, tree: Callable[[], QueueTree]) -> list[Fault]:
+    """As `judge_entry`; in addition, work goes only to queues without children.
 
     A Job that names no queue is always taken (Volcano's design of queue states), and its pods wait until
     `default` is open.
@@ -124,9 +123,9 @@ def judge_job_entry(to: Destination, cluster: Cluster, picture: Callable[[], Pic
     if faults or to.joined or not to.named:
         return faults
     if to.queue == keys.ROOT_QUEUE:
-        text = f"queue {to.queue!r} only holds other queues: name one of those"
+        text = f"queue {to.queue!r} contains only other queues: name one of those"
         return [Fault(Code.QUEUE_IS_ROOT, to.field, text)]
-    if below := ", ".join(sorted(picture().children(to.queue))):
-        text = f"queue {to.queue!r} holds other queues and no work: name one of {below}"
+    if below := ", ".join(sorted(tree().children(to.queue))):
+        text = f"queue {to.queue!r} contains other queues and takes no work itself: name one of {below}"
         return [Fault(Code.QUEUE_NOT_LEAF, to.field, text)]
     return []

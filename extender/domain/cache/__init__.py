@@ -1,1 +1,1 @@
-"""The ledger: everything known and every claim on room, kept up event by event."""
+"""The ledger: everything that Muster knows and every claim on room, updated event by event."""

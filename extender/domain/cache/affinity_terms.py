@@ -1,8 +1,8 @@
-"""Where (anti-)affinity terms take hold, counted incrementally.
+"""On which nodes (anti-)affinity terms apply, counted incrementally.
 
-Only the terms of pods that are ours are followed; what those of others forbid, the scheduler tells us. A term
-is forgotten with the last pod that has it. What an event costs does not grow with the number of terms: they
-are found by the labels that they look for.
+Only the terms of pods that are ours are followed; what other pods' terms forbid, the scheduler reports. A
+term is forgotten with the last pod that has it. The cost of an event does not grow with the number of terms,
+since they are found by the labels that they require.
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ ByNode = Mapping[Term, Mapping[str, int]]
 
 
 class Terms:
-    """`index`: the terms that are followed, as they are now."""
+    """The terms that are followed, and where the pods are that they select and that have them."""
 
     def __init__(self) -> None:
         self._index = TermIndex()
         self._frozen: TermIndex | None = None
         self._pods = PodsByLabels()
-        self._of: dict[Uid, tuple[Term, ...]] = {}  # the terms of each pod that is followed
-        self._users: dict[Term, int] = {}  # pods that have a term
+        self._of: dict[Uid, tuple[Term, ...]] = {}  # the terms of each pod whose terms are followed
+        self._users: dict[Term, int] = {}  # how many pods have a term
         self._selected = _Places()
         self._carried = _Places()
 
     def watch(self, pod: PodRecord) -> None:
-        """Follow the terms of `pod`, and no longer those that it had before."""
+        """Follow the terms of `pod`, and no longer those it had before."""
         terms, before = tuple(dict.fromkeys(pod.shape.terms)), self._of.get(pod.uid, ())
         if terms == before:
             return
@@ -45,7 +45,7 @@ class Terms:
             self._disuse(term)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """A pod comes to a node, or leaves it with -1 times."""
+        """Add a pod to a node; with `times` -1, remove it."""
         self._pods.count(pod, node, times)
         for term in self._index.selecting(pod.namespace, pod.labels):
             self._selected.count(term, node, times)
@@ -53,11 +53,11 @@ class Terms:
             self._carried.count(term, node, times)
 
     def selected(self) -> ByNode:
-        """Where pods stand that a term selects: a copy."""
+        """The nodes of the pods that each term selects: a copy."""
         return self._selected.of(self._users)
 
     def carried(self) -> ByNode:
-        """Where pods stand that repel by a term: a copy."""
+        """The nodes of the pods that have each term as an anti-affinity term: a copy."""
         return self._carried.of(self._users)
 
     def index(self) -> TermIndex:
@@ -85,7 +85,7 @@ class Terms:
 
 
 class _Places:
-    """Pods by term and node. Copies are kept until something about their term changes."""
+    """Numbers of pods by term and node. Copies are kept until something about their term changes."""
 
     def __init__(self) -> None:
         self._counts: dict[Term, dict[str, int]] = {}
@@ -108,7 +108,7 @@ class _Places:
             del self._counts[term]
 
     def of(self, terms: Mapping[Term, int]) -> ByNode:
-        """For each of `terms` where its pods are, without zeros."""
+        """For each of `terms` the number of its pods by node, without zeros."""
         for term in terms.keys() - self._copies.keys():
             self._copies[term] = dict(self._counts.get(term, {}))
         if len(self._copies) > len(terms):

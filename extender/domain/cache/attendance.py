@@ -1,4 +1,4 @@
-"""Whether decisions take effect: whether we lead, and when the scheduler last asked."""
+"""Whether decisions take effect: whether this replica leads, and when the scheduler last asked."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from extender.domain.snapshot.attention import Attention
 
 
 class Attendance:
-    """`pause`: seconds without a question after which the scheduler begins to ask anew."""
+    """`pause`: seconds of silence after which the scheduler counts as having started to ask again."""
 
     def __init__(self, pause: float, clock: Callable[[], float]) -> None:
         self._pause = pause
@@ -14,7 +14,8 @@ class Attendance:
         self.attention = Attention()
 
     def note_asked(self) -> bool:
-        """The scheduler asks for a pod, or says something about one: it is there. True when it was not."""
+        """The scheduler asks about a pod or reports on one, so it is running. True if it had paused
+        before."""
         before, now = self.attention, self._clock()
         self.attention = before.asked(now, self._pause)
         return self.attention.asked_since != before.asked_since

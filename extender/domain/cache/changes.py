@@ -1,4 +1,4 @@
-"""The ledger's version: it moves on with everything that a decision may depend on."""
+"""The ledger's version, which grows with every change that a decision may depend on."""
 
 from collections.abc import Callable
 
@@ -12,14 +12,14 @@ class Changes:
 
     @property
     def next_version(self) -> int:
-        """What is being changed now is so from this version on."""
+        """The version from which on a change that is being made now counts."""
         return self.version + 1
 
     def mark(self) -> None:
-        """Something changed, and a decision may follow at once."""
+        """Something changed that may change a decision: have one made."""
         self.version += 1
         self._on_change()
 
     def mark_quietly(self) -> None:
-        """Something changed that the next decision will see, whenever that is made."""
+        """Something changed that can wait for the next decision."""
         self.version += 1

@@ -1,4 +1,4 @@
-"""The moves of claims: sums, standing members, and which groups moved follow by themselves.
+"""The moves of claims, together with what follows from them: sums, standing members, groups to look at again.
 
 Everything that happens to a claim happens here, by the table of `claim_stages`.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, after
-from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.claims import Claim, Claims, Posting
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -23,18 +23,25 @@ class ClaimMoves:
         self._registry = registry
         self._changes = changes
         self._clock = clock
-        self._moved: dict[GroupKey, int] = {}  # the version at which claims of a group last moved
+        self._moved: dict[GroupKey, int] = {}  # by group: the version at which one of its claims last moved
 
-    def put(self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0, posting: int = 0) -> None:
-        """A claim of ours comes to `node`, or grows firmer there. Raises KeyError for an event that may not
-        happen to it."""
+    def put(
+        self,
+        pod: PodRecord,
+        event: ClaimEvent,
+        node: str,
+        token: int = 0,
+        posting: tuple[Posting, ...] = (),
+    ) -> None:
+        """Put a claim of ours on `node`, or advance it there. Raises KeyError if `event` is not allowed at
+        its stage."""
         stage = after(event, self._stage(pod.uid))
         assert stage is not None, event
         self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
         self._note(pod)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
-        """A claim of ours ends without a binding. Raises KeyError as `put` does."""
+        """End a claim of ours without a binding. Raises KeyError as `put` does."""
         stage = after(event, self._stage(pod.uid))
         assert stage is None, event
         self._claims.drop(pod.uid)
@@ -42,14 +49,14 @@ class ClaimMoves:
         self._note(pod)
 
     def refuse(self, pod: PodRecord) -> None:
-        """The scheduler found no node: what filter had answered may be planned anew."""
+        """The scheduler found no node for a pod: a claim that filter had answered may be planned again."""
         claim = self._claims.get(pod.uid)
         if claim is not None and claim.stage is ClaimStage.ANSWERED:
             self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
 
     def show(self, pod: PodRecord) -> None:
-        """The watch shows a pod of anybody's: on a node it holds room there, finished none; a waiting one
-        keeps the claim that it has."""
+        """The watch shows a pod, whether ours or not: on a node it holds room there, when finished none; a
+        waiting one keeps its claim."""
         if pod.holds_room:
             self._claims.put(pod, pod.node, ClaimStage.BOUND)
         elif pod.node or not pod.waiting:
@@ -64,15 +71,15 @@ class ClaimMoves:
         self._claims.drop(uid)
 
     def restand(self, group: Group, pod: PodRecord) -> None:
-        """Count a member among those that stand, or no more."""
+        """Count a member as standing, or no longer."""
         if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
             group.standing[pod.uid] = pod.role
         else:
             group.standing.pop(pod.uid, None)
 
     def moved_since(self, version: int) -> dict[GroupKey, int]:
-        """The groups of which claims moved since this was last asked; those that moved after `version` are
-        named again the next time."""
+        """The groups whose claims moved since the last call; those that moved after `version` are returned
+        again next time."""
         moved, self._moved = self._moved, {key: at for key, at in self._moved.items() if at > version}
         return moved
 

@@ -1,9 +1,9 @@
-"""The life of a claim on room: five stages, and what every event makes of each.
+"""The life of a claim on room: five stages, and the transition of each on every event.
 
     planned ──► answered ──► held ──► posted ──► bound
 
-Each has an owner who ends it: a plan the decisions, an answer the scheduler (or time: it expires), a held or
-posted claim the bind call whose token it carries, and what is bound the pod itself.
+Each stage has an owner that ends it: decisions end a plan, the scheduler an answer (or it expires), the bind
+call whose token it carries a held or posted claim, and the pod itself a bound one.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ class ClaimStage(IntEnum):
     ANSWERED = 2
     """Filter has named the node to the scheduler."""
     HELD = 3
-    """A bind call waits for the pod's group."""
+    """A bind call waits for the rest of the pod's group."""
     POSTED = 4
-    """The binding is on its way to the API server, and may have been done."""
+    """The binding is on its way to the API server, and may have taken effect."""
     BOUND = 5
     """The watch shows the pod on the node."""
 
     @property
     def pinned(self) -> bool:
-        """Whether no decision that was made on an older snapshot may move it."""
+        """Whether decisions made on older snapshots may no longer move it."""
         return self >= ClaimStage.ANSWERED
 
 
@@ -32,23 +32,23 @@ class ClaimEvent(Enum):
     PLAN = auto()
     """A decision has a node for the pod."""
     WITHDRAW = auto()
-    """A decision has none any more."""
+    """A decision no longer has one."""
     ANSWER = auto()
     """Filter names a node to the scheduler."""
     REFUSE = auto()
-    """The scheduler says that it finds no node."""
+    """The scheduler reports that it finds no node."""
     EXPIRE = auto()
     """No bind call followed an answer in time."""
     HOLD = auto()
-    """A bind call came; a second one for the pod takes the claim over."""
+    """A bind call arrived; a second one for the pod takes the claim over."""
     POST = auto()
-    """The group stands whole; or the call ended that had taken over a claim whose binding is on its way."""
+    """The group is whole; or one call for the pod has ended while the binding of another is on its way."""
     RELEASE = auto()
-    """The bind call ended without a binding, or the node went."""
+    """The last bind call ended without a binding, or the node was lost."""
     BIND = auto()
-    """The watch shows the pod on a node, by whichever binding."""
+    """The watch shows the pod on a node, however it was bound."""
     LEAVE = auto()
-    """The watch shows that the pod is gone, has ended, or is on its way out unbound."""
+    """The watch shows that the pod is gone, has ended, or is being deleted without a node."""
 
 
 Stages = Mapping[ClaimStage | None, ClaimStage | None]  # None: there is no claim
@@ -63,7 +63,7 @@ TRANSITIONS: Mapping[ClaimEvent, Stages] = {
     ClaimEvent.REFUSE: {_ANSWERED: _PLANNED},
     ClaimEvent.EXPIRE: {_ANSWERED: None},
     ClaimEvent.HOLD: {_PLANNED: _HELD, _ANSWERED: _HELD, _HELD: _HELD, _POSTED: _HELD},
-    ClaimEvent.POST: {_HELD: _POSTED},
+    ClaimEvent.POST: {_HELD: _POSTED, _POSTED: _POSTED},
     ClaimEvent.RELEASE: {_HELD: None, _POSTED: None},
     ClaimEvent.BIND: dict.fromkeys(_ALL, _BOUND),
     ClaimEvent.LEAVE: dict.fromkeys(_ALL, None),
@@ -76,5 +76,5 @@ def allows(event: ClaimEvent, stage: ClaimStage | None) -> bool:
 
 
 def after(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
-    """The stage that follows. Raises KeyError for an event that may not happen to it."""
+    """The stage that follows; None: no claim. Raises KeyError if the event is not allowed at this stage."""
     return TRANSITIONS[event][stage]

@@ -1,11 +1,12 @@
-"""Claims on room: who has taken what on which node.
+"""Claims on room: which pod takes what on which node.
 
-A claim is keyed by pod UID and grows firmer in stages. From ANSWERED on it is pinned: filter has given the
-node to the scheduler, and no decision made on an older picture may move it. What claims take of nodes is
+A claim is keyed by pod UID and advances in stages. From ANSWERED on it is pinned: filter has given the node
+to the scheduler, and no decision made on an older snapshot may move it. What claims take from nodes is
 counted in `capacity`.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,16 +16,31 @@ from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.nodes import Mask
 
 
+class Posting(NamedTuple):
+    """A binding that is on its way to the API server, and may have been done."""
+
+    token: int  # of its bind call
+    since: float  # monotonic, in seconds
+
+
 class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: PodRecord
     node: str
+    """The name of the node, which may be unknown so far."""
     stage: ClaimStage
-    since: float = 0.0  # monotonic, in seconds: when it came to this stage
-    version: int = 0  # of the ledger, from which on the claim is as it is
-    token: int = 0  # of the bind call that made it firm; 0 before
-    posting: int = (
-        0  # the token of the call whose binding is on its way, also when a newer call holds; else 0
-    )
+    since: float = 0.0
+    """When it reached this stage: monotonic, in seconds."""
+    version: int = 0
+    """The ledger's version from which on the claim is as it is now."""
+    token: int = 0
+    """The token of the bind call that holds it or has posted it; 0 before."""
+    posting: tuple[Posting, ...] = ()
+    """The bindings that are on their way, the oldest first; also while a newer call holds the claim."""
+
+    @property
+    def calls(self) -> set[int]:
+        """The tokens of all bind calls for whose sake it lasts."""
+        return {self.token, *(posting.token for posting in self.posting)}
 
     @property
     def pinned(self) -> bool:
@@ -37,7 +53,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claims:
-    """All claims on all nodes, by the pod's UID and by node. What is put or dropped here is counted."""
+    """All claims on all nodes, by the pod's UID and by node. Putting or dropping one updates `capacity`."""
 
     def __init__(self) -> None:
         self.capacity = NodeCapacity()
@@ -66,7 +82,7 @@ class Claims:
         since: float = 0.0,
         version: int = 0,
         token: int = 0,
-        posting: int = 0,
+        posting: tuple[Posting, ...] = (),
     ) -> None:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
@@ -88,14 +104,14 @@ class Claims:
                 self.capacity.touch(claim.node)
         return claim
 
-    # ---- asking for a pod: what it holds itself is not in its way
+    # ---- looking for a pod: its own claim does not count against it
 
     def fits(self, pod: PodRecord, node: str) -> bool:
         """Whether `pod` may stand on `node` net of all other claims, planned ones included."""
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))
 
     def rows_that_fit(self, pod: PodRecord) -> Mask:
-        """For every row whether `pod` fits by amounts, net of all other claims."""
+        """For each row whether `pod` fits by amounts, net of all other claims."""
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:
@@ -113,7 +129,7 @@ class Claims:
 
 
 def _count_alike(before: Claim, claim: Claim) -> bool:
-    """Whether all sums stay as they are: a claim that only grows firmer moves nothing."""
+    """Whether all sums stay as they are, as for a claim that only advances to another pinned stage."""
     if (before.node, before.stage.pinned) != (claim.node, claim.stage.pinned):
         return False
     return before.pod.shape is claim.pod.shape and before.pod.labels is claim.pod.labels

@@ -1,6 +1,7 @@
 """The views of groups and queues that decide() sees.
 
-A view is rebuilt only when something about its group changed; the sums of a queue follow by difference.
+A view is rebuilt only if something about its group changed; the sums of its queue are updated by the
+difference.
 """
 
 from collections import Counter
@@ -13,15 +14,10 @@ from extender.domain.cache.registry import Registry
 from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.needs import Needs
-from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.group_view import GroupView
-
-# A group that was judged with any other reason had come while its queue was open.
-_NOT_JUDGED = ("", "Pending")
-_SAYS_NOTHING = ("", Reason.QUEUE_NOT_OPEN, Reason.QUEUE_NOT_FOUND, Reason.INVALID_SPEC, Reason.NOT_READY)
 
 
 class GroupViews:
@@ -34,8 +30,8 @@ class GroupViews:
         self._views: dict[GroupKey, GroupView] = {}
 
     def refresh(self) -> tuple[Collection[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
-        """Where something changed since this was last asked; and the views of all groups and queues, rebuilt
-        there."""
+        """The groups of which anything changed since the last call, and the views of all groups and queues,
+        rebuilt where necessary."""
         self._usage.sum_up(self._claims.capacity.columns.names, self._views.values())
         touched = self._registry.take_touched()
         if touched:
@@ -99,26 +95,22 @@ class GroupViews:
             failed=members.failed,
             aborted=self._registry.lost_its_queue(group) or self._registry.is_suspended(group),
             accepted_by=self._registry.accepts(group),
-            told_phase=record.phase if record else "",
+            reported_phase=record.phase if record else "",
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
         )
 
     def _note_history(self, group: Group, queue: str, members: Members) -> None:
-        """Facts that stay true once they were: it came in time, it stood whole. A group of which no member is
-        left on a node stands no more: it starts anew, whole."""
-        record = group.record
-        came_before = record is not None and (
-            record.phase not in _NOT_JUDGED
-            or record.last_reason not in _SAYS_NOTHING
-            or record.stood_with is not None
-        )
-        group.entitled = group.entitled or came_before or self._registry.queues.is_open(queue)
+        """Update the facts that stay true: the group was created while its queue was open, and it stood
+        whole. Only a group with no member left on a node counts as never having stood: it must start whole
+        again."""
+        was_taken_in = self._registry.was_taken_in(group)
+        group.entitled = group.entitled or was_taken_in or self._registry.queues.is_open(queue)
         group.stood_with = self._stood_with(group, members) if members.placed else None
 
     def _stood_with(self, group: Group, members: Members) -> Needs | None:
-        """What it needed when it last stood whole. Once it did, it stands with more as soon as they are on
-        nodes. Of roles nothing is noted on a PodGroup."""
+        """What the group needed when it last stood whole. After the first time, further needed members count
+        as soon as they are on nodes. The mark on a PodGroup does not record roles."""
         record = group.record
         roles = Counter(pod.role for pod in members.placed if pod.started or group.stood_whole)
         if whole(*group.needs, roles, roles.total()):
@@ -133,9 +125,9 @@ class GroupViews:
         return group.stood_with
 
     def _resumes(self, group: Group) -> bool:
-        """Whether members on nodes show a start that Muster had admitted before it was started anew. Only a
-        note that nobody else may write tells: a phase and a node anybody may write. Where notes are not kept
-        to Muster, or there was no time to write one, the members that miss are judged like all others."""
+        """Whether members on nodes belong to a start that Muster admitted before its last restart. Only a
+        mark that no one but Muster may write is proof: users may write a phase or a node name. If marks are
+        not protected, or there was no time to write one, missing members are judged like all others."""
         noted = group.record is not None and group.record.admitted
         return noted and self._registry.marks_count and not group.waited
 

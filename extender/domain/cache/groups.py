@@ -1,6 +1,6 @@
-"""What is known of one group and its members; views are made of it.
+"""What is known of one group and its members; views are made from it.
 
-Members are counted where they stand as it happens, so that the barrier can ask at any moment.
+Standing members are counted with every event, so that the barrier can ask at any moment.
 """
 
 from collections import Counter
@@ -16,9 +16,7 @@ from extender.domain.snapshot.group_view import GroupView, Refusal, Start
 
 
 class Group:
-    """`record` is its PodGroup, `last_record` the one that it has or had last: while members are there, what
-    it needs outlives it. `records` are all PodGroups of its name, of whatever kind. `standing` are the
-    members on a node, posted or held, by role; `started` those that run or have run."""
+    """A group as the ledger knows it, by a PodGroup or by pods alone."""
 
     __slots__ = (
         "bound_since",
@@ -42,28 +40,30 @@ class Group:
 
     def __init__(self, key: GroupKey) -> None:
         self.key = key
-        self.record: GroupRecord | None = None
-        self.last_record: GroupRecord | None = None
-        self.known_since = 0  # the ledger's version from which on its PodGroup asks for what it asks for
-        self.records: dict[Origin, GroupRecord] = {}
-        self.owner: OwnerRecord | None = None  # the controller of pods that name no group
-        self.pods: dict[Uid, PodRecord] = {}
-        self.standing: dict[Uid, str] = {}
-        self.started: dict[Uid, str] = {}
-        self.bound_since: dict[Uid, float] = {}
-        self.expected_since: dict[Uid, float] = {}
-        self.refusals: dict[Uid, Refusal] = {}
-        self.view: GroupView | None = None
+        self.record: GroupRecord | None = None  # its PodGroup
+        self.last_record: GroupRecord | None = None  # also after that is deleted, while members are left
+        self.known_since = 0  # the ledger's version since which its PodGroup has asked for the same
+        self.records: dict[Origin, GroupRecord] = {}  # all PodGroups of its name, by API
+        self.owner: OwnerRecord | None = None  # the controller of its pods, if they name no group
+        self.pods: dict[Uid, PodRecord] = {}  # its members
+        self.standing: dict[Uid, str] = {}  # members on a node, posted or held, with their roles
+        self.started: dict[Uid, str] = {}  # members that run or have run, with their roles
+        self.bound_since: dict[Uid, float] = {}  # when members were first seen on their nodes
+        self.expected_since: dict[
+            Uid, float
+        ] = {}  # when the scheduler could first use members' planned nodes
+        self.refusals: dict[Uid, Refusal] = {}  # the scheduler's last refusals of members
+        self.view: GroupView | None = None  # the view made last
         self.forget_history()
 
     def forget_history(self) -> None:
-        self.start = Start()
-        self.entitled = False
+        self.start = Start()  # the history of its starts
+        self.entitled = False  # it was created while its queue was open
         self.stood_with: Needs | None = None  # what it needed when it last stood whole
-        self.waited = False  # this process let it wait
+        self.waited = False  # this process has let it wait
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
-        """The PodGroup as the API has it from `version` on; None: it is gone."""
+        """The PodGroup that the API has from `version` on; None: it is gone."""
         if _terms(self.record) != _terms(record):
             self.known_since = version
         self.record = record
@@ -83,18 +83,18 @@ class Group:
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a group: by a PodGroup, or by pods that name none."""
+        """Whether there is such a group: it has a PodGroup, or consists of pods that name none."""
         return self.record is not None or self.is_implied or is_single(self.key)
 
     @property
     def is_implied(self) -> bool:
-        """Whether the group is there without a PodGroup, by its pods alone."""
+        """Whether the group exists by its pods alone, even without a PodGroup."""
         return any(pod.auto for pod in self.pods.values())
 
     @property
     def needs(self) -> Needs:
-        """minMember and minTaskMember; where there never was a PodGroup 1, unless the pods' controller asks
-        for more."""
+        """minMember and minTaskMember. For a group that never had a PodGroup, 1 member, unless the controller
+        of its pods asks for more."""
         if self.last_record is None:
             return Needs(self.owner.min_member if self.owner else 1, {})
         return Needs(self.last_record.min_member, dict(self.last_record.min_task_member))
@@ -104,14 +104,15 @@ class Group:
         return self.stood_with is not None
 
     def is_quorate(self) -> bool:
-        """Whether the members that stand make the group whole, or it once was."""
+        """Whether the standing members make the group whole, or it has stood whole before."""
         if self.stood_whole:
             return True
         enough = len(self.standing) >= self.needs[0]
         return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
 
     def note_started(self, pod: PodRecord) -> None:
-        """A group stood whole even if it did so only between two decisions."""
+        """Note that a member runs or has run. A group counts as having stood whole even if it did so only
+        between two decisions."""
         if not (pod.placed and pod.started):
             self.started.pop(pod.uid, None)
             return
@@ -122,43 +123,43 @@ class Group:
             self.stood_with = self.needs
 
     def note_bound(self, pod: PodRecord, now: float) -> None:
-        """Since when a member is on its node, as far as we saw."""
+        """Note since when a member has been on its node, as far as the watch has shown."""
         if pod.placed and pod.node:
             self.bound_since.setdefault(pod.uid, now)
         else:
             self.bound_since.pop(pod.uid, None)
 
     def could_lose(self, lost: Mapping[str, int]) -> bool:
-        """Whether the group stands, and still would with so many members of each role less. A group of one is
-        no gang."""
-        if self.waits_for_nobody:
+        """Whether the group is whole, and would still be without `lost`, a number of members for each role. A
+        group of one is not a gang, and can lose its member."""
+        if self.needs_no_barrier:
             return True
         left = Counter(self.standing.values())
         left.subtract(lost)
         return self.is_quorate() and whole(*self.needs, left, left.total())
 
     @property
-    def waits_for_nobody(self) -> bool:
+    def needs_no_barrier(self) -> bool:
         """Groups of one have no barrier, and the scheduler's own scoring picks their node."""
         return self.needs[0] <= 1 and not self.needs[1]
 
 
 def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
-    """What decisions on a group follow from. Its status is no part of that."""
+    """The fields of a PodGroup on which decisions depend. Its status is not one of them."""
     if record is None:
         return None
     return (record.uid, record.queue, record.min_member, record.min_task_member, record.fault)
 
 
 class Members:
-    """A group's pods, sorted by where they are on their way."""
+    """A group's pods, sorted by how far each has come; the fields have the meaning of those of GroupView."""
 
     def __init__(self, group: Group, claims: Claims) -> None:
         self.placed: list[PodRecord] = []
         self.pinned: list[tuple[PodRecord, str]] = []
         self.waiting: list[PodRecord] = []
         self.planned: dict[Uid, str] = {}
-        self.holding: Counter[Shape] = Counter()
+        self.holding: Counter[Shape] = Counter()  # members that hold room, by shape
         self.held_back = 0
         self.leaving = 0
         self.running = 0

@@ -7,14 +7,14 @@ from extender.domain.model.shapes import HostPort, clashing
 
 
 class HostPorts:
-    """Those of pinned claims, and those of planned ones."""
+    """The ports of pinned claims and those of planned claims, separately."""
 
     def __init__(self) -> None:
         self._pinned: dict[str, Counter[HostPort]] = {}
         self._planned: dict[str, Counter[HostPort]] = {}
 
     def count(self, node: str, ports: Iterable[HostPort], pinned: bool, times: int) -> None:
-        """A claim with `ports` comes to a node, or leaves it with -1 times."""
+        """Add the ports of a claim to a node; with `times` -1, remove them."""
         by_node = self._pinned if pinned else self._planned
         for port in ports:
             taken = by_node.setdefault(node, Counter())
@@ -25,7 +25,7 @@ class HostPorts:
                 del by_node[node]
 
     def clash(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
-        """Whether any of `wanted` is taken by somebody else than the claim that has `own`."""
+        """Whether any of `wanted` is taken by another claim than the one that has `own`."""
         if not wanted:
             return False
         taken = self._pinned.get(node, Counter()) + self._planned.get(node, Counter())

@@ -1,6 +1,6 @@
-"""What comes in from the watches, pods apart: nodes, groups, queues and what they refer to.
+"""Intake from the watches of everything but pods: nodes, groups, queues and the objects that they refer to.
 
-An object that says nothing new costs a comparison.
+An unchanged object costs only a comparison.
 """
 
 from extender.api import keys
@@ -58,11 +58,11 @@ class Intake:
         self._changes.mark()
 
     def set_owner(self, workload: Workload) -> bool:
-        """A controller of pods. True when it says something new about them."""
-        is_news = self._registry.set_owner(workload.metadata.namespace, owner_record(workload))
-        if is_news:
+        """A controller of pods. True if anything changed that matters for their group."""
+        has_changed = self._registry.set_owner(workload.metadata.namespace, owner_record(workload))
+        if has_changed:
             self._changes.mark()
-        return is_news
+        return has_changed
 
     def drop_owner(self, namespace: str, uid: str) -> None:
         if self._registry.drop_owner(namespace, uid):

@@ -1,11 +1,11 @@
-"""The ledger: everything that Muster knows, kept up event by event, and every claim on room.
+"""The ledger: everything that Muster knows, updated event by event, and every claim on room.
 
     watches ──► Intake, PodIntake ──┐                ┌──► snapshot ──► decide()
                                     ├──►   claims   ─┤                    │
     verbs  ◄──► Reservations ───────┘                └──◄ publish ◄───────┘
 
-One lock guards it, and nothing in here waits for anything. Durable facts live in the API: after a restart the
-watches rebuild all of it.
+One lock guards it, and nothing in here blocks. Durable facts are in the API: after a restart, the watches
+rebuild all of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +69,7 @@ class Ledger(LedgerQueries):
         self._grants = PreemptionGrants(pods.pods, registry, claims, clock)
         super().__init__(lock or nullcontext(), registry, views, claims, pods, publishing, changes)
 
-    # ---- what watches bring
+    # ---- from the watches
 
     def set_node(self, node: Node) -> None:
         """Raises BadQuantity."""
@@ -103,7 +103,7 @@ class Ledger(LedgerQueries):
             self._intake.drop_group(key, origin)
 
     def set_owner(self, workload: Workload) -> bool:
-        """A controller of pods. True when it says something new about them."""
+        """A controller of pods. True if anything changed that matters for their group."""
         with self._lock:
             return self._intake.set_owner(workload)
 
@@ -136,12 +136,13 @@ class Ledger(LedgerQueries):
             self._intake.drop_priority_class(name)
 
     def trust_marks(self, kept: bool) -> None:
-        """Whether what is noted on PodGroups counts: only where the API server keeps it to Muster."""
+        """Whether marks on PodGroups count: only if `kept`, that is, if the API server lets only Muster write
+        them."""
         with self._lock:
             self._intake.trust_marks(kept)
 
     def note_asked(self) -> None:
-        """The scheduler asks for a pod: it is there."""
+        """The scheduler asks about a pod, so it is running."""
         if self._attendance.note_asked():
             with self._lock:
                 self._changes.mark()
@@ -152,53 +153,54 @@ class Ledger(LedgerQueries):
             with self._lock:
                 self._changes.mark()
 
-    # ---- what verbs ask
+    # ---- for the verbs
 
     def answer(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
-        """Where, of the offered `nodes`, a pod of ours may go; its claim moves with the answer."""
+        """The offered `nodes` that a pod of ours may use; its claim moves with the answer."""
         with self._lock:
             return self._reservations.answer(uid, nodes)
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
-        """A bind call, named by `token`, has come for a pod. A reason when it must be refused."""
+        """A bind call, identified by `token`, arrived for a pod. A reason if it must be refused."""
         with self._lock:
             return self._reservations.hold(uid, node, token)
 
     def confirm(self, key: GroupKey) -> Confirmation:
-        """The last check of a group that is whole in bound and held members."""
+        """The last check of a group whose bound and held members make it whole."""
         with self._lock:
             return self._reservations.confirm(key)
 
     def release(self, uid: Uid, token: int) -> None:
-        """The bind call named by `token` ended without a binding."""
+        """The bind call identified by `token` ended without a binding."""
         with self._lock:
             self._reservations.release(uid, token)
 
     def posted_before(self, moment: float) -> list[Claim]:
-        """Claims whose binding was posted before `moment` and has not shown since."""
+        """Claims whose binding was posted before `moment` and that no watch has confirmed since."""
         with self._lock:
             return self._reservations.posted_before(moment)
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
-        """For each node the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
+        """By node: the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
         with self._lock:
             return self._reservations.fullness(uid, nodes)
 
     def may_clear(
         self, claimant: Uid, victims: Mapping[str, Sequence[Uid]], is_confirmed: bool = False
     ) -> set[str]:
-        """The nodes whose victims a pod of others may evict without breaking a gang or a start under way.
-        `is_confirmed`: the API server has the pod, whether the watch has shown it or not."""
+        """The nodes whose victims a pod that is not ours may evict without breaking a gang or a start under
+        way. `is_confirmed`: the API server has the pod, whether the watch has shown it or not."""
         with self._lock:
             return self._grants.may_clear(claimant, victims, is_confirmed)
 
-    # ---- what decisions are made on, and what they bring
+    # ---- for decisions
 
     def snapshot(self) -> Snapshot:
         with self._lock:
             return self._publishing.snapshot()
 
     def publish(self, decisions: Decisions) -> None:
-        """Turn plans into claims. What filter has pinned since the snapshot was taken stays as it is."""
+        """Turn plans into claims. Claims that filter has pinned since the snapshot was taken stay as they
+        are."""
         with self._lock:
             self._publishing.publish(decisions)

@@ -1,6 +1,6 @@
-"""What nodes offer and what is left of it: one row a node, one column a resource that any node offers.
+"""What nodes offer and what is left of it: one row per node, one column per resource that any node offers.
 
-An event costs one row. What is asked for but offered nowhere has no column: no pod can make the arrays wider.
+An event costs one row. A resource that no node offers has no column, so no pod can make the arrays wider.
 """
 
 from collections.abc import Iterable
@@ -21,8 +21,8 @@ from extender.domain.snapshot.snapshot import Occupancy
 _NOTHING = NodeSums()
 
 
-class Taker(Protocol):
-    """A claim as the counting sees it."""
+class CountedClaim(Protocol):
+    """The fields of a claim that are counted."""
 
     @property
     def pod(self) -> PodRecord: ...
@@ -33,25 +33,25 @@ class Taker(Protocol):
 
 
 class NodeCapacity:
-    """Nodes that are unknown so far have sums as well: claims on them count as soon as the node comes."""
+    """Nodes that are unknown so far have sums as well: claims on them count as soon as the node appears."""
 
     def __init__(self) -> None:
         self.columns = ResourceColumns()
-        self.epochs: dict[str, int] = {}  # by node: moves on when it changes or a bound pod leaves it
-        self._sums: dict[str, NodeSums] = {}
-        self._nodes: list[NodeRecord | None] = []  # by row; None where the row is vacant
-        self._row: dict[str, int] = {}
-        self._vacant: list[int] = []
-        self._changed_rows: set[int] = set()
+        self.epochs: dict[str, int] = {}  # by node: grows when the node changes or a bound pod leaves it
+        self._sums: dict[str, NodeSums] = {}  # by node
+        self._nodes: list[NodeRecord | None] = []  # by row; None if the row is vacant
+        self._row: dict[str, int] = {}  # by node
+        self._vacant: list[int] = []  # rows
+        self._changed_rows: set[int] = set()  # since the table was last made
         self._table = NodeTable()
-        self._asked: dict[Shape, tuple[Rows, AmountRows] | None] = {}
+        self._asked: dict[Shape, tuple[Rows, AmountRows] | None] = {}  # see `_columns_asked`
         self._ports = HostPorts()
         self._terms = Terms()
 
     # ---- nodes
 
     def set_node(self, node: NodeRecord) -> bool:
-        """True when anything that matters changed."""
+        """True if anything that matters changed."""
         row = self._row.get(node.name)
         before = self._nodes[row] if row is not None else None
         if before == node:
@@ -87,8 +87,8 @@ class NodeCapacity:
 
     # ---- counting
 
-    def count(self, claim: Taker, times: int) -> None:
-        """A claim comes to its node, or leaves it with -1 times. Never raises, whatever the pod asks for."""
+    def count(self, claim: CountedClaim, times: int) -> None:
+        """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
         shape, node = claim.pod.shape, claim.node
         sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
         sums.add(shape.requests, claim.pinned, times)
@@ -101,13 +101,14 @@ class NodeCapacity:
             self._terms.count(claim.pod, node, times)
 
     def touch(self, node: str) -> None:
-        """What the scheduler refused on a node may fit there now."""
+        """Pods that the scheduler refused on a node may fit there now."""
         self.epochs[node] = self.epochs.get(node, 0) + 1
 
-    # ---- asking
+    # ---- looking
 
-    def fits(self, pod: PodRecord, node: str, own: Taker | None = None) -> bool:
-        """Whether `pod`, whose claim is `own`, fits on `node` next to all others, planned ones included."""
+    def fits(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> bool:
+        """Whether `pod`, whose claim is `own`, fits on `node` net of all other claims, planned ones
+        included."""
         if node not in self._row:
             return False
         idle, own_shape = self._idle(node), own.pod.shape if own is not None and own.node == node else None
@@ -116,8 +117,8 @@ class NodeCapacity:
             return False
         return not self._ports.clash(node, pod.shape.constraints.ports, _ports_of(own_shape))
 
-    def rows_that_fit(self, pod: PodRecord, own: Taker | None = None) -> Mask:
-        """For every row whether `pod` fits by amounts, net of all other claims."""
+    def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
+        """For each row whether `pod` fits by amounts, net of all other claims."""
         asked = self._columns_asked(pod.shape)
         if asked is None:
             return np.zeros(len(self._nodes), dtype=np.bool_)
@@ -128,10 +129,10 @@ class NodeCapacity:
         return fits
 
     def idle(self, node: str) -> dict[str, int]:
-        """What all claims together leave of what a node offers; negative where they take more."""
+        """What all claims together leave of a node's resources; negative if they take more than it offers."""
         return self._idle(node)
 
-    def fullness(self, pod: PodRecord, node: str, own: Taker | None = None) -> float:
+    def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
         """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
         offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
         comes = 0 if own is not None and own.node == node else 1
@@ -143,8 +144,9 @@ class NodeCapacity:
         return min(max(parts, default=0.0), 1.0)
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:
-        """Whether pinned claims take more of a node than it has, in anything that `pod` asks for. What else a
-        node lacks (a device that vanished under running pods) is not of the pod's making, nor in its way."""
+        """Whether pinned claims take more of a node than it offers, in any resource that `pod` asks for.
+        Other shortages (a device that vanished under running pods) neither come from the pod nor affect
+        it."""
         if node not in self._row:
             return True
         offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
@@ -160,14 +162,14 @@ class NodeCapacity:
         return Occupancy(self._ports.pinned(), terms.selected(), terms.carried(), terms.index())
 
     def watch_terms(self, pod: PodRecord) -> None:
-        """Count from now on the pods that the terms of `pod` select."""
+        """From now on, count the pods that the terms of `pod` select."""
         self._terms.watch(pod)
 
     def unwatch_terms(self, pod: PodRecord) -> None:
         self._terms.unwatch(pod.uid)
 
     def keep_only(self, used: set[Shape]) -> None:
-        """Forget what was worked out for shapes that no pod has any more."""
+        """Forget what was computed for shapes that no pod has any more."""
         self._asked = {shape: asked for shape, asked in self._asked.items() if shape in used}
 
     # ---- inside
@@ -181,7 +183,8 @@ class NodeCapacity:
         return self._row[name]
 
     def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
-        """A node offers something else, so there may be other columns: new ones are filled for all nodes."""
+        """A node's resources may have changed, and with them the columns: new ones are filled for all
+        nodes."""
         new = self.columns.offer(before.allocatable if before else (), now.allocatable if now else ())
         if new is None:
             return
@@ -190,7 +193,7 @@ class NodeCapacity:
             self._write(row, new)
 
     def _write(self, row: int, names: Iterable[str]) -> None:
-        """Bring a row in step with its node and its sums, in the columns of `names`."""
+        """Update a row from its node and its sums, in the columns of `names`."""
         node = self._nodes[row]
         assert node is not None
         sums = self._sums.get(node.name, _NOTHING)
@@ -212,7 +215,7 @@ class NodeCapacity:
         return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}
 
     def _columns_asked(self, shape: Shape) -> tuple[Rows, AmountRows] | None:
-        """The columns of a shape's requests and the amounts; None where no node offers one of them."""
+        """The columns of a shape's requests and the amounts; None if no node offers one of the resources."""
         if shape not in self._asked:
             self._asked[shape] = self.columns.of(shape.requests)
         return self._asked[shape]

@@ -1,14 +1,15 @@
 """What claims take of one node, by resource.
 
-Plain integers, without a limit: whatever pods ask for, and however many there are, a claim that goes takes
-away just what it brought. The arrays that decide() works with are made of these sums, cut to 64 bits.
+Python's integers have no limit, so whatever pods ask for, and however many there are, removing a claim
+subtracts exactly what it added. The arrays that decide() works with are made from these sums, limited to 64
+bits.
 """
 
 from extender.domain.model.resources import Resources
 
 
 class NodeSums:
-    """`pinned` and `planned` claims apart; no zeros are kept."""
+    """The sums of `pinned` and of `planned` claims, separately; zeros are not kept."""
 
     __slots__ = ("pinned", "planned")
 
@@ -20,7 +21,7 @@ class NodeSums:
         return bool(self.pinned or self.planned)
 
     def add(self, asked: Resources, pinned: bool, times: int) -> None:
-        """A claim comes, or goes with -1 times."""
+        """Add what a claim asks for; with `times` -1, subtract it."""
         sums = self.pinned if pinned else self.planned
         for name, amount in asked.items():
             now = sums.get(name, 0) + amount * times
@@ -30,5 +31,5 @@ class NodeSums:
                 sums.pop(name, None)
 
     def taken(self, name: str) -> int:
-        """By all claims."""
+        """What all claims take of a resource."""
         return self.pinned.get(name, 0) + self.planned.get(name, 0)

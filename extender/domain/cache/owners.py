@@ -1,4 +1,4 @@
-"""The controllers of pods that name no group, as far as they say anything about theirs."""
+"""The controllers of pods that name no group, as far as they say anything about their pods' group."""
 
 from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.records import GroupKey
@@ -7,7 +7,7 @@ from extender.domain.model.records import GroupKey
 class Owners:
     def __init__(self) -> None:
         self._of: dict[GroupKey, OwnerRecord] = {}
-        self._suspended: set[str] = set()  # their UIDs
+        self._suspended: set[str] = set()  # the UIDs of suspended controllers
 
     def get(self, key: GroupKey) -> OwnerRecord | None:
         return self._of.get(key)
@@ -16,7 +16,7 @@ class Owners:
         return uid in self._suspended
 
     def put(self, key: GroupKey, record: OwnerRecord) -> bool:
-        """True when anything that matters changed. One that never said anything special is not kept."""
+        """True if anything that matters changed. A record is kept only once it differs from the defaults."""
         if record == (self._of.get(key) or OwnerRecord(record.uid)):
             return False
         self._of[key] = record
@@ -24,7 +24,7 @@ class Owners:
         return True
 
     def drop(self, key: GroupKey) -> bool:
-        """True when it was kept."""
+        """True if there was a record of it."""
         record = self._of.pop(key, None)
         if record is not None:
             self._suspended.discard(record.uid)

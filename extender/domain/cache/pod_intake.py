@@ -1,6 +1,7 @@
-"""What comes in from the watch of pods: whose they are, what they hold, and what the scheduler says of them.
+"""Intake from the watch of pods: whether they are ours, what they hold, and what the scheduler reports on
+them.
 
-A pod that says nothing new costs a comparison.
+An unchanged pod costs only a comparison.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ _FEW_SHAPES = 1000
 
 
 class PodIntake:
-    """`pods` are all that the watch has shown and that have not gone; `left` the schedulers whose pods are
+    """`pods`: all pods that exist, as far as the watch has shown. `left`: the scheduler names whose pods are
     left to another scheduler for now. Callers hold the ledger's lock."""
 
     def __init__(
@@ -81,7 +82,7 @@ class PodIntake:
         self.left = schedulers
         for pod in [each for each in self.pods.values() if each.scheduler in changed]:
             if self.leaves(pod.scheduler):
-                self._part_with(pod)
+                self._give_away(pod)
             else:
                 self._set(replace(pod, group=pod.own_group))
 
@@ -100,7 +101,7 @@ class PodIntake:
             return
         try:
             self._take_in(record, before)
-        except Exception:  # rather unknown than half-recorded: the watch offers it again
+        except Exception:  # better unknown than half-recorded: the watch delivers the pod again
             self.drop_pod(record.uid)
             raise
 
@@ -119,13 +120,13 @@ class PodIntake:
         if record.group or self._moved(before, record):
             self._changes.mark()
 
-    def _part_with(self, pod: PodRecord) -> None:
-        """What it holds on a node it goes on to hold, as anybody's pod; a plan for it is void."""
+    def _give_away(self, pod: PodRecord) -> None:
+        """Treat a pod as not ours: it keeps what it holds on a node, but a plan for it is void."""
         self.drop_pod(pod.uid)
         self._set(replace(pod, group=GroupKey("")))
 
     def _forget_old_shapes(self) -> None:
-        """Now and then, once they have doubled in number."""
+        """Forget shapes that no pod has any more, each time the number of shapes has doubled."""
         if len(self._shapes) > self._most_shapes:
             used = {pod.shape for pod in self.pods.values()}
             self._shapes.keep_only(used)
@@ -134,7 +135,7 @@ class PodIntake:
 
     @staticmethod
     def _moved(before: PodRecord | None, now: PodRecord) -> bool:
-        """Whether room changed hands, which is all that matters of pods that are not ours."""
+        """Whether room was taken or freed, which is all that matters of pods that are not ours."""
         was = (before.node, before.holds_room, before.shape) if before else ("", False, None)
         return was != (now.node, now.holds_room, now.shape) and (now.node != "" or was[1])
 
@@ -161,8 +162,8 @@ class PodIntake:
         self._registry.touch(pod.group)
 
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
-        """Note what the scheduler newly says of a pod, unless it repeats our own refusal. A claim that
-        filter had answered may be moved again."""
+        """Note a new refusal of a pod by the scheduler, unless it repeats Muster's own. A claim that filter
+        had answered may be moved again."""
         text = pod.unschedulable
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
             return

@@ -1,8 +1,8 @@
-"""Pods that hold a node, by namespace and labels: how many of them stand on each node.
+"""Pods on nodes by namespace and labels: how many of them are on each node.
 
-Asked when a new (anti-)affinity term comes up: whom does it select? Pods of one template share their labels,
-so there are far fewer sets of labels than pods. Sets are found by a label pair only in namespaces where a
-term ever looked, because most namespaces never see one.
+This tells which pods a new (anti-)affinity term selects. Pods of one template share their labels, so there
+are far fewer sets of labels than pods. Sets are indexed by label pairs only in namespaces in which a term
+has selected pods before, because most namespaces never see a term.
 """
 
 from collections import Counter
@@ -19,24 +19,24 @@ class PodsByLabels:
         self._in: dict[str, _LabelSets] = {}
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """A pod comes to a node, or leaves it with -1 times; in between its labels stay the same object."""
+        """Add a pod to a node; with `times` -1, remove it. Meanwhile its labels must stay the same object."""
         sets = self._in.get(pod.namespace) or self._in.setdefault(pod.namespace, _LabelSets())
         sets.count(pod.labels, node, times)
         if not sets:
             del self._in[pod.namespace]
 
     def selected_by(self, term: Term) -> Counter[str]:
-        """How many of the pods that a term selects stand on each node."""
-        there: Counter[str] = Counter()
+        """How many of the pods that a term selects are on each node."""
+        selected: Counter[str] = Counter()
         for namespace in self._in if term.namespaces is None else sorted(term.namespaces & self._in.keys()):
             for labels, by_node in self._in[namespace].selected_by(term):
                 if term.matches(namespace, labels):
-                    there.update(by_node)
-        return there
+                    selected.update(by_node)
+        return selected
 
 
 class _LabelSets:
-    """The sets of labels of one namespace by the identity of the object, each with its pods by node."""
+    """The sets of labels of one namespace by the identity of the labels object, with their pods by node."""
 
     def __init__(self) -> None:
         self._sets: dict[int, tuple[Labels, dict[str, int]]] = {}
@@ -55,7 +55,7 @@ class _LabelSets:
             self._forget(labels)
 
     def selected_by(self, term: Term) -> Iterable[tuple[Labels, dict[str, int]]]:
-        """Those that `term` may select."""
+        """The sets of labels that `term` may select."""
         selector = term.label_selector
         if selector is None:
             return ()

@@ -1,7 +1,8 @@
-"""Preemptions that were granted to pods of others, and what they may still take.
+"""Preemptions that were granted to pods that are not ours, and what they may still take.
 
-The scheduler is told which nodes it may clear; it picks one, nominates it, and evicts later. Until that
-shows, the next preemption is judged as if the victims were gone: where the choice is not known, the worst.
+The scheduler is told which nodes it may clear; it picks one, nominates it, and evicts later. Until the watch
+shows that, the next preemption is judged as if the victims were gone: those of the nominated node or, while
+that is not known, the worst case over all granted nodes.
 """
 
 from collections import Counter
@@ -20,11 +21,11 @@ _PATIENCE = 30.0  # seconds after which an unused grant is void
 
 
 class Grant(msgspec.Struct, frozen=True):
-    options: Options
-    expires: float
+    options: Options  # the nodes that may be cleared, with victims that are ours
+    expires: float  # monotonic, in seconds
 
     def losses(self, claimant: PodRecord | None, pods: Mapping[Uid, PodRecord]) -> Losses:
-        """What `claimant` may still take."""
+        """The members that `claimant` may still evict."""
         if claimant is not None and claimant.node:
             return Counter()
         chosen = self.options.get(claimant.nominated) if claimant is not None else None
@@ -53,9 +54,9 @@ class PreemptionGrants:
     def may_clear(
         self, claimant: Uid, victims: Mapping[str, Sequence[Uid]], is_confirmed: bool = False
     ) -> set[str]:
-        """The nodes whose victims a pod of others may evict without breaking a gang or a start under way. One
-        that neither the watch has shown nor the API server has confirmed may evict none of ours: any
-        caller of the port could invent it."""
+        """The nodes whose victims a pod that is not ours may evict without breaking a gang or a start under
+        way. A pod that neither the watch has shown nor the API server has confirmed may evict none of ours:
+        any caller of the port could have invented it."""
         is_real = is_confirmed or claimant in self._pods
         now = self._clock()
         promised = self._losses(claimant, now)
@@ -74,7 +75,7 @@ class PreemptionGrants:
         return set(granted)
 
     def _losses(self, but: Uid, now: float) -> Losses:
-        """What all claimants but one may still take."""
+        """The members that all claimants except one may still evict."""
         self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires > now}
         granted = (
             grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items() if uid != but
@@ -82,7 +83,7 @@ class PreemptionGrants:
         return sum(granted, start=Counter())
 
     def _could_lose(self, victims: Sequence[PodRecord], promised: Losses) -> bool:
-        """Whether these may go together, and with them what others were promised."""
+        """Whether the groups can lose these victims together with what other claimants were promised."""
         if any((claim := self._claims.get(pod.uid)) and claim.in_flight for pod in victims):
             return False
         lost = promised + losses(victims)
@@ -95,5 +96,5 @@ class PreemptionGrants:
 
 
 def losses(victims: Iterable[PodRecord]) -> Losses:
-    """What groups lose with these; who is on its way out is lost already."""
+    """The members that groups lose with `victims`; those that are being deleted are lost already."""
     return Counter((victim.group, victim.role) for victim in victims if victim.placed)

@@ -1,9 +1,9 @@
-"""Priority classes: what a name stands for, and what of it counts for a group.
+"""Priority classes: the value of each, and how much of it counts for a group.
 
-A user who may create a PodGroup may write any class into it, while the API server lets pods have only classes
-that their quota allows. So a group is at most as high as the highest of its pods was admitted with. A class
-that says so itself (its annotation, which only an administrator can write) counts whatever the pods have;
-Kubernetes' own classes never do.
+A user who may create a PodGroup may write any class into it, while the API server lets pods have only
+classes that their quota allows. So a group's priority is at most the highest that one of its pods was
+admitted with. A class with the annotation for PodGroups, which only an administrator can write, counts
+whatever the pods have; Kubernetes' own classes never do.
 """
 
 from collections.abc import Iterable
@@ -17,11 +17,9 @@ _OF_KUBERNETES = "system-"  # prefix of names that no other class may have
 
 
 class _Class(msgspec.Struct, frozen=True):
-    """`for_groups`: PodGroups may have it without their pods."""
-
     value: int
-    is_default: bool
-    for_groups: bool
+    is_default: bool  # globalDefault
+    for_groups: bool  # it counts for PodGroups whatever their pods have
 
 
 class Priorities:
@@ -30,7 +28,7 @@ class Priorities:
         self._default = 0
 
     def put(self, priority: PriorityClass) -> bool:
-        """True when it says something new."""
+        """True if anything changed."""
         name, annotations = priority.metadata.name, priority.metadata.annotations or {}
         open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
         for_groups = open_to_groups and not name.startswith(_OF_KUBERNETES)
@@ -39,25 +37,25 @@ class Priorities:
         return before != now and self._settle_default()
 
     def drop(self, name: str) -> bool:
-        """True when it was there."""
+        """True if it existed."""
         return self._classes.pop(name, None) is not None and self._settle_default()
 
     def _settle_default(self) -> bool:
-        """Of several default classes the lowest counts, as for pods."""
+        """If several classes are the default, the lowest counts, as for pods."""
         self._default = min((each.value for each in self._classes.values() if each.is_default), default=0)
         return True
 
     def of_group(self, name: str, pods: Iterable[int]) -> int:
         """The priority of a group whose PodGroup names the class `name`, or none (""), and whose pods have
-        these. Without a class it is the highest of the pods; without pods too, that of the default class.
-        A class that is not there stands for 0."""
+        the priorities `pods`. Without a class it is the highest of the pods; without pods either, that of
+        the default class. A class that does not exist counts as 0."""
         highest = max(pods, default=None)
         if not name:
             return self._default if highest is None else highest
-        found = self._classes.get(name, _NOT_THERE)
+        found = self._classes.get(name, _MISSING)
         if found.for_groups:
             return found.value
         return min(found.value, self._default if highest is None else highest)
 
 
-_NOT_THERE = _Class(0, is_default=False, for_groups=False)
+_MISSING = _Class(0, is_default=False, for_groups=False)

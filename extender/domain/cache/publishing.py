@@ -1,6 +1,6 @@
-"""Where decisions come from and go to: snapshots out, plans in as claims.
+"""Snapshots out for decide(), and its decisions in: their plans become claims.
 
-What filter has pinned since a snapshot was taken is newer than any decision made on it, and stays.
+Claims that filter has pinned since a snapshot was taken are newer than any decision made on it, and stay.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,8 +25,8 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 
 class Publishing:
-    """`snapshot`, then decide(), then `publish`; each costs in proportion to what changed. `decisions` are
-    the newest published ones. Callers hold the ledger's lock."""
+    """`snapshot`, then decide(), then `publish`; the cost of each is proportional to what changed.
+    `decisions`: those published last. Callers hold the ledger's lock."""
 
     def __init__(
         self,
@@ -75,7 +75,8 @@ class Publishing:
         )
 
     def publish(self, decisions: Decisions) -> None:
-        """Turn plans into claims. What filter has pinned since the snapshot was taken stays as it is."""
+        """Turn plans into claims. Claims that filter has pinned since the snapshot was taken stay as they
+        are."""
         before, self.decisions = self.decisions, decisions
         version, moved = decisions.version, self._moves.moved_since(decisions.version)
         self._unpublished.difference_update(decisions.turned)
@@ -86,8 +87,8 @@ class Publishing:
     # ---- inside
 
     def _end_answers(self) -> None:
-        """An answer of filter that no bind call followed in the longest time that a start may take (volumes
-        are bound before bind is called) ends here: it would hold its room for good."""
+        """End answers of filter that no bind call followed within the longest time that a start may take
+        (volumes are bound before bind is called). They would hold their room indefinitely."""
         oldest = self._clock() - self._limits.start_deadline
         for claim in [each for each in self._claims.at(ClaimStage.ANSWERED) if each.since <= oldest]:
             self._moves.end(claim.pod, ClaimEvent.EXPIRE)
@@ -159,8 +160,8 @@ class Publishing:
             self._replan_pod(group, pod, decision, version)
 
     def _replan_pod(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
-        """Bring a waiting member's claim in line with its group's decision, made on `version`. One that a
-        bind call holds ends with the call."""
+        """Bring a waiting member's claim in line with its group's decision, made on `version`. A claim that a
+        bind call holds ends with that call."""
         claim, node = self._claims.get(pod.uid), decision.plan.get(pod.uid)
         if claim is not None and claim.stage >= ClaimStage.HELD:
             return
@@ -188,6 +189,7 @@ class Publishing:
 
 
 def _plan_alike(was: GroupDecision | None, decision: GroupDecision) -> bool:
-    """Whether claims that follow `was` follow `decision` as well: they are one, or let nobody start."""
+    """Whether claims in line with `was` are in line with `decision` too: both are the same, or neither lets
+    any member start."""
     waits = decision.verdict is Verdict.WAITING and not decision.plan
     return was is decision or (waits and was is not None and was.verdict is Verdict.WAITING and not was.plan)

@@ -1,6 +1,7 @@
-"""What the scheduler's own rules refuse, remembered for a while: which shape, on which node.
+"""The scheduler's refusals, remembered for a while: which shape, on which node.
 
-Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or with time.
+Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or after a
+time.
 """
 
 from extender.domain.cache.claims import Claims
@@ -10,13 +11,13 @@ from extender.domain.model.shapes import Shape
 class Refusals:
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
-        self._known: dict[tuple[Shape, str], tuple[int, float]] = {}
+        self._known: dict[tuple[Shape, str], tuple[int, float]] = {}  # the node's epoch, and when it expires
 
     def learn(self, shape: Shape, node: str, expires: float) -> None:
         self._known[shape, node] = (self._claims.capacity.epochs.get(node, 0), expires)
 
     def rows(self, now: float) -> dict[Shape, frozenset[int]]:
-        """The rows of nodes that still refuse a shape; what no longer counts is forgotten."""
+        """By shape the rows of nodes that still refuse it; refusals that no longer count are forgotten."""
         self._forget(now)
         rows: dict[Shape, set[int]] = {}
         for shape, node in self._known:
@@ -26,7 +27,7 @@ class Refusals:
         return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
 
     def until(self) -> float | None:
-        """When the next one is forgotten."""
+        """When the next refusal expires; None: there is none."""
         return min((expires for _, expires in self._known.values()), default=None)
 
     def _forget(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Groups and their queues, and what they refer to: owners, priorities, namespaces."""
+"""Groups and their queues, and the objects that they refer to: owners, priorities, namespaces."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,23 +10,23 @@ from extender.domain.cache.priorities import Priorities
 from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pods
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
-from extender.domain.queues.orphans import Orphan, Wards, orphan
+from extender.domain.queues.orphans import Orphan, TakenInGroups, orphan
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queues import Queues
 
 
 class Registry:
-    """`queues`: as the API has them. A group is touched by whatever its view may depend on."""
+    """`queues`: as the API has them. A group is touched by every change that its view may depend on."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.namespace_queues: dict[str, str] = {}
         self.queues = Queues()
-        self._wards = Wards()
+        self._taken_in = TakenInGroups()
         self._owners = Owners()
         self._priorities = Priorities()
-        self.marks_count = False  # whether what is noted on PodGroups is Muster's word
-        self._dirty: dict[GroupKey, None] = {}  # in the order of what happened
+        self.marks_count = False  # whether only Muster can have written the marks on PodGroups
+        self._dirty: dict[GroupKey, None] = {}  # touched groups, in the order in which they were touched
 
     # ---- changes
 
@@ -40,21 +40,21 @@ class Registry:
         self._dirty[key] = None
 
     def set_group(self, record: GroupRecord, version: int) -> bool:
-        """True when anything that matters changed. `version`: the ledger's, from which on it is so."""
+        """True if anything that matters changed. `version`: the ledger's, from which on the record counts."""
         group = self.group(record.key)
         group.records[record.origin] = record
         return self._settle_record(group, version)
 
     def _settle_record(self, group: Group, version: int) -> bool:
-        """What a group needs, and how far it came, outlives its PodGroup while members are there."""
+        """A group's needs and its progress outlive its PodGroup as long as it has members."""
         before, now = group.record, group.records[min(group.records)] if group.records else None
         if before == now:
             return False
         if now is None:
-            group.entitled = False  # pods that are left without it come to their queue anew
+            group.entitled = False  # pods that remain without a PodGroup count as new to their queue
         elif not ((before and before.uid == now.uid) or group.is_implied):
             group.forget_history()
-        self._wards.note(before, now)
+        self._taken_in.note(before, now)
         group.put_record(now, version)
         self._note_arrival(group)
         self.touch(group.key)
@@ -66,22 +66,22 @@ class Registry:
             self._settle_record(group, version)
 
     def set_owner(self, namespace: str, record: OwnerRecord) -> bool:
-        """True when anything that matters changed."""
+        """True if anything that matters changed."""
         key = group_of_owner(namespace, record.uid)
-        return self._owners.put(key, record) and self._heed(key, record)
+        return self._owners.put(key, record) and self._update_owner(key, record)
 
     def drop_owner(self, namespace: str, uid: str) -> bool:
         key = group_of_owner(namespace, uid)
-        return self._owners.drop(key) and self._heed(key, OwnerRecord(uid))
+        return self._owners.drop(key) and self._update_owner(key, OwnerRecord(uid))
 
-    def _heed(self, key: GroupKey, owner: OwnerRecord) -> bool:
+    def _update_owner(self, key: GroupKey, owner: OwnerRecord) -> bool:
         if key in self.groups:
             self.groups[key].owner = owner
             self.touch(key)
         return True
 
     def set_queue(self, record: QueueRecord) -> bool:
-        """True when anything that matters changed."""
+        """True if anything that matters changed."""
         affected = self.queues.put(record)
         for group in self.groups.values() if affected else ():
             if self.queue_of(group) in affected:
@@ -90,7 +90,8 @@ class Registry:
         return bool(affected)
 
     def _note_arrival(self, group: Group) -> None:
-        """A group whose queue is open when it comes stays entitled, however soon the queue is closed."""
+        """A group whose queue is open when the group appears stays entitled, however soon the queue is
+        closed."""
         if group.record is not None:
             group.entitled = group.entitled or self.queues.is_open(self.queue_of(group))
 
@@ -106,19 +107,19 @@ class Registry:
         return True
 
     def set_priority_class(self, priority: PriorityClass) -> bool:
-        """True when anything that matters changed."""
+        """True if anything that matters changed."""
         return self._priorities.put(priority) and self._touch_all(self.groups.values())
 
     def drop_priority_class(self, name: str) -> bool:
         return self._priorities.drop(name) and self._touch_all(self.groups.values())
 
     def trust_marks(self, kept: bool) -> bool:
-        """`kept`: the API server keeps marks to Muster. True when that changes anything."""
+        """`kept`: the API server lets only Muster write marks. True if that changes anything."""
         changed, self.marks_count = self.marks_count is not kept, kept
         return changed and self._touch_all(self.groups.values())
 
     def take_touched(self) -> Collection[GroupKey]:
-        """The groups that were touched since this was last asked, in the order of what happened."""
+        """The groups that were touched since the last call, in that order."""
         touched, self._dirty = self._dirty, {}
         return touched
 
@@ -130,30 +131,39 @@ class Registry:
     # ---- reading
 
     def queue_of(self, group: Group) -> str:
-        """Where the PodGroup is gone, the queue that it had."""
+        """The queue of a group; after its PodGroup is gone, still the queue that it named."""
         namespace_queue = self.namespace_queues.get(group.namespace, "")
         if group.last_record is not None:
             return queue_of_podgroup(group.last_record.queue, namespace_queue)
         return queue_of_pods(next((pod.queue for pod in group.pods.values()), ""), namespace_queue)
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
-        """The controller of pods that name no group, where it says anything about theirs."""
+        """The controller of pods that name no group, if it says anything about theirs."""
         return self._owners.get(key)
 
     def accepts(self, group: Group) -> str:
-        """The UID of the queue that takes a group in. A queue made again under the name of one that is gone
-        does not: it never saw the group."""
+        """The UID of the queue that takes a group in, or empty. A queue created again under the name of a
+        deleted one does not take in the groups of that one."""
         there = self.queues.get(self.queue_of(group))
         accepts = there is not None and group.entitled and not self.lost_its_queue(group)
         return there.uid if there is not None and accepts else ""
+
+    def was_taken_in(self, group: Group) -> bool:
+        """Whether a mark shows that the group came while its queue was open. Phase and reason, which anybody
+        may write, show nothing."""
+        there, record = self.queues.get(self.queue_of(group)), group.record
+        if there is None or record is None or not self.marks_count:
+            return False
+        queue_took_it = bool(there.uid) and record.queue_uid == there.uid
+        return queue_took_it or record.admitted or record.stood_with is not None
 
     def is_suspended(self, group: Group) -> bool:
         named = group.record.owner if group.record else ""
         return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 
     def lost_its_queue(self, group: Group) -> bool:
-        """Whether the queue that took a group in is gone for good. `default` never is: it is made again. A
-        note that anybody may have written counts only for a queue that was seen here while it was there."""
+        """Whether the queue that took a group in is gone for good. `default` never is: it is created again.
+        If users may have written the note, it counts only for a queue that this process has seen."""
         noted = group.record.queue_uid if group.record else ""
         if not noted or noted in self.queues.uids or self.queue_of(group) == keys.DEFAULT_QUEUE:
             return False
@@ -164,7 +174,7 @@ class Registry:
         return self._priorities.of_group(name, (pod.priority for pod in group.pods.values()))
 
     def orphans(self) -> tuple[Orphan, ...]:
-        """The groups that queues had taken in which are no more."""
-        left = self._wards.left_by(self.queues.uids)
+        """The groups that were taken in by queues which are gone."""
+        left = self._taken_in.left_by(self.queues.uids)
         self.queues.gone &= {record.queue_uid for record in left}
         return tuple(orphan(record) for record in left if self.lost_its_queue(self.groups[record.key]))

@@ -1,6 +1,6 @@
-"""Reservations, for the verbs: where a pod may go, and how its claim grows firm.
+"""Reservations, for the verbs: which nodes a pod may use, and how its claim advances.
 
-It is answered by filter, held by a bind call, and posted with the whole group.
+Filter answers it, a bind call holds it, and it is posted with the whole group.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ import msgspec
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
-from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.claims import Claim, Claims, Posting
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
 from extender.domain.decisions.decisions import Decisions
@@ -20,14 +20,14 @@ from extender.domain.snapshot.group_view import Refusal
 
 
 class Confirmation(msgspec.Struct, frozen=True):
-    """The last check before binding: members to post, and those whose node is no longer theirs."""
+    """The last check before binding."""
 
-    posting: tuple[Claim, ...] = ()
-    lost: tuple[Claim, ...] = ()
+    posting: tuple[Claim, ...] = ()  # claims whose bindings are to be posted
+    lost: tuple[Claim, ...] = ()  # claims that lost their node and were released
 
 
 class Reservations:
-    """`decided`: the newest published decisions. Callers hold the ledger's lock."""
+    """`decided`: returns the decisions published last. Callers hold the ledger's lock."""
 
     def __init__(
         self,
@@ -48,33 +48,33 @@ class Reservations:
         self._clock = clock
 
     def answer(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
-        """Where, of the offered `nodes`, a pod of ours may go; the claim moves with the answer.
+        """The offered `nodes` that a pod of ours may use; the claim moves with the answer.
 
-        A member of a gang gets its planned node, or any other that fits where that one is not offered; a
-        group of one gets every node that fits.
+        A member of a gang gets its planned node or, if that is not offered, any other that fits; a group of
+        one gets every node that fits.
         """
         pod = self._pods.get(uid)
         claim = self._claims.get(uid)
         if pod is None or claim is None:
             return self._why_not(pod)
-        if claim.stage >= ClaimStage.POSTED:  # its binding may have reached the API server
+        if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
             return [claim.node] if claim.node in nodes else Reason.NO_ROOM
         group = self._registry.group(pod.group)
-        if group.waits_for_nobody:
+        if group.needs_no_barrier:
             return self._all_that_fit(pod, nodes) or Reason.NO_ROOM
         if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
             return self._pin(pod, claim.node)
         return self._another(pod, group, claim, nodes)
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
-        """A bind call has come for a pod: its claim becomes firm, and is this call's, which `token` names. A
-        reason when it must be refused."""
+        """A bind call arrived for a pod: the pod's claim is now held by this call, which `token` identifies.
+        Returns a reason if the call must be refused."""
         pod, claim = self._pods.get(uid), self._claims.get(uid)
         if pod is None or claim is None:
             return self._why_not(pod)
         if not allows(ClaimEvent.HOLD, claim.stage):
             return Reason.NO_ROOM
-        if claim.node != node and claim.stage is ClaimStage.POSTED:  # it may have reached the API server
+        if claim.node != node and claim.posting:  # a binding may have reached the API server
             return Reason.NO_ROOM
         if claim.node != node and not self._claims.fits(pod, node):
             return Reason.NO_ROOM
@@ -83,10 +83,10 @@ class Reservations:
         return None
 
     def confirm(self, key: GroupKey) -> Confirmation:
-        """Once a group is whole in bound and held members: check every held node once more and let those go
-        ahead that still have theirs, provided that the group is whole with them.
+        """Once bound and held members make a group whole: check every held node once more, and let the
+        members that still have theirs be posted, provided that they still make the group whole.
 
-        No member goes ahead before it was decided that the group, as its PodGroup is now, starts."""
+        No member is posted before a decision that the group starts, made on its PodGroup as it is now."""
         group = self._registry.groups.get(key)
         if group is None or not self._starts(group) or not group.is_quorate():
             return Confirmation()
@@ -96,39 +96,44 @@ class Reservations:
         lost = tuple(claim for claim in held if self._loses_node(claim))
         posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
         for claim in posting:
-            self._moves.put(claim.pod, ClaimEvent.POST, claim.node, claim.token, claim.token)
+            self._pass_to(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
         return Confirmation(posting, lost)
 
     def release(self, uid: Uid, token: int) -> None:
-        """A claim ends without a binding: the call that made it firm was abandoned, refused or failed. A
-        newer call's claim stays. While an older call's binding is on its way, the claim is that one's again,
-        because the binding may still arrive."""
+        """A bind call for a pod ends without a binding: it was abandoned, refused or failed. The claim ends
+        with the last one: that of a newer call stays, and so does that of a binding which is on its way,
+        because it may still take effect."""
         pod, claim = self._pods.get(uid), self._claims.get(uid)
-        if pod is None or claim is None:
+        if pod is None or claim is None or token not in claim.calls:
             return
+        posting = tuple(each for each in claim.posting if each.token != token)
         if claim.token != token:
-            if claim.posting == token:
-                self._moves.put(pod, ClaimEvent.HOLD, claim.node, claim.token)
-        elif claim.stage is ClaimStage.HELD and claim.posting:
-            self._moves.put(pod, ClaimEvent.POST, claim.node, claim.posting, claim.posting)
-            self._changes.mark()
+            self._pass_to(claim, claim.token, posting)
+        elif posting:
+            self._pass_to(claim, posting[-1].token, posting)
         elif allows(ClaimEvent.RELEASE, claim.stage):
             self._moves.end(pod, ClaimEvent.RELEASE)
-            self._changes.mark()
+        self._changes.mark()
 
     def posted_before(self, moment: float) -> list[Claim]:
-        """Claims whose binding was posted before `moment` and has not shown since."""
-        return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.since < moment]
+        """Claims of which all bindings were posted before `moment`, and that no watch has confirmed since."""
+        return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < moment]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
-        """For each node the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
+        """By node: the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
         pod = self._pods.get(uid)
         return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
 
     # ---- inside
 
+    def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
+        """The claim is that of the call `token`, with the bindings of `posting` on their way."""
+        is_posted = any(each.token == token for each in posting)
+        event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
+        self._moves.put(claim.pod, event, claim.node, token, posting)
+
     def _starts(self, group: Group) -> bool:
-        """Whether the group starts or runs by decisions that know its PodGroup as it is now."""
+        """Whether the group starts or runs by decisions made on its PodGroup as it is now."""
         decisions = self._decided()
         decision = decisions.groups.get(group.key)
         return (
@@ -149,7 +154,7 @@ class Reservations:
     def _another(
         self, pod: PodRecord, group: Group, claim: Claim, nodes: Sequence[str]
     ) -> list[str] | Reason:
-        """The planned node is not on offer: any other where it fits, net of others' claims."""
+        """The planned node is not offered: take any other where the pod fits, net of other claims."""
         fits = self._claims.rows_that_fit(pod)
         rows = ((node, self._claims.capacity.row(node)) for node in nodes)
         for node, row in rows:
@@ -169,12 +174,11 @@ class Reservations:
         return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
     def _loses_node(self, claim: Claim) -> bool:
-        """Whether another pod took the room of a held claim, or its node is gone: then it is released."""
+        """Whether another pod took the room of a held claim, or its node is gone: then the call loses it."""
         capacity = self._claims.capacity
         if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
             return False
-        self._moves.end(claim.pod, ClaimEvent.RELEASE)
-        self._changes.mark()
+        self.release(claim.pod.uid, claim.token)
         return True
 
     def _why_not(self, pod: PodRecord | None) -> Reason:
@@ -183,5 +187,5 @@ class Reservations:
             return Reason.NOT_READY
         if decision.reason is not None:
             return decision.reason
-        beyond = decision.verdict is Verdict.STARTING  # members that the start can do without come after it
-        return Reason.BEHIND_OTHERS if beyond else Reason.NOT_READY
+        is_extra = decision.verdict is Verdict.STARTING  # members that the start does not need come after it
+        return Reason.BEHIND_OTHERS if is_extra else Reason.NOT_READY

@@ -1,6 +1,7 @@
 """The arrays over all nodes: a row for each node, a column for each resource that any node offers.
 
-Columns come with the first node that offers a resource and go with the last one; pods make none.
+A column is added with the first node that offers a resource and removed with the last one; pods never add
+one.
 """
 
 from collections import Counter
@@ -12,12 +13,12 @@ from extender.domain.model.resources import CPU, MEMORY, PODS, Resources
 from extender.domain.snapshot.nodes import AmountRows, Rows
 
 _ALWAYS = (CPU, MEMORY, PODS)
-_LEAST = -(2**60)  # what is left cannot be less: far below anything that a pod asks for
+_LEAST = -(2**60)  # the lower limit of what is left: far below any real shortage, and safe in 64 bits
 
 
 class ResourceColumns:
-    """`names`: of the columns. `allocatable`: what nodes offer. `room`: what pinned claims leave of it.
-    `free`: what planned ones leave too. Rows of vacant nodes are zero."""
+    """`names`: the columns' resources. `allocatable`: what nodes offer. `room`: what pinned claims leave of
+    that. `free`: what planned claims leave of that. Vacant rows are zero."""
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = _ALWAYS
@@ -25,9 +26,8 @@ class ResourceColumns:
         self.room: AmountRows = self.allocatable.copy()
         self.free: AmountRows = self.allocatable.copy()
         self._column = {name: column for column, name in enumerate(self.names)}
-        self._offering: Counter[str] = Counter(
-            _ALWAYS
-        )  # nodes by what they offer, and one for what is always
+        # How many nodes offer each resource, plus one for those that always have a column.
+        self._offering: Counter[str] = Counter(_ALWAYS)
 
     def lengthen(self, rows: int) -> None:
         self._rebuild(rows, self.names)
@@ -37,9 +37,9 @@ class ResourceColumns:
             matrix[row] = 0
 
     def offer(self, before: Iterable[str], now: Iterable[str]) -> list[str] | None:
-        """A node that offered `before` offers `now`. The columns that are new, zero so far; None where all
-        columns stay as they are."""
-        now, before = tuple(now), tuple(before)  # names alone: a Counter would add up a mapping's amounts
+        """A node that offered the resources `before` now offers `now`. Returns the new columns, which are
+        zero so far; None if all columns stay as they are."""
+        now, before = tuple(now), tuple(before)  # only names: a Counter would add the amounts of a mapping
         self._offering.update(now)
         self._offering.subtract(before)
         if len(self._offering) == len(self.names) and all(self._offering[name] for name in before):
@@ -51,7 +51,7 @@ class ResourceColumns:
         return new
 
     def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
-        """What a node offers of a resource, and what claims take; names without a column are passed over."""
+        """Set what a node offers of a resource, and what claims take; names without a column are ignored."""
         column = self._column.get(name)
         if column is not None:
             self.allocatable[row, column] = offers
@@ -59,7 +59,7 @@ class ResourceColumns:
             self.free[row, column] = max(offers - pinned - planned, _LEAST)
 
     def of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
-        """The columns and the amounts of a request; None where one has no column, so that it fits nowhere."""
+        """The columns and the amounts of a request; None if a resource has no column: it fits nowhere."""
         columns = [self._column.get(name) for name in asked]
         if None in columns:
             return None
@@ -78,7 +78,7 @@ class ResourceColumns:
 
 
 def _rearranged(matrix: AmountRows, rows: int, kept: list[int], columns: int) -> AmountRows:
-    """The `kept` columns first, zeros where the matrix grew."""
+    """The matrix with its `kept` columns first, and zeros where it grew."""
     grown = np.zeros((rows, columns), dtype=np.int64)
     grown[: len(matrix), : len(kept)] = matrix[:, kept]
     return grown

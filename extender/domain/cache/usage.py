@@ -1,7 +1,7 @@
-"""What the groups of each queue hold and ask for together, kept up by difference.
+"""What the groups of each queue hold and ask for together, updated by differences.
 
-Only resources that some node offers are summed up: a queue holds nothing of what is not there, and no pod can
-make a queue's status longer than the cluster has resources.
+Only resources that some node offers are added up: a queue cannot hold others, and no pod can make a queue's
+status longer than the cluster's list of resources.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,10 +13,10 @@ from extender.domain.snapshot.group_view import GroupView
 
 
 class Used(msgspec.Struct):
-    """Amounts have no zeros."""
+    """The sums of one queue; amounts are without zeros."""
 
-    groups: int = 0  # those that the queue has
-    views: int = 0  # those that name it
+    groups: int = 0  # groups that the queue counts
+    views: int = 0  # groups that name it
     allocated: dict[str, int] = {}  # what pods on nodes, and pods pinned to nodes, ask for
     requested: dict[str, int] = {}  # the same, and what entitled groups wait for
 
@@ -28,15 +28,15 @@ class Usage:
 
     @property
     def queues(self) -> Collection[str]:
-        """Those that groups name."""
+        """The queues that groups name."""
         return self._of.keys()
 
     def of(self, queue: str) -> Used:
         return self._of.get(queue) or Used()
 
     def sum_up(self, offered: Iterable[str], views: Iterable[GroupView]) -> None:
-        """Nodes offer these resources now. Where that is news, `views`, which are all that were counted, are
-        summed up again."""
+        """Nodes offer the resources `offered` now. If that has changed, all sums are made again from `views`,
+        which are all that were counted so far."""
         names = frozenset(offered)
         if names == self._offered:
             return
@@ -45,7 +45,7 @@ class Usage:
             self.count(view, 1)
 
     def count(self, view: GroupView, times: int) -> None:
-        """1 when a group comes, -1 when it goes. One that is not entitled asks for nothing."""
+        """Add a group; with `times` -1, remove it. A group that is not entitled asks for nothing."""
         used = self._of.setdefault(view.queue, Used())
         self._add(used.allocated, view.allocated, times)
         self._add(used.requested, view.allocated, times)

@@ -1,1 +1,1 @@
-"""Living next to Volcano's own scheduler."""
+"""Coexistence with Volcano's own scheduler."""

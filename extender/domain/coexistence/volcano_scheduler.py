@@ -1,8 +1,9 @@
 """Whether Volcano's own scheduler is at work.
 
-Its pods tell: one that is on a node and has not ended is at work, also while it is being deleted. It holds a
-Lease only where it was told to elect a leader, which its release does not do; where it runs in no pod, that
-Lease is the only sign. A Lease lives while it changes; one that is new to us lives if it was renewed lately.
+It is while one of its pods is on a node and has not ended, even if the pod is being deleted. It holds a Lease
+only if it was configured to elect a leader, which its release does not do; if it runs outside of pods, that
+Lease is the only sign. A Lease is alive while it changes; one seen for the first time is alive if it was
+renewed recently.
 """
 
 from collections.abc import Callable
@@ -14,12 +15,10 @@ from extender.domain.model.records import Uid
 
 LEASE = "volcano"
 POD_LABEL = ("app", "volcano-scheduler")
-_FRESH = (
-    60.0  # seconds by the clock on the wall that the renewal of a Lease seen for the first time may be old
-)
+_FRESH = 60.0  # the most seconds, by wall clock, since the renewal of a live Lease seen for the first time
 
 
-class Rival:
+class VolcanoScheduler:
     """`namespace` is that of Volcano's pods and Lease; `clock` is monotonic, in seconds."""
 
     def __init__(self, namespace: str, clock: Callable[[], float]) -> None:
@@ -30,12 +29,12 @@ class Rival:
         self._until = 0.0
 
     @property
-    def at_work(self) -> bool:
+    def is_at_work(self) -> bool:
         return bool(self._pods) or self._clock() < self._until
 
     @property
     def name(self) -> str:
-        """Who it is, as far as that is known."""
+        """The name of its pod, or otherwise the holder of its Lease, as far as that is known."""
         holder = (self._lease.holder_identity if self._lease else None) or "not known yet"
         return next(iter(self._pods.values()), holder)
 
@@ -53,7 +52,7 @@ class Rival:
         self._pods.pop(uid, None)
 
     def see_lease(self, lease: LeaseSpec, asked: float, wall: float) -> None:
-        """`asked`: when it was asked for. `wall`: the seconds since 1970 now."""
+        """`asked`: when the request for it was sent. `wall`: the time now, in seconds since 1970."""
         if not lease.holder_identity:
             self._until = asked
         elif lease != self._lease and (self._lease is not None or _is_fresh(lease, wall)):
@@ -61,7 +60,7 @@ class Rival:
         self._lease = lease
 
     def miss_lease(self, asked: float) -> None:
-        """There is none."""
+        """There is no Lease."""
         self._lease, self._until = None, asked
 
 
@@ -71,6 +70,6 @@ def works(pod: Pod) -> bool:
 
 
 def _is_fresh(lease: LeaseSpec, wall: float) -> bool:
-    """Also one that does not say when it was renewed."""
+    """Whether a Lease was renewed recently, or has no time of renewal."""
     age = age_of(lease, wall)
     return age is None or age < _FRESH

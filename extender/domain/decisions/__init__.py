@@ -1,1 +1,1 @@
-"""What decide() says, and what follows from it for conditions, counts and events."""
+"""The result of decide(), and what follows from it for conditions, counts and events."""

@@ -1,4 +1,4 @@
-"""What decide() says: for every group a verdict, a reason while it waits, and a plan while it starts."""
+"""The result of decide(): for every group a verdict, a reason while it waits, and a plan while it starts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,14 +15,16 @@ NOT_WORKED_OUT = Life()  # until all is decided
 
 
 class GroupDecision(msgspec.Struct, frozen=True):
-    """What is decided on one group."""
+    """What is decided for one group."""
 
     key: GroupKey
+    """The group."""
     queue: str
-    """The queue that its members count to."""
+    """The queue that its members count towards."""
     verdict: Verdict
+    """Whether it waits, starts, runs or has ended."""
     reason: Reason | None = None
-    """Why it waits, or why members of it do; None: none of them waits."""
+    """Why the group, or some of its members, wait; None: none of them waits."""
     detail: str = ""
     """The numbers behind the reason."""
     plan: Mapping[Uid, str] = {}
@@ -30,70 +32,83 @@ class GroupDecision(msgspec.Struct, frozen=True):
     undo: tuple[Uid, ...] = ()
     """Bound members of a start that failed for good, to be evicted."""
     failed: str = ""
-    """Why a start, or members that were to join, failed just now."""
+    """Why a start, or the joining of further members, has just failed; empty if none has."""
     retry_at: float = 0.0
-    """When it is tried again after that; kept while members of it still wait."""
+    """When it is tried again after a failure; kept while members of it still wait."""
     moved: Mapping[Uid, str] = {}
     """Members whose planned node the scheduler would not use, with that node."""
     life: Life = NOT_WORKED_OUT
-    """Its phase and numbers, filled in once all is decided."""
+    """Its phase and numbers of members, filled in once all is decided."""
     stood_whole: bool = False
-    """Whether it has stood whole by now, where that is looked at."""
+    """Whether the round found that it has stood whole by now."""
     claims_room: bool = False
     """Whether room is kept for it, within its queue's share."""
     fault: str = ""
-    """What its judging raised, and where; empty: nothing."""
+    """The exception raised while the group was judged, and where; empty if there was none."""
 
     @property
     def lets_members_start(self) -> bool:
-        """Whether members that bind calls hold may go on; of a group whose PodGroup is gone none may."""
+        """Whether members with held bind calls may be bound; none may if the group's PodGroup is gone."""
         goes_on = self.verdict is Verdict.STARTING or self.verdict is Verdict.RUNNING
         return goes_on and self.reason is not Reason.GROUP_NOT_FOUND
 
 
 class QueueDecision(msgspec.Struct, frozen=True):
-    """`uid` is empty while the API has no such queue. `counts`: how many of its groups do what, as its status
-    names them. `wish`: what it is for its own sake. `closed_above`: the queue above that shuts it, if one
-    does. `mark`: what is to become of the annotation that says so. `fault`: what is wrong in its spec."""
+    """What is decided for one queue. Amounts are by resource."""
 
     name: str
     state: str
+    """A QueueState."""
     weight: int
+    """Its part in the division, at least 1."""
     allocated: Resources
+    """What its pods on nodes, and those pinned to nodes, ask for."""
     requested: Resources
+    """The same, and what its entitled groups wait for."""
     deserved: Mapping[str, float]
+    """Its deserved amounts, without zeros."""
     ceiling: Mapping[str, float]
+    """The most that it may ever hold; inf: no limit."""
     share: float
+    """The part of its deserved amounts that it holds, in its dominant resource."""
     counts: Mapping[str, int] = {}
+    """How many of its groups are in each column of its status."""
     uid: str = ""
+    """Empty while the API has no such queue."""
     wish: QueueState = QueueState.OPEN
+    """Its state apart from its parents."""
     closed_above: str = ""
+    """The ancestor that keeps it closed; empty if none does."""
     mark: Mark = Mark.KEEP
+    """What is to be done about the annotation that its parent closed it."""
     fault: str = ""
+    """What is wrong with its spec, for people; empty if nothing is."""
 
 
 class Decisions(msgspec.Struct, frozen=True):
     """What one round decided."""
 
     version: int = -1
-    """The snapshot's."""
+    """The version of the snapshot that they were made on."""
     groups: Mapping[GroupKey, GroupDecision] = {}
+    """The decisions on all groups of the snapshot."""
     queues: Mapping[str, QueueDecision] = {}
+    """The decisions on its queues, by name."""
     wake_at: float | None = None
-    """The next moment at which time alone could change a decision."""
+    """The next moment at which time alone could change a decision; None: never."""
     orphans: tuple[Orphan, ...] = ()
     """Groups to delete, because the queue that took them in is gone."""
     counts: Mapping[tuple[str, str], int] = {}
-    """Groups by queue and column of its status."""
+    """How many groups there are by (queue, column of its status)."""
     serial: int = 0
-    """One more than that of the decisions before."""
+    """One more than that of the previous decisions."""
     turned: Sequence[GroupKey] = ()
-    """Groups of which anything changed since those; also groups that are gone."""
+    """Groups whose decision changed since the previous decisions, including groups that are gone."""
     memory: object = None
-    """What the next round may use to save work."""
+    """What the next round may reuse to save work."""
 
     def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
-        """The groups to look at for a consumer that has `seen` earlier decisions."""
+        """The groups that a consumer has to look at if it has `seen` earlier decisions."""
         if self is seen:
             return ()
         if self.serial == seen.serial + 1:

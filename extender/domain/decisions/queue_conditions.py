@@ -1,7 +1,6 @@
-"""What a queue's conditions say of it: whether it takes new groups, and whether its specification makes
-sense.
+"""The conditions of a queue: whether it takes new groups, and whether its specification is valid.
 
-Messages are constant while nothing changes: no counts.
+Messages contain no counts, so that they stay the same while nothing changes.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ OPEN, VALID = "Open", "Valid"
 
 
 class QueueCondition(msgspec.Struct, frozen=True):
-    """A condition without the moment since when it holds."""
+    """A condition without the time of its last transition."""
 
     type: str
     holds: bool
@@ -35,5 +34,8 @@ def _why(queue: QueueDecision) -> tuple[str, str]:
         case QueueState.UNKNOWN:
             return "UnknownState", "its state is not a known state; set spec.state to Open or Closed"
     if queue.wish is QueueState.CLOSED:
-        return "Closed", "it takes no new groups; those that came before go on"
-    return "ParentClosed", f"queue {queue.closed_above} above it is closed; it opens with that one"
+        return "Closed", "it takes no new groups; existing groups continue"
+    return (
+        "ParentClosed",
+        f"queue {queue.closed_above} above it is closed; this queue opens when that one does",
+    )

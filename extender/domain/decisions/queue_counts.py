@@ -1,6 +1,6 @@
 """How the groups of a queue are counted in its status: each in one column.
 
-Counted once and then kept up, since few of many groups change from one decision to the next.
+The counts are updated and not made again, since few of many groups change from one decision to the next.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ COLUMNS = (*_GOING_ON.values(), *_ENDED.values())
 
 
 def column_of(decision: GroupDecision) -> str:
-    """How it ended, if it has, else its phase."""
+    """The column of a group: how it ended, if it has, otherwise its phase."""
     life = decision.life
     return _GOING_ON.get(life.phase, "unknown") if life.outcome is None else _ENDED[life.outcome]
 
@@ -34,7 +34,7 @@ def recount(
     turned: Iterable[GroupKey],
 ) -> Mapping[tuple[str, str], int]:
     """How many groups of each queue are in which column. `counts` are those of `before`, from which `now`
-    differs in groups that `turned`."""
+    differs in the groups of `turned`."""
     recounted = Counter(counts)
     for key in turned:
         for groups, sign in ((before, -1), (now, 1)):

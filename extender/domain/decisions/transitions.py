@@ -1,15 +1,15 @@
-"""What is worth telling the people who watch a group, when its decision takes a turn.
+"""Which changes of a group's decision are worth an Event.
 
-Some transitions stand for themselves: a start ended. The rest is a state, such as waiting for room, and worth
-telling only once it lasts. Numbers that change within a state are not told.
+Some are reported at once, such as a failed start. Others lead to a state, such as waiting for room, which is
+reported only once it lasts. Changes of numbers within a state are not reported.
 """
 
 import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.model.reasons import Happening, Reason, Verdict, sentence
+from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
 
-_SOMEBODY_MUST_ACT = frozenset(
+_NEEDS_ACTION = frozenset(
     {
         Reason.GROUP_NOT_FOUND,
         Reason.QUEUE_NOT_FOUND,
@@ -24,7 +24,7 @@ _SOMEBODY_MUST_ACT = frozenset(
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """`reason` is a code of the closed list. `for_members`: those that wait want to hear it as well."""
+    """`reason` is a code of the closed list. `for_members`: it is reported on waiting members as well."""
 
     reason: str
     message: str
@@ -33,17 +33,17 @@ class Transition(msgspec.Struct, frozen=True):
 
 
 def course(decision: GroupDecision) -> tuple[Verdict, Reason | None]:
-    """What has to change for a decision to be a turn."""
+    """The part of a decision whose change is worth an Event."""
     return (decision.verdict, decision.reason)
 
 
 def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
-    """What just happened. Nothing is known of what was before the first decision."""
+    """What has just happened to a group; None for a first decision, which has nothing to be compared with."""
     if before is None:
         return None
     if now.undo and not before.undo:
         return Transition(
-            Happening.UNDONE, f"evicting {len(now.undo)} bound members: {now.detail}", warning=True
+            EventReason.UNDONE, f"evicting {len(now.undo)} bound members: {now.detail}", warning=True
         )
     if now.failed and not before.failed and now.verdict is Verdict.WAITING:
         return Transition(
@@ -55,9 +55,9 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
 
 
 def of_state(decision: GroupDecision) -> Transition | None:
-    """What is so as long as the decision stands. Nothing is told of a group that runs and lacks nothing."""
+    """The state that lasts as long as the decision; None for a group that runs and lacks nothing."""
     if decision.reason is not None:
-        warning = decision.reason in _SOMEBODY_MUST_ACT
+        warning = decision.reason in _NEEDS_ACTION
         return Transition(
             decision.reason, _message(decision.reason, decision.detail), warning, for_members=True
         )

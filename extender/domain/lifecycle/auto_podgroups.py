@@ -1,11 +1,12 @@
-"""Groups of pods that name none: which group such a pod makes with its siblings, and the PodGroup for it.
+"""Groups of pods that name none: which group such a pod forms with its siblings, and the PodGroup for it.
 
-Pods of one controller share a group, named after the controller's UID; a pod without one is a group of its
-own. The name follows from the pod alone, so a pod belongs to its group before the PodGroup exists, and
-nothing moves when that comes. The names, and what is inherited from owner and pod, are Volcano's.
+Pods of one controller share a group, named after the controller's UID; a pod without a controller is a group
+of its own. The name follows from the pod alone, so a pod belongs to its group before the PodGroup exists,
+and nothing changes once it does. The names, and which annotations are inherited from owner and pod, are
+Volcano's.
 
-A PodGroup is a thing new to its queue, so none is made while the queue takes nothing in. Who empties a queue
-that is closed would otherwise find each group made again.
+A PodGroup is new work for its queue, so none is created while the queue is not open. Otherwise an
+administrator who empties a closed queue would see every deleted group created again.
 """
 
 from collections.abc import Mapping
@@ -25,16 +26,14 @@ _BUDGETS = frozenset({f"{INHERITED}jdb-min-available", f"{INHERITED}jdb-max-unav
 
 
 class AutoGroup(msgspec.Struct, frozen=True):
-    """A group of pods that name none, at one moment. `min_member`: its PodGroup's; None while there is none.
-    `lives`: a pod of it waits, or is on a node. `has_pods`: any is left, if only finished. `is_used`: so are
-    pods that merely name it."""
+    """A group of pods that name none, at one moment."""
 
-    min_member: int | None
-    owner: OwnerRecord | None
+    min_member: int | None  # its PodGroup's; None while it has no PodGroup
+    owner: OwnerRecord | None  # the controller of its pods, if that says anything about the group
     queue_is_open: bool
-    lives: bool
-    has_pods: bool
-    is_used: bool
+    lives: bool  # a pod of it waits, or is on a node
+    has_pods: bool  # it has a pod left, even if only a finished one
+    is_used: bool  # it has such a pod, or pods that name it explicitly
 
 
 class PodGroupStep(Enum):
@@ -42,13 +41,14 @@ class PodGroupStep(Enum):
 
     NOTHING = auto()
     MAKE = auto()
-    AWAIT_QUEUE = auto()
+    AWAIT_QUEUE = auto()  # to be made once the queue is open
     RENUMBER = auto()  # its owner's numbers changed
     DELETE = auto()
 
 
 def next_step(group: AutoGroup) -> PodGroupStep:
-    """An owner that wants no pods, like an old revision, would keep its group for good: that is deleted."""
+    """The PodGroup of an owner that wants no pods, such as an old revision, is deleted: the owner itself may
+    stay indefinitely, and would keep it."""
     owner = group.owner
     if group.min_member is None:
         return _first_step(group)
@@ -95,8 +95,8 @@ def build(pod: Pod, owner: OwnerRecord | None, queue: str) -> dict[str, Any]:
 
 
 def _owners(pod: Pod) -> list[dict[str, Any]]:
-    """The pod's own where it has a controller, else the pod. None of them blocks its owner's deletion: that
-    would take the right to update the finalizers of every such owner."""
+    """The pod's own owners if it has a controller, otherwise the pod. None of the references blocks the
+    owner's deletion: Muster would need the right to update the finalizers of every such owner."""
     meta = pod.metadata
     if controller_of(meta.owner_references):
         owners = meta.owner_references or []
@@ -106,7 +106,8 @@ def _owners(pod: Pod) -> list[dict[str, Any]]:
 
 
 def _annotations(pod: Pod, owner: OwnerRecord | None) -> dict[str, str]:
-    """The owner's, overwritten by the pod's. One disruption budget excludes the other."""
+    """The owner's, overridden by the pod's. A disruption budget of the pod replaces either kind of the
+    owner's."""
     own = _chosen(pod.metadata.annotations, _OF_POD)
     inherited = dict(owner.annotations) if owner else {}
     if not _BUDGETS.isdisjoint(own):

@@ -1,10 +1,11 @@
-"""Where a group is in its life: its phase, how many of its members do what, and how it ended.
+"""The phase of a group, how many of its members are in which state, and how it ended.
 
-The phases are Volcano's, worked out from what decide() says and where the members are. What misleads there is
-mended: a group of minMember 0 without members is not Completed; one whose failed members are being replaced
-has not ended; one that stood whole and lost members is Unknown only while the lost ones have no place, and
-never Pending again while others of it live. A group that lacks nothing but members is Inqueue: there are
-operators that make no pods for one that is Pending (Kubeflow's training operator, Volcano's job controller).
+The phases are Volcano's, derived from the decision and from where the members are. They differ where
+Volcano's are misleading: a group of minMember 0 without members is not Completed; one whose failed members
+are being replaced has not ended; one that stood whole and lost members is Unknown only while the lost ones
+have no node, and never Pending again while other members live. A group that lacks nothing but members is
+Inqueue, because some operators create no pods for a Pending one (Kubeflow's training operator, Volcano's job
+controller).
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ _OUTSIDE = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
 def life_of(
     group: GroupView, verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
 ) -> Life:
-    """`verdict`, `plan` and `reason` are what was decided for the group."""
+    """`verdict`, `plan` and `reason` are those of the group's decision."""
     unplaced = _unplaced(group, verdict, reason)
     if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
         return (_UNBORN if group.is_in_queue else _OUTSIDE)[unplaced]
@@ -34,22 +35,22 @@ def life_of(
 
 
 def _unplaced(group: GroupView, verdict: Verdict, reason: Reason | None) -> Phase | None:
-    """The phase of a group that waits or starts, as far as the decision alone says it."""
+    """The phase of a group that waits or starts, by the decision alone; None for other verdicts."""
     lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
     return Phase.INQUEUE if lacks_members and _may_have_them_made(group) else _PHASES.get(verdict)
 
 
 def _may_have_them_made(group: GroupView) -> bool:
-    """Whether its operator is to make members: while none is there, and until all are. Some make none for a
-    group that is Pending."""
-    nobody = not (group.placed or group.pinned or group.waiting or group.held_back or group.leaving)
-    return group.min_member > 0 and (nobody or group.told_phase in ("", Phase.INQUEUE))
+    """Whether the group's operator is to create members, some of which create none for a Pending group: while
+    it has none, and then until it has all."""
+    empty = not (group.placed or group.pinned or group.waiting or group.held_back or group.leaving)
+    return group.min_member > 0 and (empty or group.reported_phase in ("", Phase.INQUEUE))
 
 
 def outcome_of(group: GroupView) -> Outcome | None:
-    """How a group ended of which nobody is left on a node or on the way to one; None while it goes on.
+    """How a group without members on nodes or on the way to one ended; None if it has not.
 
-    Enough members that succeeded are an end, also while members wait that it can do without.
+    A group of which enough members succeeded has ended, even while members that it can do without wait.
     """
     if group.lives or group.pinned:
         return None
@@ -63,19 +64,19 @@ def outcome_of(group: GroupView) -> Outcome | None:
 
 
 def ended(group: GroupView) -> Outcome | None:
-    """How the group ended; None while it goes on, or has members left to start."""
+    """How the group ended; None if it has not, or has members left to start."""
     return None if group.waiting or group.held_back else outcome_of(group)
 
 
 def ending(life: Life) -> str:
-    """How a group ended, in words; empty while it goes on."""
+    """How a group ended, for people; empty if it has not."""
     if life.outcome is None:
         return ""
     return f"{life.succeeded} members succeeded, {life.failed} failed"
 
 
 def is_ending(group: GroupView) -> bool:
-    """Whether a group that was whole is on its way out: members go, and nobody waits to replace them."""
+    """Whether a group that was whole is ending: members are being deleted, and none waits to replace them."""
     replaced = group.waiting or group.pinned or group.held_back
     return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
 
@@ -105,7 +106,7 @@ def _were_placed(group: GroupView) -> int:
 
 
 def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
-    """Whether what the group needs neither stands, nor is on its way, nor has had its run."""
+    """Whether needed members are neither placed, nor on their way to a node, nor finished."""
     if group.stands or is_ending(group):
         return False
     wanted = missing(group)

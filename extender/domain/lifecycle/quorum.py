@@ -1,7 +1,7 @@
 """Which members make a group whole.
 
-A group stands with minMember members, and with each role's minTaskMember unless the roles' sum is above
-minMember (then they are wishes, as in Volcano).
+A group is whole with minMember members and each role's minTaskMember. If the roles add up to more than
+minMember, they do not bind, as in Volcano.
 """
 
 from collections import Counter
@@ -20,10 +20,10 @@ Signature = frozenset[tuple[Shape, int]]
 
 
 class Missing(msgspec.Struct, frozen=True, dict=True):
-    """The members that must still start, and in words what does not exist yet (empty: they all do)."""
+    """The members that must still start."""
 
     members: tuple[PodRecord, ...]
-    absent: str = ""
+    absent: str = ""  # for people: what does not exist yet; empty if all needed members do
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
@@ -31,7 +31,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def signature(self) -> Signature:
-        """Equal for groups that miss the same."""
+        """Equal for groups that lack as many members of the same shapes."""
         return frozenset(self.shapes.items())
 
     @cached_property
@@ -45,26 +45,26 @@ def binding_roles(min_member: int, min_task_member: Mapping[str, int]) -> Mappin
 
 
 def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[str], members: int) -> bool:
-    """Whether that many `members`, of these `roles`, make a group whole."""
+    """Whether `members` members, counted by role in `roles`, make a group whole."""
     needed = binding_roles(min_member, min_task_member)
     return members >= min_member and all(roles[role] >= n for role, n in needed.items())
 
 
 def missing(group: GroupView) -> Missing:
-    """The members to start next so that the group stands: pinned ones first, then those with a plan.
+    """The members to start next so that the group is whole: pinned ones first, then those with a plan.
 
-    A view never changes, so neither does this: it is worked out once and kept there.
+    A view never changes, so this is computed once and kept there.
     """
     return group.once(missing_of)
 
 
 def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
-    """The same, where those known to be `fitting` come before the others."""
+    """The same, but members known to be `fitting` come before the others."""
     return _missing(group, group.needs, fitting)
 
 
 def lost(group: GroupView) -> Missing:
-    """The members to start next so that the group stands with as many as it stood whole with."""
+    """The members to start next so that the group has as many as when it stood whole."""
     return group.once(_lost)
 
 
@@ -84,16 +84,16 @@ def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missin
 
 
 def _by_preference(group: GroupView, fitting: Collection[Uid]) -> list[PodRecord]:
-    def turn(pod: PodRecord) -> tuple[bool, bool, tuple[int, str]]:
+    def preference(pod: PodRecord) -> tuple[bool, bool, tuple[int, str]]:
         return (pod.uid not in group.planned, pod.uid not in fitting, pod.order)
 
-    return sorted(group.waiting, key=turn)
+    return sorted(group.waiting, key=preference)
 
 
 def _for_roles(
     candidates: Iterable[PodRecord], needed: dict[str, int]
 ) -> tuple[list[PodRecord], list[PodRecord]]:
-    """Split into those that a role still needs (counted down in `needed`) and the others."""
+    """Split into members that a role still needs (counted down in `needed`) and the others."""
     chosen, spare = [], []
     for pod in candidates:
         if needed.get(pod.role, 0) > 0:

@@ -1,6 +1,6 @@
-"""The clock of a start: from its first opened gate, while we lead and the scheduler asks.
+"""The clock of a start: it runs from the first opened gate, while this replica leads and the scheduler asks.
 
-Gates that are not open yet, a time without a leader or without a scheduler are no failure of the group.
+Gates that are not open yet, and time without a leader or a scheduler, do not count against the group.
 """
 
 from extender.domain.snapshot.group_view import GroupView
@@ -8,9 +8,9 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 
 def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
-    """Since when a start has been under way as far as its deadline goes; None: its clock does not run.
+    """The moment from which a start's deadline counts; None: its clock does not run.
 
-    A start that nobody remembers, left by a crash, begins now.
+    For a start that was admitted before a crash, and whose admission is not remembered, that is now.
     """
     attention = snapshot.attention
     shown = (*group.expected_since.values(), *group.bound_since.values())
@@ -22,7 +22,8 @@ def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
 
 
 def in_pieces_since(group: GroupView, snapshot: Snapshot) -> float | None:
-    """Since when a group that nobody admitted has had members on nodes; None: not now, or we do not lead."""
+    """Since when a group that was not admitted has had members on nodes; None: it has none, or this replica
+    does not lead."""
     leading = snapshot.attention.leading_since
     if leading is None or not (group.is_on_nodes and group.bound_since):
         return None
@@ -30,7 +31,8 @@ def in_pieces_since(group: GroupView, snapshot: Snapshot) -> float | None:
 
 
 def _depends_on_the_scheduler(group: GroupView, begun: float) -> bool:
-    """Whether members are open for the scheduler, and it has not shown yet that it is there."""
+    """Whether the start waits for a scheduler that has not shown yet that it is running: members' gates are
+    open, and the scheduler has neither taken nor refused one."""
     if group.pinned or any(refusal.at >= begun for refusal in group.refusals.values()):
         return False
     return any(pod.uid in group.planned and pod.uid in group.expected_since for pod in group.waiting)

@@ -1,4 +1,4 @@
-"""What state a group is in: the one answer from which a round, phases and plans follow."""
+"""The state of a group, on which rounds, phases and plans are based."""
 
 from enum import Enum, auto
 
@@ -7,20 +7,20 @@ from extender.domain.snapshot.group_view import GroupView
 
 
 class State(Enum):
-    """In the order in which they are asked for: the first that is true counts."""
+    """In the order in which they are tested: the first that applies counts."""
 
     ENDED = auto()  # no member is left on a node or on the way to one
-    ENDING = auto()  # it was whole, its members go, and nobody waits to replace them
-    RESTING = auto()  # it stood whole, and nobody waits to join it
-    EMPTY = auto()  # it needs nobody and has nobody: others without members wait for those
-    STANDING = auto()  # those on nodes make it whole, or did before its needs grew; more members may join
+    ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them
+    RESTING = auto()  # it stands whole, and no member waits to join it
+    EMPTY = auto()  # it needs no members and has none; other groups without members wait for theirs
+    STANDING = auto()  # members on nodes make it whole, or did before its needs grew; more members may join
     REPLACING = auto()  # it stood whole and lost members
     STARTING = auto()  # Muster admitted its start, and it is not whole yet
-    WAITING = auto()  # everything that it misses is still to be judged
+    WAITING = auto()  # all members that it lacks still have to be judged
 
 
 def state_of(group: GroupView) -> State:
-    """A view never changes, so its state is worked out once."""
+    """The state of a group; computed once, since a view never changes."""
     return group.once(_state)
 
 
@@ -41,10 +41,10 @@ def _state(group: GroupView) -> State:
 
 
 def _was_admitted(group: GroupView) -> bool:
-    """Whether Muster itself admitted the start. A pod that names its node from the beginning proves nothing:
-    else it would bring all others past the queue's state, order, share and ceiling.
+    """Whether Muster itself admitted the start. A pod that was created with a node name is no proof, or it
+    would carry all others past the queue's state, order, share and ceiling.
 
-    After a crash a note on its PodGroup shows it, unless this process has let the group wait since.
+    After a crash, a note on the PodGroup is the proof, unless this process has let the group wait since.
     """
     if group.start.admitted or group.pinned:
         return True

@@ -1,8 +1,8 @@
 """When a group has stood whole: from then on, losing members never undoes the rest.
 
-All members that it needs are on nodes, and none of them failed within a grace. A kubelet that refuses a pod
-does so before any container runs, and within seconds; a container that has run shows that none did. An image
-that is still being pulled, or a volume that is still being mounted, is no sign of failure.
+All needed members are on nodes, and none of them failed within a grace. A kubelet that refuses a pod does so
+within seconds and before any container runs, so a container that has run shows that the kubelet took the pod.
+An image that is still being pulled, or a volume that is still being mounted, is not a failure.
 """
 
 from collections import Counter
@@ -12,7 +12,8 @@ from extender.domain.snapshot.group_view import GroupView
 
 
 def whole_at(group: GroupView, grace: float) -> float | None:
-    """The moment from which the members on nodes make the group one that stood whole; None: too few are."""
+    """The moment at which the members on nodes make the group one that stood whole; None: they are too
+    few."""
     moments = sorted(
         (0.0 if pod.started else group.bound_since.get(pod.uid, 0.0) + grace, pod.uid, pod.role)
         for pod in group.placed

@@ -1,10 +1,10 @@
-"""How a Lease stands. `now` is in seconds since 1970, by whatever clock is asked."""
+"""Whether a Lease is held and renewed. `now` is in seconds since 1970, by the clock of the caller."""
 
 from datetime import datetime
 
 from extender.api.objects import LeaseSpec
 
-_DURATION = 15.0  # of one that does not say
+_DURATION = 15.0  # seconds, for a Lease that names no duration
 
 
 def duration_of(lease: LeaseSpec) -> float:
@@ -12,7 +12,8 @@ def duration_of(lease: LeaseSpec) -> float:
 
 
 def age_of(lease: LeaseSpec, now: float) -> float | None:
-    """Seconds since its renewal, negative when its holder's clock is ahead; None when it does not say."""
+    """Seconds since its renewal, negative when its holder's clock is ahead; None if it has no valid time of
+    renewal."""
     try:
         return now - datetime.fromisoformat(lease.renew_time or "").timestamp()
     except ValueError:
@@ -20,6 +21,6 @@ def age_of(lease: LeaseSpec, now: float) -> float | None:
 
 
 def lively(lease: LeaseSpec, now: float) -> bool:
-    """Whether somebody holds it and has renewed it in time, by that clock."""
+    """Whether the Lease has a holder that renewed it in time, by that clock."""
     age = age_of(lease, now)
     return bool(lease.holder_identity) and age is not None and age < duration_of(lease)

@@ -1,4 +1,4 @@
-"""Where a group is in its life, as it is told: Volcano's phases, and numbers of members."""
+"""What is reported of a group's life: Volcano's phases, and numbers of members."""
 
 from enum import StrEnum
 
@@ -9,18 +9,16 @@ from extender.domain.model.reasons import Outcome
 
 class Phase(StrEnum):
     PENDING = "Pending"  # it waits
-    INQUEUE = "Inqueue"  # its members may come, or it was admitted and starts
-    RUNNING = "Running"  # what it needs is on nodes, or has been
-    UNKNOWN = "Unknown"  # a part of it runs, and the rest has no place
-    COMPLETED = "Completed"  # it has ended, well or not
+    INQUEUE = "Inqueue"  # its members may be created, or it was admitted and is starting
+    RUNNING = "Running"  # the members that it needs are on nodes, or have been
+    UNKNOWN = "Unknown"  # some members run, and the rest have no node
+    COMPLETED = "Completed"  # it has ended, successfully or not
 
 
 class Life(msgspec.Struct, frozen=True):
-    """`outcome` is None while the group goes on. `in_queue`: its queue counts it."""
-
     phase: Phase = Phase.PENDING
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    outcome: Outcome | None = None
-    in_queue: bool = True
+    running: int = 0  # members in pod phase Running that are not being deleted
+    succeeded: int = 0  # members in pod phase Succeeded
+    failed: int = 0  # members in pod phase Failed
+    outcome: Outcome | None = None  # how it ended; None while it has not
+    in_queue: bool = True  # whether its queue counts it

@@ -1,10 +1,10 @@
-"""That a group stood whole, or that its start was admitted, as it is noted on its PodGroup for the day on
-which Muster has to start anew.
+"""Marks on a PodGroup: that the group stood whole, or that its start was admitted. They survive a restart of
+Muster.
 
-A mark names the object that it was written on, as the note of the queue does (queue_notes.py): a copy that
-somebody applied from a file says nothing. Whether marks count at all is for the ledger to know: only where
-the API server keeps them to Muster (manifests/marks.yaml), since a PodGroup has no status subresource, so
-a user who may change it may write into its status.
+A mark names the UID of the object that it was written on, as the note of the queue does (queue_notes.py), so
+a copy of the PodGroup applied from a file carries no valid mark. The ledger decides whether marks count at
+all: a PodGroup has no status subresource, so users who may change it may write into its status too. Marks
+count only where the API server lets only Muster write them (manifests/marks.yaml).
 """
 
 from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
@@ -20,24 +20,25 @@ def whole_condition(group_uid: str, members: int) -> Condition:
 
 
 def said_members(condition: Condition, group_uid: str) -> int | None:
-    """How many members the group needed when it stood whole; None: it does not say that it did."""
+    """How many members the group needed when it stood whole; None unless the condition says that it did."""
     if condition.status != "True" or not condition.message.startswith(_MESSAGE):
         return None
     return _members(condition.message.removeprefix(_MESSAGE), group_uid)
 
 
 def whole_note(group_uid: str, members: int) -> dict[str, str]:
-    """The annotation for PodGroups whose status is somebody else's."""
+    """The annotation for PodGroups whose status another controller writes."""
     return {STOOD_WHOLE_NOTE: _note(group_uid, members)}
 
 
 def noted_members(group: Meta) -> int | None:
-    """As `said_members`."""
+    """As `said_members`, from the annotation of `whole_note`."""
     return _members((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
 
 
 def admitted_note(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
-    """The annotation while a start that Muster admitted is not whole; without it, what takes it away."""
+    """The annotation for a start that Muster admitted and that is not whole yet; its removal if not
+    `is_admitted`."""
     return {ADMITTED: group_uid if is_admitted else None}
 
 

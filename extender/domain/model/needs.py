@@ -11,6 +11,6 @@ class Needs(NamedTuple):
     """How many of each role."""
 
     def within(self, most: "Needs") -> "Needs":
-        """These, but of nothing more than `most` says."""
+        """These needs, each number limited to that of `most`."""
         roles = {role: min(n, most.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
         return Needs(min(self.min_member, most.min_member), {role: n for role, n in roles.items() if n})

@@ -1,4 +1,4 @@
-"""Which pods are ours, and which group and queue a pod names: read here, in one place."""
+"""Which pods are ours, and which group and queue a pod names. Nothing else reads this from pods."""
 
 import msgspec
 
@@ -8,11 +8,11 @@ from extender.domain.model.pod_owners import auto_name
 
 
 class Ownership(msgspec.Struct, frozen=True):
-    """Which pods are ours: those of our schedulers, and in the cluster's default one those that name a group
-    or a queue, themselves or through their namespace."""
+    """Pods are ours if they name one of our schedulers. Where that is the cluster's default scheduler, they
+    must also name a group or a queue, themselves or through their namespace."""
 
-    schedulers: frozenset[str]
-    auto_groups: bool = False  # whether pods that name no group make one with their siblings
+    schedulers: frozenset[str]  # values of spec.schedulerName
+    auto_groups: bool = False  # whether pods of one controller that name no group form one
 
     def owns(self, pod: Pod, namespace_queue: str) -> bool:
         scheduler = pod.spec.scheduler_name
@@ -24,7 +24,7 @@ class Ownership(msgspec.Struct, frozen=True):
 
 
 def _is_marked(pod: Pod) -> bool:
-    """Whether the admission policy took the pod for ours: nobody else would open its gate."""
+    """Whether the admission policy has put our gate or marks on the pod: nothing else would open its gate."""
     if any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
         return True
     first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
@@ -47,7 +47,8 @@ def own_queue(pod: Pod) -> str:
 
 
 def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
-    """The name of a pod's group, and whether it follows from the pod: naming that one changes nothing."""
+    """The name of a pod's group, and whether the group is the one that follows from the pod's controller. A
+    pod that names exactly this group is treated as one that names none."""
     named = group_name(pod)
     if not auto_groups:
         return named or f"pod:{pod.metadata.name}", False

@@ -1,6 +1,6 @@
-"""Who owns pods that name no group: their controller, and the name of the PodGroup that follows from it.
+"""The controllers of pods that name no group, and the name of the PodGroup that follows from a controller.
 
-The names, and what is inherited from owner and pod, are Volcano's.
+The names, and which annotations are inherited from owner and pod, are Volcano's.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,14 @@ INHERITED = "volcano.sh/"
 
 
 class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
-    """What the controller of pods says about their group. `annotations` are those that the group inherits.
-    `idle`: it wants no pods."""
+    """What the controller of pods says about their group."""
 
     uid: str
-    min_member: int = 1
-    asks: bool = False  # it names a number itself
-    annotations: Mapping[str, str] = {}
-    idle: bool = False
-    suspended: bool = False
+    min_member: int = 1  # from its annotation
+    asks: bool = False  # whether it has that annotation
+    annotations: Mapping[str, str] = {}  # those that the group inherits
+    idle: bool = False  # it wants no pods: spec.replicas is 0
+    suspended: bool = False  # spec.suspend
 
 
 def owner_record(workload: Workload) -> OwnerRecord:
@@ -39,7 +38,7 @@ def owner_record(workload: Workload) -> OwnerRecord:
 
 
 def _min_member(text: str | None) -> int:
-    """What is no number counts as 1."""
+    """Text that is not a number counts as 1."""
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else 1
 
 

@@ -1,26 +1,26 @@
-"""Which queue a group has: the one that its PodGroup names, or its pods where there is none; else its
-namespace's; else `default`."""
+"""Which queue a group has: the one that its PodGroup names, or without a PodGroup its pods; otherwise that of
+its namespace; otherwise `default`."""
 
 from extender.api.keys import DEFAULT_QUEUE, QUEUE
 from extender.api.objects import Namespace
 
 
 def queue_of_podgroup(named: str, namespace_queue: str) -> str:
-    """`named`: in spec.queue. `namespace_queue`: by the namespace's annotation; empty where it has none."""
+    """`named`: in spec.queue. `namespace_queue`: in the namespace's annotation; empty if it has none."""
     return says_queue(named) or namespace_queue or DEFAULT_QUEUE
 
 
 def queue_of_pods(named: str, namespace_queue: str) -> str:
-    """Of pods without a PodGroup. `named`: by their own annotation or label."""
+    """The queue of pods without a PodGroup. `named`: in their own annotation or label."""
     return named or namespace_queue or DEFAULT_QUEUE
 
 
 def says_queue(named: str) -> str:
-    """The queue that spec.queue of a PodGroup or Job asks for; empty where it asks for none: `default` is
-    what schemas fill in, so the namespace may say otherwise."""
+    """The queue that spec.queue of a PodGroup or Job asks for; empty if it asks for none. `default` counts as
+    none, because schemas fill it in: the namespace may name another queue."""
     return named if named != DEFAULT_QUEUE else ""
 
 
 def namespace_queue(namespace: Namespace) -> str:
-    """The queue that a namespace names for what is in it; empty: none."""
+    """The queue that a namespace names for the pods and groups in it; empty if it names none."""
     return (namespace.metadata.annotations or {}).get(QUEUE, "")

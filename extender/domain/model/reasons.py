@@ -14,12 +14,12 @@ class Outcome(StrEnum):
     """How a group ended."""
 
     COMPLETED = "Completed"  # enough members succeeded
-    FAILED = "Failed"  # it ended without that
+    FAILED = "Failed"  # it ended, and too few succeeded
     ABORTED = "Aborted"  # its owner was suspended, or its queue deleted
 
 
 class Reason(StrEnum):
-    """Why a group waits: the one rule that blocks it. The numbers behind it live in its decision's detail."""
+    """Why a group waits: the one rule that blocks it. The numbers behind it are in its decision's detail."""
 
     GROUP_NOT_FOUND = "GroupNotFound"
     QUEUE_NOT_FOUND = "QueueNotFound"
@@ -41,8 +41,8 @@ class Reason(StrEnum):
     NOT_READY = "NotReady"
 
 
-class Happening(StrEnum):
-    """What is told once, when it happens; no state of a group."""
+class EventReason(StrEnum):
+    """What is reported once, when it happens, and is not a state of a group."""
 
     UNDONE = "Undone"
     EVICTION_REFUSED = "EvictionRefused"
@@ -88,6 +88,7 @@ def sentence(reason: Reason) -> str:
 def refusal(reason: Reason) -> str:
     """The message of a refused filter call: constant for a reason.
 
-    A message that changes makes the scheduler patch the pod, which wakes the pod, about 100 times a second.
+    A changed message makes the scheduler patch the pod, which makes it try the pod again: about 100 times a
+    second.
     """
     return f"{REFUSAL_PREFIX}{reason}: {_SENTENCES[reason]}"

@@ -13,33 +13,32 @@ from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 
 Uid = NewType("Uid", str)
-GroupKey = NewType(
-    "GroupKey", str
-)  # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod on its own
+# "namespace/name" of a PodGroup, "namespace/pod:name" of a pod that is a group of its own.
+GroupKey = NewType("GroupKey", str)
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
     uid: Uid
     namespace: str
     name: str
-    shape: Shape
-    labels: Labels
-    node: str = ""
-    scheduler: str = ""
-    group: GroupKey = GroupKey("")  # empty: not ours
-    own_group: GroupKey = GroupKey("")  # what `group` is whenever it is ours
-    auto: bool = False  # nobody named the group: it follows from the pod
-    queue: str = ""
-    role: str = ""
-    priority: int = 0
-    created: str = ""
-    phase: str = ""
-    gated: bool = False
-    foreign_gates: bool = False
-    deleting: bool = False
-    started: bool = False
-    nominated: str = ""
-    unschedulable: str = ""
+    shape: Shape  # its requests and constraints, shared with all pods alike
+    labels: Labels  # shared with all pods that have the same
+    node: str = ""  # spec.nodeName; empty while it is unbound
+    scheduler: str = ""  # spec.schedulerName
+    group: GroupKey = GroupKey("")  # empty: the pod is not ours
+    own_group: GroupKey = GroupKey("")  # the value of `group` while the pod is ours, kept while it is not
+    auto: bool = False  # the pod names no group: its group follows from its controller
+    queue: str = ""  # the queue that its own annotation or label names
+    role: str = ""  # what minTaskMember counts
+    priority: int = 0  # spec.priority, as the API server admitted it
+    created: str = ""  # metadata.creationTimestamp
+    phase: str = ""  # status.phase
+    gated: bool = False  # it has Muster's scheduling gate
+    foreign_gates: bool = False  # it has scheduling gates of others
+    deleting: bool = False  # it has a deletionTimestamp
+    started: bool = False  # one of its containers has run at least once
+    nominated: str = ""  # status.nominatedNodeName
+    unschedulable: str = ""  # the scheduler's message if it found no node for the pod
 
     @property
     def key(self) -> str:
@@ -51,7 +50,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def placed(self) -> bool:
-        """Counts for its group's quorum: on a node and not on its way out, or done."""
+        """Whether it counts for its group's quorum: it succeeded, or is on a node and neither failed nor
+        leaving."""
         return (bool(self.node) and not self.deleting and self.phase != "Failed") or self.phase == "Succeeded"
 
     @property
@@ -60,12 +60,12 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def order(self) -> tuple[int, str]:
-        """Inside a group: priority, then name."""
+        """Sort key within a group: priority, highest first, then name."""
         return (-self.priority, self.name)
 
 
 class Origin(IntEnum):
-    """Whose kind of PodGroup it is; where one name has several, the first of these counts."""
+    """The API that a PodGroup belongs to; if one name has PodGroups of several, the first of these counts."""
 
     VOLCANO = 0
     PLUGINS = 1  # scheduler-plugins
@@ -73,33 +73,33 @@ class Origin(IntEnum):
 
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
-    """`min_resources`: what its minMember members ask for together, as its spec says it."""
+    """A PodGroup of any of the three APIs."""
 
     key: GroupKey
     namespace: str
     name: str
     uid: str
-    queue: str
+    queue: str  # as written; `queue_of_group` says which queue the group has
     min_member: int
-    min_task_member: Mapping[str, int]
-    priority_class: str = ""
-    created: str = ""
-    phase: str = ""
-    stood_with: int | None = None  # how many members it needed when it stood whole
-    admitted: bool = False  # it is noted that Muster admitted its start
-    last_reason: str = ""
-    fault: str = ""
-    min_resources: Resources = {}
-    queue_uid: str = ""  # of the queue that took it in
+    min_task_member: Mapping[str, int]  # members by role; no zeros
+    priority_class: str = ""  # the name of its PriorityClass
+    created: str = ""  # metadata.creationTimestamp
+    phase: str = ""  # status.phase
+    stood_with: int | None = None  # how many members it needed when it stood whole, by its mark
+    admitted: bool = False  # its mark says that Muster admitted its start
+    last_reason: str = ""  # the reason of its Scheduled condition
+    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+    min_resources: Resources = {}  # what its minMember members ask for together, by its spec
+    queue_uid: str = ""  # of the queue that took it in, by its note
     owner: str = ""  # the UID of its controller
     origin: Origin = Origin.VOLCANO
 
 
 def is_single(key: GroupKey) -> bool:
-    """Whether a key is that of a pod on its own (":" cannot be in an object's name)."""
+    """Whether a key belongs to a pod that is a group of its own (no object's name has a ":")."""
     return "/pod:" in key
 
 
 def group_of_owner(namespace: str, uid: str) -> GroupKey:
-    """The group of the pods of a controller that name none."""
+    """The key of the group of a controller's pods that name no group."""
     return GroupKey(f"{namespace}/{group_name_of(uid)}")

@@ -1,8 +1,8 @@
-"""What a pod asks of a node, counted as the scheduler counts it.
+"""What a pod requests of a node, counted as the scheduler counts it.
 
-Rule: kube-scheduler `resourcehelper.PodRequests`: the containers together with the sidecars, or the largest
-moment of the initialisation if that is more; pod-level resources replace the sum where they name a resource;
-the overhead comes on top; and every pod takes one of the node's `pods`.
+Rule: kube-scheduler `resourcehelper.PodRequests`: the sum of containers and sidecars, or the peak of the
+initialisation if that is more; pod-level resources replace the sum for the resources that they name; the
+overhead is added; and every pod takes one of the node's `pods`.
 """
 
 from extender.api.objects import Container, PodSpec
@@ -27,15 +27,15 @@ def _containers_and_sidecars(spec: PodSpec) -> dict[str, int]:
 
 
 def _initialisation(containers: list[Container]) -> dict[str, int]:
-    """The largest moment while init containers run in turn, beside the sidecars started so far."""
+    """The peak while init containers run in turn, together with the sidecars started so far."""
     peak: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     for container in containers:
-        moment = dict(sidecars)
-        add(moment, asked(container.resources.requests))
-        peak = largest(peak, moment)
+        running = dict(sidecars)
+        add(running, asked(container.resources.requests))
+        peak = largest(peak, running)
         if container.is_sidecar:
-            sidecars = moment
+            sidecars = running
     return peak
 
 

@@ -1,8 +1,8 @@
-"""Resizes in place: what a container counts for while its new size is not yet in force.
+"""In-place resizes: what a container counts for while its new size is not yet in force.
 
 Rule: component-helpers `determineEffectiveRequests`, as kube-scheduler counts the pods on a node: the largest
-of what is asked for, set aside and in force, so that neither growing nor shrinking overcommits the node. What
-is asked for does not count once the kubelet has called it infeasible.
+of the amounts requested, set aside and in force, so that neither growing nor shrinking overcommits the node.
+The requested amounts do not count once the kubelet has called them infeasible.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ _SCALE = 10**9  # quantities are no finer than that
 
 
 def counted_spec(pod: Pod) -> PodSpec:
-    """The specification with the requests that count now: the same object where no resize is under way.
-    Raises BadQuantity."""
+    """The specification with the requests that count now: the same object if no resize is under way. Raises
+    BadQuantity."""
     spec, status = pod.spec, pod.status
     given = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     statuses = {each.name: each for each in given if each.resources is not None}
@@ -49,7 +49,7 @@ def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infe
 
 
 def _largest(*several: Quantities | None) -> dict[str, Quantity]:
-    """Of each resource the largest quantity; of equal ones the first, as it is written there."""
+    """The largest quantity of each resource; of equal ones the first, in its own notation."""
     largest: dict[str, Quantity] = {}
     for quantities in several:
         for name, quantity in (quantities or {}).items():

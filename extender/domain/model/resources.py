@@ -1,6 +1,7 @@
 """Amounts of resources: plain mappings from a resource's name to an integer.
 
-Units: `cpu` in millicores, everything else whole (bytes, devices, pods). Every pod asks for one of `pods`.
+Units: `cpu` in millicores, everything else in whole units (bytes, devices, pods). Every pod asks for one of
+`pods`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,24 +21,24 @@ _MILLI = 1000
 
 
 def asked(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """What a request comes to, rounded up; zeros and less are left out. Raises BadQuantity."""
+    """The amounts of a request, rounded up; those that are not positive are left out. Raises BadQuantity."""
     amounts = {name: at_least(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
 def offered(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """What a capacity comes to, rounded down. Raises BadQuantity."""
+    """The amounts of a capacity, rounded down. Raises BadQuantity."""
     return {name: at_most(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
 
 
 def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
-    """The same for a node: never negative, and always less than the MOST that a pod may ask for, so that a
+    """The same for a node: never negative, and always less than MOST, the cap of a pod's request, so that a
     pod whose request was capped fits nowhere. Raises BadQuantity."""
     return {name: min(max(amount, 0), MOST - 1) for name, amount in offered(quantities).items()}
 
 
 def capped(amounts: Resources) -> dict[str, int]:
-    """What one pod asks for, with each amount at most MOST."""
+    """The amounts that one pod asks for, each at most MOST."""
     return {name: min(amount, MOST) for name, amount in amounts.items()}
 
 
@@ -60,7 +61,7 @@ def total(amounts: Iterable[Resources]) -> dict[str, int]:
 
 
 def add(sums: dict[str, int], more: Resources, times: int = 1) -> None:
-    """Add `times` times `more` to `sums`, in place; a negative `times` takes away."""
+    """Add `times` times `more` to `sums`, in place; a negative `times` subtracts."""
     for name, amount in more.items():
         sums[name] = sums.get(name, 0) + amount * times
 
@@ -79,12 +80,28 @@ def _quantity(name: str, amount: int) -> str:
 
 
 def show(name: str, amount: float) -> str:
-    """An amount as people write it: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
+    """An amount for people to read: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
     if name == CPU:
         return f"{amount / _MILLI:g}"
-    if name == MEMORY or name.startswith("hugepages-") or name == "ephemeral-storage":
+    if _is_bytes(name):
         return _bytes(amount)
     return f"{amount:g}"
+
+
+def three_digits(name: str, amount: int) -> int:
+    """An amount rounded down to what `show` prints of it, or a little more: three digits, ten bits of bytes.
+    Negative ones are 0."""
+    if amount <= 0:
+        return 0
+    if _is_bytes(name):
+        spare = max(amount.bit_length() - 10, 0)
+        return amount >> spare << spare
+    unit = 10 ** max(len(str(amount)) - 3, 0)
+    return int(amount // unit * unit)
+
+
+def _is_bytes(name: str) -> bool:
+    return name == MEMORY or name.startswith("hugepages-") or name == "ephemeral-storage"
 
 
 def _bytes(amount: float) -> str:

@@ -9,7 +9,7 @@ _REPELLING = ("NoSchedule", "NoExecute")
 
 
 def selects(selector: LabelSelector | None, labels: Labels) -> bool:
-    """A selector that is absent selects nothing, an empty one everything."""
+    """An absent selector selects nothing, an empty one everything."""
     if selector is None:
         return False
     wanted = selector.match_labels or {}
@@ -56,7 +56,7 @@ def _compares(comparison: str, value: str | None, values: list[str]) -> bool:
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
-    """Whether a taint lets the pod in; taints that merely discourage always do."""
+    """Whether a taint lets the pod onto the node; one that only discourages always does."""
     return taint.effect not in _REPELLING or any(_tolerates(each, taint) for each in tolerations)
 
 

@@ -1,7 +1,8 @@
-"""Shapes: what decides where a pod can stand. Pods of one shape are interchangeable for the planner.
+"""Shapes: everything that decides which nodes can take a pod. Pods of one shape are interchangeable for the
+planner.
 
 A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and failures to
-fit are worked out once per shape, not once per pod.
+fit are computed once per shape, not once per pod.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,15 +39,15 @@ class HostPort(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One required pod (anti-)affinity term, with the namespaces that it looks into (None: all)."""
+    """One required pod (anti-)affinity term."""
 
     topology_key: str
-    namespaces: frozenset[str] | None
-    selector: bytes
+    namespaces: frozenset[str] | None  # in which it selects pods; None: all
+    selector: bytes  # a LabelSelector as JSON, so that terms can be hashed
 
     @property
     def label_selector(self) -> LabelSelector | None:
-        """None selects nobody."""
+        """None selects no pod."""
         return _selector(self.selector)
 
     def matches(self, namespace: str, labels: Labels) -> bool:
@@ -56,15 +57,16 @@ class Term(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """What a pod demands of a node besides room. `unplanned`: what only the scheduler judges (spreading,
-    volumes, devices), as written, so that what it refuses one pod is not held against others."""
+    """What a pod demands of a node besides room."""
 
-    node_labels: tuple[tuple[str, str], ...] = ()
-    node_terms: bytes = b""
+    node_labels: tuple[tuple[str, str], ...] = ()  # spec.nodeSelector, sorted
+    node_terms: bytes = b""  # the required node affinity's terms as JSON; empty if there are none
     tolerations: tuple[Toleration, ...] = ()
     ports: tuple[HostPort, ...] = ()
     affinity: tuple[Term, ...] = ()
     anti_affinity: tuple[Term, ...] = ()
+    # What only the scheduler judges (spreading, volumes, devices), as written: a node that it refuses to one
+    # pod is not held against pods that differ in these.
     unplanned: tuple[bytes, ...] = ()
 
 
@@ -85,7 +87,8 @@ class Shape:
 
 
 class NodeTest:
-    """Whether a node's labels and taints admit a shape. Equal for shapes that differ in requests only."""
+    """Whether a node's labels and taints admit a shape. `key` is equal for shapes that differ only in
+    requests."""
 
     __slots__ = ("_labels", "_terms", "_tolerations", "key")
 
@@ -104,12 +107,12 @@ class NodeTest:
 
 
 class Shapes:
-    """Interns shapes, so that equal pods share one object; and labels."""
+    """Interns shapes and labels, so that equal pods share one object of each."""
 
     def __init__(self) -> None:
         self.labels = SharedLabels()
         self._known: dict[tuple[object, ...], Shape] = {}
-        self._written: dict[bytes, Shape] = {}  # by the text that makes a shape: few are worked out
+        self._written: dict[bytes, Shape] = {}  # by the encoded fields: a known text needs no parsing
 
     def of(self, spec: PodSpec, namespace: str) -> Shape:
         """Raises BadQuantity."""
@@ -119,8 +122,8 @@ class Shapes:
         return self._written[written]
 
     def of_others(self, spec: PodSpec) -> Shape:
-        """The shape of a pod that is not ours to place: only what it takes. What it demands of nodes, which
-        differs from pod to pod of a DaemonSet, is left out. Raises BadQuantity."""
+        """The shape of a pod that is not ours to place: only requests and host ports. Its demands on nodes,
+        which differ from pod to pod of a DaemonSet, are left out. Raises BadQuantity."""
         written = msgspec.msgpack.encode(
             (spec.containers, spec.init_containers, spec.overhead, spec.resources)
         )
@@ -142,7 +145,7 @@ class Shapes:
 
 
 def _written(spec: PodSpec, namespace: str) -> bytes:
-    """All of a pod's specification that its shape is made of."""
+    """The parts of a pod's specification that determine its shape, encoded."""
     parts = (
         namespace,
         spec.containers,
@@ -158,7 +161,7 @@ def _written(spec: PodSpec, namespace: str) -> bytes:
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
-    """A node's taints; a cordon counts as the taint that it will become."""
+    """A node's taints; a cordon counts as the taint that the node controller adds for it."""
     given = tuple(taints or ())
     return (*given, _UNSCHEDULABLE) if unschedulable else given
 
@@ -206,7 +209,8 @@ def _terms(terms: list[PodAffinityTerm] | None, namespace: str) -> tuple[Term, .
 
 
 def _namespaces(term: PodAffinityTerm, own: str) -> frozenset[str] | None:
-    """Where a term looks. A namespace selector is read as "everywhere"; the scheduler corrects us."""
+    """The namespaces in which a term selects pods. A namespace selector is read as all of them; where that is
+    too wide, the scheduler's own filter decides."""
     if term.namespace_selector is not None:
         return None
     return frozenset(term.namespaces or [own])
@@ -222,7 +226,7 @@ def _node_terms(encoded: bytes) -> list[NodeSelectorTerm] | None:
 
 
 def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
-    """What so many pods of each shape ask for together."""
+    """What `shapes`, a count of pods for each shape, ask for together."""
     sums: dict[str, int] = {}
     for shape, count in shapes.items():
         add(sums, shape.requests, count)

@@ -1,4 +1,4 @@
-"""Labels of pods, kept once for all pods that have the same: many pods have few sets of them."""
+"""Labels of pods, kept once for all pods with the same ones: many pods have few different sets of labels."""
 
 from collections.abc import Mapping
 from sys import intern
@@ -8,7 +8,7 @@ from extender.domain.model.selectors import Labels
 
 
 class PodLabels(dict[str, str]):
-    """A dict that is forgotten with the last pod that has it. Never changed."""
+    """A dict that is freed with the last pod that uses it. Never changed."""
 
     __slots__ = ("__weakref__",)
 
@@ -21,7 +21,7 @@ class SharedLabels:
         return len(self._known)
 
     def of(self, labels: Mapping[str, str] | None) -> Labels:
-        """Equal to `labels`, and as a rule one object for all that are equal."""
+        """A mapping equal to `labels`, and normally the same object for all equal ones."""
         number = hash(frozenset(labels.items())) if labels else 0
         known = self._known.get(number)
         if known is not None and known == (labels or {}):

@@ -1,8 +1,9 @@
-"""(Anti-)affinity terms by what they look for, so that a pod is compared with the few that may select it.
+"""(Anti-)affinity terms by the labels that they require, so that a pod is compared only with the few terms
+that may select it.
 
-A term is filed, in each namespace that it looks into, under one label pair that its selector requires: of
-those the one under which the fewest are filed, since a label that all jobs have tells nothing. Terms that
-require no label pair are filed by a label's name, or else together.
+In each namespace that it covers, a term is filed under one label pair that its selector requires: the pair
+with the fewest terms so far, since a label that all jobs have does not narrow the search. Terms that require
+no label pair are filed under a label's name, or all together if they require none.
 """
 
 from collections import defaultdict
@@ -48,7 +49,7 @@ class TermIndex:
         return [term for place in places for term in filed[place] if term.matches(namespace, labels)]
 
     def copy(self) -> "TermIndex":
-        """One that later changes leave as it is. Terms are shared."""
+        """An index that later changes to this one do not affect. Terms are shared."""
         copied = TermIndex()
         copied._filed = defaultdict(dict, {place: dict(terms) for place, terms in self._filed.items()})
         copied._places = dict(self._places)
@@ -56,7 +57,7 @@ class TermIndex:
 
     def _places_for(self, term: Term) -> Iterator[_Place]:
         selector = term.label_selector
-        if selector is None:  # it selects nobody
+        if selector is None:  # it selects no pod
             return
         for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
             yield from self._places_in(namespace, selector)
@@ -69,7 +70,7 @@ class TermIndex:
 
 
 def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
-    """Lists of label pairs; a pod that the selector selects has one pair of each list."""
+    """Lists of label pairs; every pod that the selector selects has one pair of each list."""
     pairs = [[pair] for pair in (selector.match_labels or {}).items()]
     chosen = [each for each in selector.match_expressions or () if each.operator == "In"]
     return pairs + [[(each.key, value) for value in dict.fromkeys(each.values or ())] for each in chosen]
@@ -80,9 +81,9 @@ def _required_labels(selector: LabelSelector) -> Iterator[str]:
 
 
 def _places_of(namespace: str, labels: Labels) -> Iterator[_Place]:
-    """Where a term may be filed that selects such a pod."""
-    for looked_into in (namespace, _ANYWHERE):
-        yield (looked_into, "", None)
+    """The places where a term that selects such a pod may be filed."""
+    for where in (namespace, _ANYWHERE):
+        yield (where, "", None)
         for key, value in labels.items():
-            yield (looked_into, key, value)
-            yield (looked_into, key, None)
+            yield (where, key, value)
+            yield (where, key, None)

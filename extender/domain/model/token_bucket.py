@@ -1,11 +1,11 @@
-"""A token bucket: so many at once, then so many a second.
+"""A token bucket: a burst at once, then a fixed rate per second.
 
-Time is passed in, in seconds of any clock that never goes back. Threads that share one have to lock it.
+Time is passed in, in seconds of any clock that never goes back. Threads that share a bucket have to lock it.
 """
 
 
 class TokenBucket:
-    """Full at first, with `burst` tokens; `rate` more come each second, up to `burst`."""
+    """Starts full, with `burst` tokens, and refills at `rate` tokens per second up to `burst`."""
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self._rate = rate
@@ -14,20 +14,20 @@ class TokenBucket:
         self._at = now
 
     def left(self, now: float) -> float:
-        """The tokens that are there now."""
+        """The tokens available now."""
         self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
         self._at = max(self._at, now)
         return self._left
 
     def take(self, now: float, tokens: float = 1.0) -> bool:
-        """Take `tokens` if they are there; else none."""
+        """Take `tokens` if that many are available, otherwise none. Whether they were taken."""
         if self.left(now) < tokens:
             return False
         self._left -= tokens
         return True
 
     def take_up_to(self, now: float, wanted: int) -> int:
-        """Take as many whole tokens of `wanted` as are there; the answer is how many."""
+        """Take as many whole tokens as are available, up to `wanted`; returns how many."""
         taken = min(wanted, int(self.left(now)))
         self._left -= taken
         return taken

@@ -28,8 +28,9 @@ from extender.domain.model.shapes import Shapes
 
 
 def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
-    """A pod that is not ours: what it takes where, and what terms may select it by. There may be many more of
-    these than of ours, so each is small, and what many have in common is kept once. Raises BadQuantity."""
+    """A pod that is not ours: what it takes on which node, and the labels that terms may select it by. There
+    may be many more of these than of ours, so each is small and shares what many have in common. Raises
+    BadQuantity."""
     meta, spec = pod.metadata, pod.spec
     return PodRecord(
         uid=Uid(meta.uid),
@@ -46,7 +47,7 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
 
 
 def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
-    """A pod that is ours, or (not `ours`) would be if it were not left to somebody else. Raises
+    """A pod that is ours or, if not `ours`, would be if it were not left to another scheduler. Raises
     BadQuantity."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     group, auto = group_of(pod, auto_groups)
@@ -73,7 +74,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         deleting=meta.deletion_timestamp is not None,
         started=_started(pod),
         nominated=status.nominated_node_name,
-        unschedulable=_scheduler_says(pod),
+        unschedulable=_unschedulable_message(pod),
     )
 
 
@@ -83,7 +84,7 @@ def _role(pod: Pod) -> str:
 
 
 def _started(pod: Pod) -> bool:
-    """Whether any container of the pod ever ran: a kubelet that refuses a pod fails it before that."""
+    """Whether any container of the pod ever ran. A pod that its kubelet refuses fails without that."""
     if pod.status.phase in ("Running", "Succeeded"):
         return True
     statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])
@@ -98,8 +99,8 @@ def _ran(status: ContainerStatus) -> bool:
     )
 
 
-def _scheduler_says(pod: Pod) -> str:
-    """The scheduler's words when it finds no node for the pod, else empty."""
+def _unschedulable_message(pod: Pod) -> str:
+    """The scheduler's message if it finds no node for the pod, otherwise empty."""
     scheduled = condition(pod.status.conditions, "PodScheduled")
     refused = scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
     return scheduled.message if scheduled is not None and refused else ""
@@ -118,7 +119,7 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
 
 
 def plugins_record(group: PluginsPodGroup) -> GroupRecord:
-    """It says the same under other names; its queue is that of the group's annotation."""
+    """Its spec has the same fields as Volcano's, except the queue, which an annotation or a label names."""
     record = group_record(PodGroup(group.metadata, replace(group.spec, queue=queue_named_by(group.metadata))))
     return replace(record, origin=Origin.PLUGINS, stood_with=noted_members(group.metadata), queue_uid="")
 
@@ -135,7 +136,7 @@ def native_record(group: NativePodGroup) -> GroupRecord:
 
 
 def group_record(group: PodGroup) -> GroupRecord:
-    """Faults in the specification are kept in `fault`: the group waits with them, the rest goes on."""
+    """Faults of the specification are kept in `fault`: this group waits, and no other is affected."""
     meta, spec = group.metadata, group.spec
     return GroupRecord(
         key=GroupKey(f"{meta.namespace}/{meta.name}"),
@@ -168,7 +169,7 @@ def _condition(group: PodGroup, kind: str) -> Condition:
 
 
 def _min_resources(spec: PodGroupSpec) -> Resources:
-    """Nothing where it cannot be read, which is a fault."""
+    """Empty if it cannot be read, which `_group_fault` reports."""
     try:
         return asked(spec.min_resources)
     except BadQuantity:

@@ -1,6 +1,7 @@
 """Which pods may share a node or domain: host ports, and required (anti-)affinity by domains of nodes.
 
-Where a pod looks at others, or others at it, every pod that is placed changes where the next one may go.
+If a pod's constraints concern other pods, or theirs concern it, every placed pod changes where the next one
+may go.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 
 class AffinityCounts:
-    """A working copy of an occupancy. `counts`: how many pods of a shape each row has room for."""
+    """A working copy of an Occupancy. `counts`: how many pods of a shape each row has room for."""
 
     def __init__(self, occupancy: Occupancy, nodes: NodeTable, counts: Callable[[Shape], Rows]) -> None:
         self._nodes = nodes
@@ -32,7 +33,7 @@ class AffinityCounts:
 
     @contextmanager
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
-        """While `pods` are being placed: where they must stand in one domain, it is to have room for all."""
+        """While `pods` are being placed: if they must share a domain, prefer domains with room for all."""
         for pod in pods:
             for term in pod.shape.constraints.affinity:
                 self._together.setdefault(term, Counter())[pod.shape] += 1
@@ -42,26 +43,26 @@ class AffinityCounts:
     # ---- looking
 
     def is_particular(self, pod: PodRecord) -> bool:
-        """Whether each pod like this changes where the next one may go."""
+        """Whether each placed pod of this kind changes where the next one may go."""
         if pod.shape.looks_at_others or not self._carried:
             return pod.shape.looks_at_others
         return any(term in self._carried for term in self._selecting(pod))
 
     def any_particular(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
-        """Whether any of `pods`, which are of these shapes, is particular."""
+        """Whether any of `pods`, which have these shapes, is particular."""
         if not self._carried:
             return any(shape.looks_at_others for shape in shapes)
         return any(self.is_particular(pod) for pod in pods)
 
     def minds(self, pod: PodRecord) -> bool:
-        """Whether it has to be noted where a pod stands: it looks at others, or they at it."""
+        """Whether the pod's node has to be counted here: its constraints concern others, or theirs it."""
         return pod.shape.looks_at_others or bool(self._selecting(pod))
 
     def _selecting(self, pod: PodRecord) -> list[Term]:
         return self._terms.selecting(pod.namespace, pod.labels)
 
     def admit(self, pod: PodRecord) -> Mask:
-        """The rows where no pod, there or in the same domain, keeps `pod` out."""
+        """The rows where no pod on the node or in its domain keeps `pod` out, and affinity is met."""
         admitted = np.ones(len(self._nodes.nodes), dtype=np.bool_)
         for row in self._rows_with_ports_of(pod):
             admitted[row] = False
@@ -70,13 +71,13 @@ class AffinityCounts:
         for term in self._selecting(pod):
             admitted &= ~self._domains_of(term, self._carried.get(term, {}))
         for term in pod.shape.constraints.affinity:
-            admitted &= self._beside(term, pod)
+            admitted &= self._near_selected(term, pod)
         return admitted
 
     # ---- counting
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """`pod` comes to a node, or leaves it with -1 times."""
+        """Add `pod` to a node; with `times` -1, remove it."""
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
         for term in self._selecting(pod):
@@ -93,15 +94,16 @@ class AffinityCounts:
             if row is not None and clashing(ports, +taken):
                 yield row
 
-    def _beside(self, term: Term, pod: PodRecord) -> Mask:
-        """Rows of the domains where a selected pod stands; the first of its kind may go to any domain."""
+    def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
+        """Rows of the domains that hold a selected pod. The first pod that selects its own kind may go to any
+        domain."""
         by_node: Mapping[str, int] = self._selected.get(term, {})
         if not any(by_node.values()) and term.matches(pod.namespace, pod.labels):
             return self._openings(term)
         return self._domains_of(term, by_node)
 
     def _openings(self, term: Term) -> Mask:
-        """Rows of the domains with room for all who want to be together there; all domains if none has it."""
+        """Rows of the domains with room for all pods that must share one; of all domains if none has room."""
         codes = self._nodes.domains(term.topology_key)
         labelled = codes >= 0
         roomy = labelled.copy()
@@ -112,7 +114,7 @@ class AffinityCounts:
         return roomy if roomy.any() else labelled
 
     def _domains_of(self, term: Term, by_node: Mapping[str, int]) -> Mask:
-        """All rows in the same domain as one of the nodes that count."""
+        """All rows in the same domain as a node of `by_node` with a count above 0."""
         codes = self._nodes.domains(term.topology_key)
         rows = [self._nodes.row[node] for node, n in by_node.items() if n > 0 and node in self._nodes.row]
         inside = np.unique(codes[rows])

@@ -1,9 +1,10 @@
 """Amounts left on the rows of nodes, and how many pods of a shape they hold.
 
-What is counted is kept until room is taken, and is worked out for all rows at once with numpy.
+Counts are computed for all rows at once with numpy, and kept until room is taken.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
 import numpy as np
 
@@ -17,8 +18,7 @@ _UNBOUNDED = np.iinfo(np.int64).max
 
 class Capacity:
     """`left` is owned and changed in place. `refused`: rows where the scheduler refuses a shape. `totals`:
-    what is known already of how many pods of each shape fit. `kept`: what was known before anything was
-    taken."""
+    how many pods of each shape fit, as far as known. `kept`: such totals from before anything was taken."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Capacity:
         kept: KeptTotals | None = None,
     ) -> None:
         self.kept = kept
-        self._taken: set[int] = set()  # rows; of no use once they are many
+        self._taken: set[int] = set()  # rows; not kept complete beyond FEW, when it is no longer used
         self.nodes = nodes
         self.left = left
         self._columns = {name: column for column, name in enumerate(dimensions)}
@@ -42,7 +42,19 @@ class Capacity:
         self._sums: dict[frozenset[object], dict[str, int]] = {}
 
     def clone(self) -> "Capacity":
-        return Capacity(tuple(self._columns), self.nodes, self.left.copy(), self._refused)
+        totals = dict(self._totals)
+        later = Capacity(self.dimensions, self.nodes, self.left.copy(), self._refused, totals, self.kept)
+        later._taken = set(self._taken)
+        return later
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return tuple(self._columns)
+
+    def without_counts(self) -> "Capacity":
+        """To be kept: counts by row are as many as shapes times nodes."""
+        self._counts = {}
+        return self
 
     # ---- looking
 
@@ -62,7 +74,7 @@ class Capacity:
         return self._totals[shape]
 
     def _from_kept(self, shape: Shape) -> int | None:
-        """The total when the round began, corrected by what was taken since."""
+        """The total at the beginning of the round, corrected by what was taken since."""
         at_first = self.kept.of(shape, self._count_on) if self.kept and len(self._taken) <= FEW else None
         if at_first is None or self.kept is None or not self._taken:
             return at_first
@@ -79,7 +91,7 @@ class Capacity:
         return int(np.maximum(fits, 0)[self._suitable(shape)[rows]].sum())
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
-        """Whether so many pods of a shape are more than there is room for, wherever the others go."""
+        """Whether the nodes lack room for any shape's number of pods, even without those of other shapes."""
         return any(n > self.total(shape) for shape, n in shapes.items())
 
     def sum_for(self, shapes: Iterable[Shape]) -> dict[str, int]:
@@ -100,7 +112,7 @@ class Capacity:
         return int(np.minimum(self._fits(shape, self.nodes.suitable(shape)), pods).sum()) >= pods
 
     def admits(self, shape: Shape, row: int) -> bool:
-        """Whether one more pod of `shape` fits on a row; cheap, nothing is counted for it."""
+        """Whether one more pod of `shape` fits on a row; cheap, since it counts no other rows."""
         if not self._offers(shape):
             return False
         columns, asked = self._request(shape)
@@ -108,28 +120,28 @@ class Capacity:
         return bool(admits and (self.left[row, columns] >= asked).all())
 
     def largest_part(self, requests: Resources) -> float:
-        """A request's largest part of all that was there at first."""
+        """The largest part, over all resources, of the initial room that a request would take."""
         parts = (
             n * self._scale[self._columns[name]] for name, n in requests.items() if name in self._columns
         )
         return float(max(parts, default=0.0))
 
     def tightest_first(self, rows: Rows) -> Rows:
-        """Best fit: rows with the least room left come first, ties by row."""
+        """Best fit: rows with the least room left first; ties in the order of rows."""
         left = self.left[rows] @ self._scale
         return rows[np.argsort(left, kind="stable")]
 
     # ---- taking
 
     def take(self, shape: Shape, row: int, times: int = 1) -> None:
-        """Take what one pod asks for; -1 times gives it back."""
+        """Take what one pod asks for; with `times` -1, give it back."""
         columns, asked = self._request(shape)
         self.left[row, columns] -= asked * times
         self._taken.add(row)
         self._forget()
 
     def take_rows(self, rows: Mapping[Shape, Rows], times: int = 1) -> None:
-        """The same for many pods: by shape a row for each."""
+        """The same for many pods: for each shape, one row number per pod."""
         for shape, of_shape in rows.items():
             columns, asked = self._request(shape)
             np.subtract.at(self.left, (of_shape[:, None], columns), asked * times)
@@ -138,7 +150,7 @@ class Capacity:
         self._forget()
 
     def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
-        """Take all of it, or nothing where not all of it fits."""
+        """Take all of it, or nothing if not all of it fits. Whether it was taken."""
         if not all(self._admits_all(shape, of_shape) for shape, of_shape in rows.items()):
             return False
         self.take_rows(rows)
@@ -150,22 +162,24 @@ class Capacity:
     def forbid(self, shape: Shape, row: int) -> None:
         """The scheduler refuses `shape` on a row."""
         self._refused.setdefault(shape, set()).add(row)
-        self.kept = None  # it knows nothing of this refusal
+        self.kept = None  # its totals do not account for this refusal
         self._forget()
 
     # ---- inside
 
     def _offers(self, shape: Shape) -> bool:
-        """Whether any node has ever offered all that `shape` asks for."""
+        """Whether every resource that `shape` asks for is offered by some node."""
         return shape.requests.keys() <= self._columns.keys()
 
     def _fits(self, shape: Shape, suitable: Mask) -> Rows:
         fits = np.zeros(len(self.left), dtype=np.int64)
         if self._offers(shape):
-            columns, asked = self._request(shape)
-            left = self.left[:, columns]
-            able = np.flatnonzero(suitable & (left >= asked).all(axis=1))
-            fits[able] = np.min(left[able] // asked, axis=1, initial=_UNBOUNDED)
+            able, request = suitable.copy(), list(zip(*self._request(shape), strict=True))
+            for column, amount in request:  # column by column is several times as fast as all at once
+                able &= self.left[:, column] >= amount
+            rows = np.flatnonzero(able)
+            quotients = (self.left[rows, column] // amount for column, amount in request)
+            fits[rows] = reduce(np.minimum, quotients)
         return fits
 
     def _suitable(self, shape: Shape) -> Mask:
@@ -178,7 +192,7 @@ class Capacity:
         return mask
 
     def _admits_all(self, shape: Shape, rows: Rows) -> bool:
-        """Whether labels, taints and refusals leave all `rows` to pods of `shape`."""
+        """Whether labels, taints and refusals allow pods of `shape` on all of `rows`."""
         return self._offers(shape) and rows.min() >= 0 and bool(self._suitable(shape)[rows].all())
 
     def _none_negative(self, shape: Shape, rows: Rows) -> bool:

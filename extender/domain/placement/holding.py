@@ -1,4 +1,4 @@
-"""What the plan of a group holds: which of its members on which nodes."""
+"""What a group's plan holds: which of its members on which nodes."""
 
 from collections import Counter
 from collections.abc import Container, Iterable
@@ -32,7 +32,7 @@ class Holding:
         return requests_of(Counter(pod.shape for pod, _ in self.pods))
 
     def rows(self, nodes: NodeTable) -> dict[Shape, Rows]:
-        """By shape the rows that are held, one for each pod; -1 for a node that is gone."""
+        """The held rows by shape, one for each pod; -1 for a node that is gone."""
         table, rows = self._rows
         if table is not nodes:
             rows = rows_of(self.pods, nodes)
@@ -40,7 +40,7 @@ class Holding:
         return rows
 
     def without(self, moved: Container[Uid]) -> "Holding":
-        """The rest, where the scheduler would not use some of the nodes."""
+        """The holding without the `moved` pods, whose nodes the scheduler would not use."""
         kept = [each for each in self.pods if each[0].uid not in moved]
         lost = [pod for pod, _ in self.pods if pod.uid in moved]
         return Holding(kept, [*lost, *self.unplanned])

@@ -1,7 +1,7 @@
 """How many pods of each shape all nodes had room for when a round began, kept from round to round.
 
-An event changes one row of many thousands. What is known of the round before is corrected by the rows that
-differ, so that a shape costs as much as a few rows, not as all of them.
+An event changes one row of many thousands. The totals of the previous round are corrected by the rows that
+differ, so that a shape costs a few rows and not all of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ import numpy as np
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 
-FEW = 64  # rows that are corrected one by one; where more differ, all are counted anew
+FEW = 64  # the most rows that are corrected one by one; if more differ, all are counted again
 
 Refused = Mapping[Shape, Iterable[int]]
 Count = Callable[[Shape, AmountRows, Rows], int]
@@ -35,7 +35,7 @@ class KeptTotals:
             self._before = before if len(self._rows) <= FEW else None
 
     def of(self, shape: Shape, count: Count) -> int | None:
-        """The total of a shape; None where all rows must be counted."""
+        """The total of a shape; None if all rows must be counted."""
         if shape in self.known:
             return self.known[shape]
         if self._before is None or shape not in self._before.known:
@@ -44,8 +44,15 @@ class KeptTotals:
         self.known[shape] = self._before.known[shape] + now - then
         return self.known[shape]
 
+    def after(self, room: AmountRows, more: Mapping[Shape, int]) -> "KeptTotals":
+        """Once there is other room, for so many `more` pods of each shape; what is not among them is
+        forgotten."""
+        later = KeptTotals(room, self._nodes, self._refused)
+        later.known = {shape: self.known[shape] + n for shape, n in more.items() if shape in self.known}
+        return later
+
     def without_history(self) -> "KeptTotals":
-        """To be handed to the next round: what is not asked for any more is forgotten."""
+        """Itself, for the next round: totals that this round did not ask for are forgotten."""
         self._before = None
         return self
 

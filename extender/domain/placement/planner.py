@@ -1,7 +1,8 @@
-"""The planner: all members at once on real nodes. Plans take from a working copy, and failed ones give back.
+"""The planner places all members of a group at once on real nodes. Plans take room from a working copy, and
+failed plans give it back.
 
-Pods of one shape are placed in bulk. Those that look at others, or that others look at, are placed one by
-one, since every member changes what the next one may use.
+Pods of one shape are placed in bulk. Pods whose constraints concern other pods, or that other pods' terms
+select, are placed one by one, since each changes where the next one may go.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ _Taking = Callable[[int], None]
 
 
 class Planner:
-    """The room of one decision: amounts, and who stands where. What is taken can be rolled back."""
+    """The room of one decision: amounts, and pods by node. What is taken can be rolled back."""
 
     def __init__(self, capacity: Capacity, occupancy: Occupancy) -> None:
         self.capacity = capacity
@@ -34,7 +35,7 @@ class Planner:
 
     @classmethod
     def of(cls, snapshot: Snapshot, before: KeptTotals | None = None) -> "Planner":
-        """The room net of all pinned claims. `before`: what the round before knew of it."""
+        """The room net of all pinned claims. `before`: the totals of the previous round."""
         refused, nodes = by_domain(snapshot.refused, snapshot.nodes), snapshot.nodes
         kept = KeptTotals(snapshot.room, nodes, refused, before)
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.room.copy(), refused, kept=kept)
@@ -42,17 +43,17 @@ class Planner:
 
     @classmethod
     def empty(cls, snapshot: Snapshot) -> "Planner":
-        """The room if nothing ran at all."""
+        """The room if no pod ran at all."""
         nodes = snapshot.nodes
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), {}, nodes.most())
-        return cls(capacity, _nobody(snapshot.occupancy))
+        return cls(capacity, _without_pods(snapshot.occupancy))
 
     @classmethod
     def empty_but_for_refusals(cls, snapshot: Snapshot) -> "Planner":
         """The same, without the nodes that the scheduler refuses."""
         refused = by_domain(snapshot.refused, snapshot.nodes)
         capacity = Capacity(snapshot.dimensions, snapshot.nodes, snapshot.allocatable.copy(), refused)
-        return cls(capacity, _nobody(snapshot.occupancy))
+        return cls(capacity, _without_pods(snapshot.occupancy))
 
     def clone(self) -> "Planner":
         return Planner(self.capacity.clone(), self.affinity.occupancy())
@@ -76,9 +77,9 @@ class Planner:
     # ---- placing
 
     def place(self, pods: Iterable[PodRecord], partly: bool = False) -> dict[Uid, str] | None:
-        """Nodes for all of `pods` at once, taken from the room; None (and nothing taken) where they do not
-        all fit, unless `partly`, which places what fits. Largest shapes first, the tightest nodes first;
-        where that leaves somebody out, those with the fewest nodes to choose from first, or the smallest."""
+        """Nodes for all of `pods` at once, taken from the room; None (and nothing taken) if they do not all
+        fit, unless `partly`, which places those that fit. Largest shapes first, on the tightest nodes; if
+        that leaves a pod out, shapes with the fewest nodes to choose from first, then the smallest first."""
         pods = list(pods)
         batches = self._batches(pods)
         with self.affinity.gathering(pods):
@@ -95,7 +96,7 @@ class Planner:
             yield batches[::-1]
 
     def could_place(self, pods: Sequence[PodRecord], shapes: Mapping[Shape, int]) -> bool:
-        """Whether all of `pods`, so many of each of these shapes, would fit; takes nothing."""
+        """Whether all of `pods` would fit; takes nothing. `shapes`: how many of them have each shape."""
         if self.capacity.is_short_for(shapes):
             return False
         if len(shapes) == 1 and not self.affinity.any_particular(pods, shapes):
@@ -106,15 +107,15 @@ class Planner:
         return plan is not None
 
     def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
-        """Which of `pods` would fit at the same time: as many as can be, so the smallest shapes come
-        first. Takes nothing."""
+        """Which of `pods` would fit at the same time. The smallest shapes come first, so that these are as
+        many as possible. Takes nothing."""
         with self.affinity.gathering(pods):
             plan = self._place(self._batches(pods)[::-1], partly=True) or {}
         self.give_back(pods, plan)
         return frozenset(plan)
 
     def take_holdings(self, holdings: Iterable[Holding]) -> bool:
-        """Take what groups hold, all of it or nothing."""
+        """Take what groups hold, all of it or nothing. Whether it was taken."""
         rows: dict[Shape, list[Rows]] = {}
         for holding in holdings:
             if any(self.affinity.minds(pod) for pod, _ in holding.pods):
@@ -151,7 +152,7 @@ class Planner:
     # ---- inside
 
     def _batches(self, pods: Iterable[PodRecord]) -> list[list[PodRecord]]:
-        """What can be placed in one go, the largest first."""
+        """Pods that can be placed together, largest requests first."""
         batches: dict[Any, list[PodRecord]] = {}
         for pod in pods:
             alike = pod.uid if self.affinity.is_particular(pod) else pod.shape
@@ -185,30 +186,32 @@ class Planner:
         return rows
 
     def _fill(self, shape: Shape, pods: int) -> Rows:
-        """A row for each of so many pods, one row after the other."""
+        """A row for each of `pods` pods, or for as many as fit; each row is filled before the next is
+        used."""
         counts = self.capacity.counts(shape)
         order = self.capacity.tightest_first(np.flatnonzero(counts))
         return np.repeat(order, np.minimum(counts[order], pods))[:pods]
 
     def _allowed(self, pod: PodRecord) -> Mask:
-        """Where one pod may go now."""
+        """The rows where one pod may go now."""
         return (self.capacity.counts(pod.shape) > 0) & self.affinity.admit(pod)
 
     def _allows(self, pod: PodRecord, row: int) -> bool:
-        """The same for one row; cheap where nobody looks at others."""
+        """The same for one row; cheap for pods without (anti-)affinity or host ports."""
         if not self.capacity.admits(pod.shape, row):
             return False
         return not self.affinity.is_particular(pod) or bool(self.affinity.admit(pod)[row])
 
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
-        """Take all of it; or nothing where one does not fit."""
+        """Take all of it, or nothing if one pod does not fit. Whether it was taken."""
         taken = self.capacity.take_at_once(rows)
         if taken:
             self._journal.append((partial(self.capacity.take_rows, rows), 1))
         return taken
 
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
-        """Count pods on rows: by shape at once, or one by one where others look at who stands where."""
+        """Count pods on rows: by shape at once, or one by one if (anti-)affinity or host ports concern
+        them."""
         rows: dict[Shape, list[int]] = {}
         for pod, row in placed:
             if self.affinity.minds(pod):
@@ -230,7 +233,7 @@ class Planner:
         return node.name
 
 
-def _nobody(occupancy: Occupancy) -> Occupancy:
-    """The same terms, and nobody anywhere."""
+def _without_pods(occupancy: Occupancy) -> Occupancy:
+    """The same terms, but no pods on any node."""
     nowhere: dict[Term, dict[str, int]] = {term: {} for term in occupancy.selected}
     return Occupancy(selected=nowhere, carried=nowhere, terms=occupancy.terms)

@@ -1,8 +1,8 @@
-"""Refusals by whole zones: where the scheduler refuses a shape on node after node of a zone, the rest of the
+"""Refusals by whole zones: once the scheduler has refused a shape on several nodes of a zone, the rest of the
 zone is not tried one by one.
 
-A volume that lives in one zone, or a zone that is down, makes the scheduler refuse every node of it. Each
-node costs a member seconds to find out, and a place in the window meanwhile.
+A volume that exists only in another zone, or a zone that is down, makes the scheduler refuse every node of a
+zone. Finding that out costs a member seconds per node, and meanwhile a place in the window.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import NodeTable
 
 ZONE = "topology.kubernetes.io/zone"
-_ENOUGH = 3  # nodes of a zone that refuse a shape speak for all of it
+_ENOUGH = 3  # refusing nodes of a zone, after which the whole zone counts as refusing the shape
 
 
 def by_domain(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
-    """The rows that refuse each shape, with those of zones that are taken to do so. A cluster of one zone has
-    nothing to learn of it."""
+    """The rows that refuse each shape, and all rows of zones that count as refusing it. In a cluster of one
+    zone only the nodes themselves count."""
     return {shape: _spread(set(rows), nodes) for shape, rows in refused.items()}
 
 

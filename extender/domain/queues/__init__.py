@@ -1,1 +1,1 @@
-"""Queues: their records, states and tree, and the groups that a deleted one left behind."""
+"""Queues: their records, states and tree, and the groups that a deleted queue left behind."""

@@ -1,9 +1,10 @@
-"""Commands of `bus.volcano.sh`: a queue is opened or closed by creating an object that says so.
+"""Commands of `bus.volcano.sh`: objects by whose creation a queue is opened or closed.
 
-A Command is obeyed once, whatever ends in between: what it asks for and its UID are written to the queue in
-one step, so whoever finds that UID there knows that nothing is left but to remove the Command. Those for one
-queue are followed one after the other, in the order in which they came. What makes no sense is refused and
-removed as well, because nobody else would; Commands for other kinds are left to those who understand them.
+A Command is executed once, even if Muster is stopped halfway: what it asks for and its UID are written to
+the queue in one step, so once that UID is on the queue, only the Command itself is left to be removed.
+Commands for one queue are executed in the order in which they were created. An invalid Command is refused
+and removed too, because nothing else would remove it; Commands for other kinds are left to the controllers
+of those kinds.
 """
 
 from collections.abc import Iterable
@@ -20,29 +21,29 @@ _QUEUE_GROUP = "scheduling.volcano.sh/"
 
 
 class CommandRecord(msgspec.Struct, frozen=True):
-    """`version` orders those of one second."""
-
     namespace: str
     name: str
     uid: str
-    action: str
-    queue: str
-    queue_uid: str
-    created: str = ""
-    version: int = 0
+    action: str  # as written; a QueueAction if it is valid
+    queue: str  # the target's name
+    queue_uid: str  # the target's UID
+    created: str = ""  # metadata.creationTimestamp
+    version: int = 0  # metadata.resourceVersion: orders Commands created in the same second
 
 
-class Fate(StrEnum):
-    OBEY = "obey"
-    REMOVE = "remove"  # it took effect
+class CommandStep(StrEnum):
+    """What is to be done about a Command."""
+
+    EXECUTE = "execute"
+    REMOVE = "remove"  # it has taken effect
     REFUSE = "refuse"
-    LOOK_FOR_QUEUE = "look for its queue"  # which we have not seen: it is new, or gone
+    LOOK_FOR_QUEUE = "look for its queue"  # the watch has not shown it: it is new, or gone
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """`state`: what to write to spec.state. `why`: of a refusal, for people."""
+    """`state`: what to write to spec.state. `why`: the cause of a refusal, for people."""
 
-    fate: Fate
+    step: CommandStep
     state: str = ""
     why: str = ""
 
@@ -72,23 +73,23 @@ def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord
 
 
 def judge(command: CommandRecord, queue: QueueRecord | None) -> Judgement:
-    """What is to become of a Command, given the queue of that name."""
+    """What is to be done about a Command, given the queue that it names."""
     if command.action not in {*QueueAction}:
         return _refuse(f"action is {command.action!r}; allowed are {' and '.join(QueueAction)}")
     state = QueueAction(command.action).spec_state
     if command.queue == ROOT_QUEUE and state is QueueState.CLOSED:
-        return _refuse("no Command closes queue root; to close all queues, set its spec.state to Closed")
+        return _refuse("a Command cannot close queue root; to close all queues, set its spec.state to Closed")
     if queue is None or not queue.uid or queue.uid != command.queue_uid:
-        return Judgement(Fate.LOOK_FOR_QUEUE)
+        return Judgement(CommandStep.LOOK_FOR_QUEUE)
     if queue.last_command == command.uid:
-        return Judgement(Fate.REMOVE)
-    return Judgement(Fate.OBEY, state)
+        return Judgement(CommandStep.REMOVE)
+    return Judgement(CommandStep.EXECUTE, state)
 
 
 def lost_target(command: CommandRecord) -> str:
-    """Why a Command is refused whose queue does not exist."""
+    """Why a Command is refused if its queue does not exist."""
     return f"target: there is no queue {command.queue} with the UID {command.queue_uid!r}"
 
 
 def _refuse(why: str) -> Judgement:
-    return Judgement(Fate.REFUSE, why=why)
+    return Judgement(CommandStep.REFUSE, why=why)

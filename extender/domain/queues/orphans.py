@@ -1,7 +1,8 @@
-"""Which groups each queue took in, so that they can be found when it is gone.
+"""Which groups each queue took in, so that they can be found when the queue is gone.
 
-A queue that still has groups is protected. Where somebody deleted it all the same, its groups go with it.
-They are known by its UID, noted on them. A group that merely came before its queue bears none, and waits.
+A queue that still has groups is protected from deletion. If it was deleted nevertheless, its groups are
+deleted too. They are known by the UID of the queue, which is noted on them. A group that was created before
+its queue carries no such note, and waits.
 """
 
 from collections import defaultdict
@@ -13,21 +14,23 @@ from extender.domain.model.records import GroupKey, GroupRecord
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """A PodGroup that a queue had taken in which is no more."""
+    """A PodGroup whose queue took it in and is gone."""
 
     namespace: str
     name: str
     uid: str
-    queue: str
+    queue: str  # the name of the queue that is gone
     queue_uid: str
 
 
-class Wards:
+class TakenInGroups:
+    """Groups by the UID of the queue that took them in."""
+
     def __init__(self) -> None:
         self._of: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)  # by the queue's UID
 
     def note(self, before: GroupRecord | None, now: GroupRecord | None) -> None:
-        """A group has changed, come (`before` is None) or gone (`now` is None)."""
+        """A group changed, appeared (`before` is None) or is gone (`now` is None)."""
         if before is not None and before.queue_uid:
             self._of[before.queue_uid].pop(before.key, None)
             if not self._of[before.queue_uid]:
@@ -36,7 +39,7 @@ class Wards:
             self._of[now.queue_uid][now.key] = now
 
     def left_by(self, existing: Set[str]) -> list[GroupRecord]:
-        """The groups of all queues whose UID is not among these."""
+        """The groups of all queues whose UID is not in `existing`."""
         gone = sorted(self._of.keys() - existing)
         return [record for uid in gone for record in self._of[uid].values()]
 

@@ -12,30 +12,27 @@ from extender.domain.model.resources import Resources, offered
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
-    """`capability` and `deserved` are None where the queue does not name them. `marked`: it was open when its
-    parent was closed. `last_command`: the UID of the Command that it obeyed last."""
-
     name: str
-    weight: int = 1
-    capability: Resources | None = None
-    deserved: Resources | None = None
+    weight: int = 1  # at least 1
+    capability: Resources | None = None  # None: spec.capability is absent
+    deserved: Resources | None = None  # None: spec.deserved is absent
     guarantee: Resources = {}
-    priority: int = 0
-    strategy: str = ""
-    spec_state: str = ""
-    status_state: str = ""
-    parent: str = ""
-    hierarchy: str = ""
-    restricted: bool = False
-    created: str = ""
-    uid: str = ""
-    marked: bool = False
-    last_command: str = ""
-    fault: str = ""
+    priority: int = 0  # queues with a higher one come first
+    strategy: str = ""  # spec.dequeueStrategy
+    spec_state: str = ""  # what its owner wants, as written; empty: nothing
+    status_state: str = ""  # the state last published, as written
+    parent: str = ""  # as written; `queue_states.parent_of` says which queue is above it
+    hierarchy: str = ""  # the path in its annotation
+    restricted: bool = False  # only users with the right to use it may submit to it
+    created: str = ""  # metadata.creationTimestamp
+    uid: str = ""  # empty: the API does not have it (yet)
+    marked: bool = False  # it was open when its parent was closed, by its annotation
+    last_command: str = ""  # the UID of the Command that it executed last, by its annotation
+    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
 
 
 def queue_record(queue: Queue) -> QueueRecord:
-    """A queue whose quantities do not parse is kept with its fault, so that its groups can say so."""
+    """A queue whose quantities do not parse is kept with its fault, so that its groups can report it."""
     try:
         return _queue_record(queue, *_queue_amounts(queue))
     except BadQuantity as fault:

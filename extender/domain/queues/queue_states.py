@@ -1,9 +1,9 @@
-"""The life of a queue: Open, Closing while groups are left, Closed.
+"""The states of a queue: Open, Closing while groups are left, Closed.
 
-What its owner writes to spec.state decides. Where that is silent, what the status said last stays so.
-Closing a queue shuts those below it, without a word in their spec: each is marked, durably, before its
-status tells. The mark tells a queue that only its parent keeps shut from one that was closed for its own
-sake, whatever happens in between: when the parent opens, the one opens with it and the other does not.
+spec.state, which its owner writes, decides. If that is empty, the last state in the status stays in force.
+Closing a queue also closes those below it, whatever their own spec says: each is marked, durably, before its
+status changes. The mark distinguishes a queue that only its parent keeps closed from one that is closed
+itself, even after a restart: when the parent opens, the former opens with it and the latter does not.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class QueueState(StrEnum):
     OPEN = "Open"
     CLOSING = "Closing"
     CLOSED = "Closed"
-    UNKNOWN = "Unknown"  # spec or status says another word: it takes nothing in until somebody decides
+    UNKNOWN = "Unknown"  # spec or status has no known state: it takes no groups until that is corrected
 
     @property
     def shut(self) -> bool:
@@ -32,20 +32,20 @@ class QueueAction(StrEnum):
 
     @property
     def spec_state(self) -> QueueState:
-        """What takes effect once it is in spec.state."""
+        """The value of spec.state by which the action takes effect."""
         return QueueState.OPEN if self is QueueAction.OPEN else QueueState.CLOSED
 
 
 class Mark(StrEnum):
-    """What is to become of the mark of a queue that its parent keeps shut."""
+    """What is to be done about the mark of a queue that its parent keeps closed."""
 
     KEEP = "keep"
     PUT = "put"
     TAKE = "take"
 
 
-class Standing(Protocol):
-    """What the life of one queue depends on. `marked`: it was open when its parent was closed."""
+class StateFacts(Protocol):
+    """What the state of one queue depends on; the fields are those of QueueRecord."""
 
     @property
     def parent(self) -> str: ...
@@ -57,15 +57,16 @@ class Standing(Protocol):
     def marked(self) -> bool: ...
 
 
-def read_state(word: str) -> QueueState | None:
-    """What a word in status.state stands for; a queue without one is new, and Open. None: it is no state."""
-    if not word:
+def read_state(text: str) -> QueueState | None:
+    """The state that status.state names; a queue without one is new, and Open. None if the text is
+    not a state."""
+    if not text:
         return QueueState.OPEN
-    return QueueState(word) if word in {*QueueState} else None
+    return QueueState(text) if text in {*QueueState} else None
 
 
-def wish(queue: Standing) -> QueueState:
-    """What the queue is for its own sake: Open, Closed or Unknown."""
+def wish(queue: StateFacts) -> QueueState:
+    """The state of the queue apart from its parents: Open, Closed or Unknown."""
     if queue.spec_state:
         wished = read_state(queue.spec_state)
         return wished if wished in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN
@@ -76,19 +77,20 @@ def wish(queue: Standing) -> QueueState:
 
 
 def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> QueueState:
-    """`held_shut`: it is marked, and its parent is shut. Groups of any phase count."""
+    """The state to publish. `held_shut`: it is marked, and its parent is shut. `has_groups`: in any phase."""
     if wished is QueueState.UNKNOWN or (wished is QueueState.OPEN and not held_shut):
         return wished
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 
-def closed_above(name: str, queues: Mapping[str, Standing]) -> str:
-    """The name of the queue above that is closed for its own sake and shuts this one and all in between;
-    else empty. A queue that names no parent is below `root`; one that is its own ancestor has none."""
+def closed_above(name: str, queues: Mapping[str, StateFacts]) -> str:
+    """The name of the ancestor that is closed itself and keeps this queue and all between them closed, or
+    empty. A queue that names no parent is below `root`; one that is its own ancestor counts as having
+    none."""
     return _closed_above(name, queues, frozenset())
 
 
-def _closed_above(name: str, queues: Mapping[str, Standing], below: frozenset[str]) -> str:
+def _closed_above(name: str, queues: Mapping[str, StateFacts], below: frozenset[str]) -> str:
     above = parent_of(name, queues[name])
     parent = queues.get(above)
     if parent is None or above == name or above in below:
@@ -100,14 +102,15 @@ def _closed_above(name: str, queues: Mapping[str, Standing], below: frozenset[st
     return _closed_above(above, queues, below | {name}) if held else ""
 
 
-def parent_of(name: str, queue: Standing) -> str:
-    """The name of the queue above; empty for `root`."""
+def parent_of(name: str, queue: StateFacts) -> str:
+    """The name of the parent queue; empty for `root`."""
     return "" if name == ROOT_QUEUE else queue.parent or ROOT_QUEUE
 
 
-def mark_of(queue: Standing, below_shut: bool) -> Mark:
-    """A mark goes when it says nothing any more: the queue is closed for its own sake, or its parent is open
-    and the status, which speaks for a queue without spec.state, says so."""
+def mark_of(queue: StateFacts, below_shut: bool) -> Mark:
+    """`below_shut`: an ancestor keeps the queue closed. A mark is removed once it has no meaning any more:
+    the queue itself is closed, or its parent is open and the queue's state no longer depends on the mark,
+    because spec.state or the status says Open."""
     wished = wish(queue)
     if not queue.marked:
         return Mark.PUT if below_shut and wished is QueueState.OPEN else Mark.KEEP

@@ -1,4 +1,4 @@
-"""The queues as a rule sees them: which there are, and how they hang together."""
+"""The queues as admission rules see them: which exist, and which is below which."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -9,8 +9,8 @@ from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_view import QueueView
 
 
-class Picture:
-    """Of one moment. What a queue holds is looked up when a rule asks for it: few do, and for few queues."""
+class QueueTree:
+    """All queues at one moment. What a queue holds is looked up on demand: few rules ask, for few queues."""
 
     def __init__(self, queues: Mapping[str, QueueRecord], look_up: Callable[[str], QueueView | None]) -> None:
         self.queues = queues
@@ -20,7 +20,7 @@ class Picture:
             self._children[record.parent].append(name)
 
     def view(self, name: str) -> QueueView | None:
-        """A queue with what it holds; None when there is none."""
+        """A queue with what it holds; None if there is no such queue."""
         return self._look_up(name) if name in self.queues else None
 
     def pods(self, name: str) -> int:
@@ -31,8 +31,8 @@ class Picture:
     def children(self, name: str) -> list[str]:
         return self._children.get(name, [])
 
-    def line(self, name: str) -> Iterator[QueueRecord]:
-        """`name` and the queues above it, without root, each once: a circle ends where it began."""
+    def ancestry(self, name: str) -> Iterator[QueueRecord]:
+        """`name` and the queues above it, nearest first and without root; a cycle ends where it began."""
         seen: set[str] = set()
         while name != ROOT_QUEUE and name not in seen and (record := self.queues.get(name)) is not None:
             seen.add(name)
@@ -40,15 +40,15 @@ class Picture:
             name = record.parent
 
     def height(self, name: str, seen: frozenset[str] = frozenset()) -> int:
-        """How many levels a queue and those below it make."""
+        """The number of levels from a queue down to the lowest below it, itself included."""
         if name in seen:
             return 0
         below = (self.height(child, seen | {name}) for child in self.children(name))
         return 1 + max(below, default=0)
 
     def largest(self, resource: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, int]:
-        """The largest capability of a resource from a queue down, and whose it is. A queue that lists it
-        answers for all below."""
+        """The largest capability of a resource among a queue and those below it, as (queue, amount). A queue
+        that lists the resource counts in place of all below it."""
         record = self.queues.get(name)
         own = (record.capability or {}).get(resource) if record else None
         if own is not None or name in seen:

@@ -7,17 +7,15 @@ from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_states import Mark, QueueState, wish
 
 
-class QueueView(msgspec.Struct, frozen=True, eq=False):
-    """`closed_above`: the queue above that shuts it, if one does. `mark`: what is to become of its mark."""
-
+class QueueView(msgspec.Struct, frozen=True):
     record: QueueRecord
-    exists: bool
-    state: str
-    groups: int
-    allocated: Resources
-    requested: Resources
-    closed_above: str = ""
-    mark: Mark = Mark.KEEP
+    exists: bool  # whether the API has it; `default` always counts as existing
+    state: str  # a QueueState; empty if the queue does not exist
+    groups: int  # how many the queue has, of any phase
+    allocated: Resources  # what its pods on nodes, and those pinned to nodes, ask for
+    requested: Resources  # the same, and what its entitled groups wait for
+    closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
+    mark: Mark = Mark.KEEP  # what is to be done about its mark
 
     @property
     def to_open(self) -> str:

@@ -1,4 +1,4 @@
-"""The queues that the API has, and what each is among the others: open, shut, or kept shut by its parent."""
+"""The queues that the API has, and the state of each: open, closed, or kept closed by its parent."""
 
 from collections import defaultdict
 
@@ -14,10 +14,10 @@ class Queues:
         self._records: dict[str, QueueRecord] = {}
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.uids: set[str] = set()
-        self.gone: set[str] = set()  # UIDs of queues that were there, and are no more
+        self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
 
     def put(self, record: QueueRecord) -> set[str]:
-        """A queue is new or has changed. The answer names all queues that this may open or shut."""
+        """A queue is new or has changed. Returns the names of all queues that this may open or close."""
         before = self._records.get(record.name)
         if before == record:
             return set()
@@ -26,7 +26,7 @@ class Queues:
         return self._family(record.name)
 
     def drop(self, name: str) -> set[str]:
-        """A queue is gone. The answer names all queues that this may open."""
+        """A queue is gone. Returns the names of all queues that this may open."""
         gone = self._records.pop(name, None)
         self._place(gone, None)
         return self._family(name)
@@ -37,12 +37,12 @@ class Queues:
 
     @property
     def names(self) -> set[str]:
-        """Those that the API has; `default` may be missing."""
+        """The queues that the API has; `default` may be missing."""
         return set(self._records)
 
     @property
     def records(self) -> dict[str, QueueRecord]:
-        """All as they are now."""
+        """A copy of all records."""
         return dict(self._records)
 
     def is_open(self, name: str) -> bool:
@@ -68,7 +68,7 @@ class Queues:
         return state_of(wish(record), has_groups, held_shut)
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
-        """Keep the tree and the UIDs in step with a queue that is new, has changed or is gone."""
+        """Update the tree and the UIDs for a queue that is new, has changed or is gone."""
         if before is not None:
             self._children[parent_of(before.name, before)].discard(before.name)
             self.uids.discard(before.uid)
@@ -79,7 +79,7 @@ class Queues:
             self.gone.discard(now.uid)
 
     def _family(self, name: str) -> set[str]:
-        """A queue and all that are below it."""
+        """A queue and all queues below it."""
         found, left = {name}, [name]
         while left:
             below = self._children.get(left.pop(), set()) - found

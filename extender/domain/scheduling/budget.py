@@ -1,4 +1,4 @@
-"""The budget of a round: room, shares of queues, places in the window. Everybody who takes, takes here.
+"""The budget of a round: room, shares of queues, places in the window. Whatever is taken is taken here.
 
 What one group takes the next one lacks; what a group took whose judging failed is given back.
 """

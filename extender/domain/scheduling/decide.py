@@ -1,32 +1,35 @@
-"""decide(): who may start, where, and for every group that waits, why.
+"""decide(): which pods may start and where, and why each other group waits.
 
 A pure function of the snapshot; `previous` only saves work. The steps of a round are numbered below. Each
-group is judged inside a guard: one whose judging raises waits, and nobody else notices.
+group is judged inside a guard: if judging it raises, it waits, and the others are not affected.
 """
 
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.lifecycle.phases import ending, life_of
 from extender.domain.lifecycle.state import State, state_of
-from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.reasons import Reason
 from extender.domain.scheduling import elastic, gangs, replacing, starting
+from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.kept_plans import keep_all
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import memory_of
-from extender.domain.scheduling.obstacles import obstacle, runs_without_its_group, waits
+from extender.domain.scheduling.obstacles import at_rest, obstacle, runs_without_its_group, waits
 from extender.domain.scheduling.results import decisions_of
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
-NOBODY_THERE = "the group needs one member to start, and none is there"
+NO_MEMBERS = "the group needs one member to start, and none is there"
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     memory = memory_of(previous)
-    if previous is not None and memory is not None and memory.holds(snapshot, previous):
-        return replace(previous, serial=previous.serial + 1, turned=())
+    if previous is not None and memory is not None:
+        if memory.holds(snapshot, previous):
+            return replace(previous, serial=previous.serial + 1, turned=())
+        if (carried := carry_over(snapshot, previous, memory)) is not None:
+            return carried
     round_ = Round(snapshot, memory.totals if memory is not None else None)
     lending = Lending(round_)
     admission = gangs.Admission(round_, lending)
@@ -34,7 +37,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(round_)
 
-    # 2. All that is on its way keeps what was planned for it: nobody's plan is robbed.
+    # 2. Whatever is on its way keeps what was planned for it.
     starts = starting.keep_starts(round_, groups[State.STARTING])
     replacements = replacing.keep_replacements(round_, groups[State.REPLACING])
     standing = keep_all(round_, groups[State.STANDING])
@@ -48,7 +51,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
     above_share = admission.admit(gangs.ready(round_, groups[State.WAITING]))
 
-    # 6. Lending: those above it, with the room on which nobody of step 5 has a claim.
+    # 6. Lending: those above it, with the room on which no group of step 5 has a claim.
     if above_share:
         lending.begin()
         admission.admit(above_share)
@@ -63,6 +66,10 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         lending.begin()
         elastic.grow(round_, hungry, is_lent=True)
     elastic.settle(round_, standing, lending)
+
+    # These depend on room, too: then any change of it needs a round, and nothing is carried over.
+    if replacements or any(kept.unplanned for kept in (*starts, *standing)):
+        round_.shortages.are_all = False
     return decisions_of(round_, previous)
 
 
@@ -78,22 +85,11 @@ def _by_state(round_: Round) -> dict[State, list[GroupView]]:
 
 def _sort_in(round_: Round, group: GroupView) -> State | None:
     """The state of a group that has to be judged; None for one that is settled."""
-    decision = group.once(_at_rest) or _cannot_be_judged(round_, group)
+    decision = at_rest(group) or _cannot_be_judged(round_, group)
     if decision is not None:
         round_.settle(decision)
         return None
     return state_of(group)
-
-
-def _at_rest(group: GroupView) -> GroupDecision | None:
-    """What is decided on a group that has ended, rests or is on its way out: nothing around it changes that.
-    None: it has to be judged."""
-    state = state_of(group)
-    if state not in (State.ENDED, State.ENDING, State.RESTING):
-        return None
-    verdict = Verdict.ENDED if state is State.ENDED else Verdict.RUNNING
-    life = life_of(group, Verdict.RUNNING)
-    return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
 
 
 def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
@@ -104,4 +100,4 @@ def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
         return fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
         return runs_without_its_group(group)
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, NOBODY_THERE) if state is State.EMPTY else None
+    return waits(group, Reason.NOT_ENOUGH_MEMBERS, NO_MEMBERS) if state is State.EMPTY else None

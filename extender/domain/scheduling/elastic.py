@@ -151,7 +151,7 @@ def _one_of_each(pods: Iterable[PodRecord]) -> Iterable[PodRecord]:
 
 
 def _verdict(kept: KeptPlan) -> Verdict:
-    """A group that needs nobody starts with its first member."""
+    """A group that needs no members starts with the first one."""
     if kept.group.placed:
         return Verdict.RUNNING
     return Verdict.STARTING if kept.plan or kept.group.pinned else Verdict.WAITING

@@ -16,14 +16,14 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
-from extender.domain.scheduling.lending import Lending
+from extender.domain.scheduling.lending import LACKS_ROOM, Lending
 from extender.domain.scheduling.obstacles import above_capability, waits
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.unschedulable import explain
 from extender.domain.snapshot.group_view import GroupView
 
-_NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)  # who can never start holds up nobody
+_NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)  # a group that can never start holds up no other
 _FIFO = "fifo"
 
 
@@ -104,6 +104,8 @@ class Admission:
             return decision
         if self._is_fifo(group) and decision.reason not in _NEVER:
             self._heads[group.queue] = group.key
+        if decision.reason in LACKS_ROOM:
+            self._round.shortages.add(missing(group).signature, group.key)
         has_claim = self._lending.has_claim(group, decision.reason)
         return replace(decision, claims_room=True) if has_claim else decision
 
@@ -136,6 +138,7 @@ class Admission:
         wanted, planner = missing(group), self._budget.planner
         if not _may_choose(group) or planner.could_place(wanted.members, wanted.shapes):
             return wanted
+        self._round.shortages.are_all = False
         return missing_of(group, planner.fitting(group.waiting))
 
     def _ceiling(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
@@ -168,6 +171,10 @@ class Admission:
         if plan is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         why = self._why_not(group, wanted)
+        is_counted = is_short and not any(planner.capacity.refuses(shape) for shape in wanted.shapes)
+        self._round.shortages.note(
+            signature if is_counted else None, wanted.shapes, why, self._budget.takings
+        )
         if signature is not None:
             self._unplaceable[signature] = why
         return waits(group, *why)
@@ -180,7 +187,7 @@ class Admission:
 
 
 def _may_choose(group: GroupView) -> bool:
-    """Whether a group has more members than it needs, and it matters who of them starts."""
+    """Whether a group has more members than it needs, and it matters which of them start."""
     spare = len(missing(group).members) < len(group.waiting)
     return spare and len({pod.shape for pod in group.waiting}) > 1
 

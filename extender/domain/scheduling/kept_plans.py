@@ -97,7 +97,7 @@ def _oldest_silences(group: GroupView) -> tuple[SchedulerSilence, ...]:
 
 
 def _holding(group: GroupView) -> Holding:
-    """Of a group that stands, everybody who waits; else those who must still start, or replace others."""
+    """All waiting members of a group that stands; else those that must still start, or replace others."""
     pinned = {pod.uid for pod, _ in group.pinned}
     loose = [pod for pod in _who_may_start(group) if pod.uid not in pinned]
     pods = [(pod, group.planned[pod.uid]) for pod in loose if pod.uid in group.planned]

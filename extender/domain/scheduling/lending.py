@@ -16,7 +16,7 @@ from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
-_LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
+LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
 
 
 class Lending:
@@ -34,7 +34,7 @@ class Lending:
 
     def has_claim(self, group: GroupView, reason: Reason | None) -> bool:
         """Whether a group within its share that waits for `reason` keeps room now; noted."""
-        if reason not in _LACKS_ROOM or self.has_begun or not self._is_kept_now(group):
+        if reason not in LACKS_ROOM or self.has_begun or not self._is_kept_now(group):
             return False
         if self._would_stand_whole(missing(group)):
             self._claimants.append(group)
@@ -43,6 +43,8 @@ class Lending:
 
     def _would_stand_whole(self, wanted: Missing) -> bool:
         """If nothing else ran, and the scheduler refused nothing more."""
+        if not self._round.snapshot.refused:
+            return self._round.could_stand_alone(wanted)
         planner, signature = self._round.empty_but_for_refusals, wanted.signature
         if planner.affinity.any_particular(wanted.members, wanted.shapes):
             return planner.could_place(wanted.members, wanted.shapes)
@@ -59,6 +61,9 @@ class Lending:
         for group in self._claimants:
             if plan := self._round.judge(_keep_room, group):
                 self._kept.append((group, plan))
+        shortages = self._round.shortages
+        shortages.are_all = shortages.are_all and not self._kept
+        shortages.keeps_first_room = bool(self._claimants)
 
     def text(self) -> str:
         """The queues whose groups have a claim, as text."""
@@ -66,7 +71,7 @@ class Lending:
         return f"groups in {queues} have a claim on the room"
 
     def keeps_room_from(self, pod: PodRecord) -> bool:
-        """Whether a pod that found none would have room if nothing were kept. To be asked when nobody takes
+        """Whether a pod that found none would have room if nothing were kept. To be asked when no group takes
         anything any more."""
         return bool(self._kept) and self._given_back.could_place([pod], Counter({pod.shape: 1}))
 

@@ -1,32 +1,85 @@
 """What one round hands to the next to save work. It says nothing: with or without it, the same is decided."""
 
+from functools import cached_property
 from math import inf
 
+import numpy as np
+
 from extender.domain.decisions.decisions import Decisions
+from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.kept_totals import KeptTotals
+from extender.domain.placement.tally import Tally
+from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.shortages import Shortages
+from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.snapshot import Snapshot
 
 
-class Memory:
-    """All memories are equal, since no decision depends on them."""
+class Waiting:
+    """The shortages at the end of a round, and the room that was counted for them, net of all that is on its
+    way. Worked out when it is first asked for."""
 
-    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None) -> None:
-        self.totals = totals.without_history() if totals is not None else None
-        self._groups = snapshot.groups
-        self._limits = snapshot.limits
-        self._attention = snapshot.attention
-        self._now = snapshot.now
+    def __init__(self, shortages: Shortages, capacity: Capacity, snapshot: Snapshot) -> None:
+        self.shortages = shortages
+        self._capacity = capacity.without_counts()
+        self._room = snapshot.room
+
+    @cached_property
+    def tally(self) -> Tally:
+        return Tally.of(self._capacity, (shortage.shapes for shortage in self.shortages.known.values()))
+
+    @cached_property
+    def taken(self) -> Mask:
+        """Rows where anything is on its way."""
+        return np.asarray((self._capacity.left != self._room).any(axis=1), np.bool_)
+
+    def after(self, shortages: Shortages, tally: Tally, snapshot: Snapshot) -> "Waiting":
+        """The same with other numbers."""
+        later = Waiting(shortages, self._capacity, snapshot)
+        later.tally, later.taken = tally, self.taken
+        return later
+
+
+class Memory:
+    """All memories are equal, since no decision depends on them. `waiting`: None where something else
+    depended on how much room there is."""
+
+    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None, waiting: Waiting | None) -> None:
+        self.snapshot = snapshot
+        self.totals = totals
+        self.waiting = waiting
+
+    @classmethod
+    def of(cls, round_: Round) -> "Memory":
+        budget, shortages = round_.budget, round_.shortages
+        totals = budget.totals.without_history() if budget.totals is not None else None
+        holds = shortages.hold_after(budget.takings)
+        waiting = Waiting(shortages, budget.planner.capacity, round_.snapshot) if holds else None
+        return cls(round_.snapshot, totals, waiting)
+
+    def after(self, snapshot: Snapshot, waiting: Waiting) -> "Memory":
+        """The memory once nothing but room has changed."""
+        assert self.waiting is not None
+        more = self.waiting.tally.difference(waiting.tally)
+        totals = self.totals.after(snapshot.room, more) if self.totals is not None else None
+        return Memory(snapshot, totals, waiting)
 
     def holds(self, snapshot: Snapshot, previous: Decisions) -> bool:
         """Whether nothing has changed since, and no time has come that would change a decision."""
-        wake_at = inf if previous.wake_at is None else previous.wake_at
         return (
             snapshot.version == previous.version
-            and self._now <= snapshot.now < wake_at
             and not snapshot.touched
-            and snapshot.groups is self._groups
-            and snapshot.limits is self._limits
-            and snapshot.attention == self._attention
+            and snapshot.groups is self.snapshot.groups
+            and self.is_same_time(snapshot, previous)
+        )
+
+    def is_same_time(self, snapshot: Snapshot, previous: Decisions) -> bool:
+        """Whether all that hangs on time, limits and the scheduler's attention is as it was."""
+        wake_at = inf if previous.wake_at is None else previous.wake_at
+        return (
+            self.snapshot.now <= snapshot.now < wake_at
+            and snapshot.limits is self.snapshot.limits
+            and snapshot.attention == self.snapshot.attention
         )
 
     def __eq__(self, other: object) -> bool:

@@ -1,11 +1,28 @@
-"""What keeps a group from being judged at all: its own faults, and the state of its queue."""
+"""What keeps a group from being judged at all: that it rests, its own faults, and the state of its queue."""
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.phases import ending, life_of
+from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import show
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
+
+
+def at_rest(group: GroupView) -> GroupDecision | None:
+    """What is decided on a group that has ended, rests or is on its way out: nothing around it changes that.
+    None: it has to be judged."""
+    return group.once(_at_rest)
+
+
+def _at_rest(group: GroupView) -> GroupDecision | None:
+    state = state_of(group)
+    if state not in (State.ENDED, State.ENDING, State.RESTING):
+        return None
+    verdict = Verdict.ENDED if state is State.ENDED else Verdict.RUNNING
+    life = life_of(group, Verdict.RUNNING)
+    return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
 
 
 def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
@@ -48,7 +65,7 @@ def waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) 
 
 
 def runs_without_its_group(group: GroupView) -> GroupDecision:
-    """Members on nodes whose PodGroup is gone run on, and nobody joins them."""
+    """Members on nodes whose PodGroup is gone keep running, and no others join them."""
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
 
 

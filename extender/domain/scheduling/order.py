@@ -47,7 +47,7 @@ class TurnOrder(Generic[T]):
                 heappush(self._turns, self._turn(queue))
 
     def share_of_next(self, queue: str) -> float | None:
-        """The share of the queue that comes after this one; None where that is nobody of its priority."""
+        """The share of the queue that comes after this one; None if no queue of its priority does."""
         following = self._turns[0] if self._turns else None
         if following is None or following.priority != self._turn(queue).priority:
             return None

@@ -54,8 +54,8 @@ class QueueShares:
         return self._shares[queue].ceiling if queue in self._shares else {}
 
     def ceiling(self, queue: str) -> Portions:
-        """What limits a queue apart from the room. A ceiling as high as the whole cluster is none: whoever
-        reaches that lacks room. Nor has a queue one that is gone."""
+        """What limits a queue apart from the room. One as high as the whole cluster is no ceiling: what is
+        lacking there is room. A queue that is gone has none."""
         if queue not in self._ceilings:
             given = self.real_capability(queue)
             self._ceilings[queue] = {
@@ -78,7 +78,7 @@ class QueueShares:
         return bool(exceeded(self._there(asked), {}, self.ceiling(queue)))
 
     def above_ceiling(self, queue: str, asked: Resources) -> str:
-        """In words, how `asked` would break the queue's ceiling; empty when it would not."""
+        """A sentence on how `asked` would break the queue's ceiling; empty when it would not."""
         held, limit, asked = self._allocated.get(queue, {}), self.ceiling(queue), self._there(asked)
         return ", ".join(
             f"{name}: {show(name, held.get(name, 0))} held + {show(name, asked[name])} asked"

@@ -28,7 +28,7 @@ def keep_replacements(round_: Round, groups: Iterable[GroupView]) -> list[KeptPl
 
 
 def reserve(round_: Round, replacing: Iterable[KeptPlan]) -> list[tuple[KeptPlan, dict[Uid, str]]]:
-    """Take room for those who have none yet; they start once the gangs had their turn."""
+    """Take room for replacements that have none yet; they start once the gangs had their turn."""
     reserved = [(kept, round_.judge(_reserve, kept.group, kept, held=kept.plan)) for kept in replacing]
     return [(kept, more) for kept, more in reserved if more is not None]
 

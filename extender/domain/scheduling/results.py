@@ -38,7 +38,7 @@ def decisions_of(round_: Round, previous: Decisions | None) -> Decisions:
         counts=counts,
         serial=before.serial + 1,
         turned=turned,
-        memory=Memory(snapshot, round_.budget.totals),
+        memory=Memory.of(round_),
     )
 
 

@@ -7,11 +7,13 @@ from traceback import extract_tb
 from typing import TypeVar
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.quorum import Missing
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.budget import Budget
+from extender.domain.scheduling.shortages import Shortages
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -24,6 +26,7 @@ class Round:
         self.snapshot = snapshot
         self.limits = snapshot.limits
         self.budget = Budget(snapshot, totals)
+        self.shortages = Shortages()
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.wake_at = [] if snapshot.expires_at is None else [snapshot.expires_at]
 
@@ -72,10 +75,19 @@ class Round:
         """The room if nothing ran at all."""
         return Planner.empty(self.snapshot)
 
+    def could_stand_alone(self, wanted: Missing) -> bool:
+        """Whether members would all find a node if nothing ran. Kept while the nodes are the same."""
+        if self.empty.affinity.any_particular(wanted.members, wanted.shapes):
+            return self.empty.could_place(wanted.members, wanted.shapes)
+        known = self.snapshot.nodes.standing_alone()
+        if wanted.signature not in known:
+            known[wanted.signature] = self.empty.could_place(wanted.members, wanted.shapes)
+        return known[wanted.signature]
+
     @cached_property
     def empty_but_for_refusals(self) -> Planner:
         """The same, without the nodes that the scheduler refuses."""
-        return Planner.empty_but_for_refusals(self.snapshot) if self.snapshot.refused else self.empty
+        return Planner.empty_but_for_refusals(self.snapshot)
 
 
 def broken(group: GroupView, fault: Exception) -> GroupDecision:

@@ -44,7 +44,7 @@ def _oldest_start_first(group: GroupView) -> tuple[float, tuple[int, str, str]]:
 
 
 def _goes_on(round_: Round, group: GroupView) -> bool:
-    """Whether a start may still come to its end; settled where it ends here, or nobody can join it."""
+    """Whether a start may still come to its end; settled if it ends here, or no member can join it."""
     ending = _ending(round_, group)
     if ending is not None:
         round_.settle(ending)
@@ -57,7 +57,7 @@ def _ending(round_: Round, group: GroupView) -> GroupDecision | None:
     begun = start_begun(group, round_.snapshot)
     if begun is not None and round_.is_due(begun + _patience(round_, group)):
         return fail(round_, group, TOO_LATE)
-    if not group.exists:  # nobody joins, and at the deadline the start is undone
+    if not group.exists:  # no member joins, and at the deadline the start is undone
         reason = Reason.GROUP_NOT_FOUND
         return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, no_group(group))
     return None

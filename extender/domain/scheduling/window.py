@@ -2,19 +2,19 @@
 
 
 class Window:
-    """Used up within a round. Everything that is on its way already has its place before anybody new."""
+    """Used up within a round. Everything that is on its way already has its place before anything new."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.left = size
         self.is_full = False
-        """A gang waits for a place: a large one is not overtaken by small ones, so nobody else gets one."""
+        """A gang waits for a place: it is not overtaken by smaller ones, so no other gets one."""
 
     def take(self, members: int) -> None:
         self.left -= members
 
     def has_place_for(self, members: int) -> bool:
-        """Whether a whole gang may start; if not, nobody after it may."""
+        """Whether a whole gang may start; if not, none after it may."""
         self.is_full = self.is_full or members > self.left
         return not self.is_full
 

@@ -1,7 +1,7 @@
 """Ceilings: the most that a queue may ever hold.
 
-Source of the rule: Volcano's real capability. A queue may hold what nobody is guaranteed and its own
-guarantee, cut to its capability.
+Source of the rule: Volcano's real capability. A queue may hold its own guarantee and everything that is not
+guaranteed to other queues, limited by its capability.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ from extender.domain.shares.demand import Portion, PortionRows, QueueDemand
 def ceilings_of(
     demands: Sequence[QueueDemand], guarantees: PortionRows, unclaimed: Portion, names: Sequence[str]
 ) -> PortionRows:
-    """A row for each of `demands`, whose `guarantees` these are; `unclaimed` is what nobody is guaranteed."""
+    """A row for each of `demands`; `guarantees` has the same rows. `unclaimed`: what no queue is
+    guaranteed."""
     limits = np.full_like(guarantees, np.inf)
     for row, demand in enumerate(demands):
         if demand.capability:

@@ -1,17 +1,17 @@
-"""What a queue holds against what it deserves, and against what it may hold at most."""
+"""Comparisons of what a queue holds with what it deserves, and with the most that it may hold."""
 
 from collections.abc import Mapping
 
 from extender.domain.model.resources import Resources
 
-Portions = Mapping[str, float]  # amounts that need not be whole: a division makes fractions
+Portions = Mapping[str, float]  # amounts by resource; not whole numbers, since a division makes fractions
 
-EPSILON = 0.1  # of a millicore, a byte, a device: less than that is nothing
+EPSILON = 0.1  # of a millicore, a byte, a device: smaller differences do not count
 
 
 def share(allocated: Resources, deserved: Portions) -> float:
-    """How much of what it deserves a queue holds, in its dominant resource. A queue that deserves nothing and
-    holds something has its share."""
+    """The part of its deserved amount that a queue holds, in its dominant resource. For a queue that deserves
+    nothing it is 1 if the queue holds anything, otherwise 0."""
     ratios = (allocated.get(name, 0) / due for name, due in deserved.items() if due >= EPSILON)
     return max(ratios, default=1.0 if any(allocated.values()) else 0.0)
 
@@ -21,7 +21,7 @@ def within(
 ) -> bool:
     """Whether `asked` on top of `allocated` stays within `limit`, in the dimensions that are asked for.
 
-    Names in `but` are not compared; a name that `limit` lacks has none of it.
+    Names in `but` are not compared; for a name that `limit` lacks, the limit is 0.
     """
     return not exceeded(asked, allocated, limit, but)
 
@@ -29,7 +29,7 @@ def within(
 def exceeded(
     asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
 ) -> list[str]:
-    """The asked-for dimensions in which `limit` would be overrun."""
+    """The asked-for dimensions in which `limit` would be exceeded."""
     return [
         name
         for name, amount in asked.items()

@@ -1,4 +1,4 @@
-"""A queue as the division sees it, and all queues as arrays: one row a queue, one column a resource."""
+"""A queue as the division sees it, and all queues as arrays: one row per queue, one column per resource."""
 
 from collections.abc import Sequence
 
@@ -8,24 +8,24 @@ import numpy.typing as npt
 
 from extender.domain.model.resources import Resources
 
-Portion = npt.NDArray[np.float64]  # one number a resource
-PortionRows = npt.NDArray[np.float64]  # one row a queue
+Portion = npt.NDArray[np.float64]  # one number per resource
+PortionRows = npt.NDArray[np.float64]  # one row per queue
 
 
 class QueueDemand(msgspec.Struct, frozen=True):
-    """What a queue brings to the division."""
+    """What the division needs to know of a queue."""
 
     name: str
     weight: int  # at least 1
     request: Resources  # what its groups hold and wait for
     capability: Resources | None = None  # None: it names none
-    guarantee: Resources = {}
-    groups: bool = True  # whether it takes part. The guarantee of a queue that does not still counts
+    guarantee: Resources = {}  # kept for it even if it does not take part
+    groups: bool = True  # whether it has groups, and so takes part
 
 
 def dimensions_of(total: Resources, demands: Sequence[QueueDemand]) -> list[str]:
-    """The resources that are divided: those of the cluster, and those that a guarantee names. What groups ask
-    for besides is not there: nobody deserves any of it."""
+    """The resources to be divided: those of the cluster, and those that a guarantee names. Any other resource
+    that groups ask for does not exist here, so no queue deserves any of it."""
     return sorted(set(total).union(*(demand.guarantee for demand in demands)))
 
 

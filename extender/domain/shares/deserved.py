@@ -1,8 +1,8 @@
 """Deserved shares: weighted max-min fairness ("water filling") over every resource at once.
 
-Source of the rule: Volcano's proportion plugin. A queue's share rises with its weight until the queue has
-what it asks for or reaches its ceiling; what it leaves is poured again over the rest. A share never exceeds
-the request, but for the guarantee, and never the real capability.
+Source of the rule: Volcano's proportion plugin. A queue's share rises in proportion to its weight until the
+queue has what it asks for or reaches its ceiling; what it leaves is divided again among the others. A share
+never exceeds the request, unless the guarantee is larger, and never the real capability.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _ROUNDS = 200  # convergence is geometric where queues want different resources
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What comes to a queue, by resource."""
+    """The result of the division for one queue, by resource."""
 
     deserved: dict[str, float]  # without zeros
     ceiling: dict[str, float]  # the most that it may ever hold; inf: no limit
@@ -50,23 +50,23 @@ def _pour(
     guarantees: PortionRows,
     names: Sequence[str],
 ) -> PortionRows:
-    """A row for each queue. Only those that are still thirsty are looked at again."""
+    """The shares, a row for each queue. Only queues that can still take more are looked at again."""
     asked = rows_of([demand.request for demand in taking], names)
     weights = np.array([demand.weight for demand in taking], dtype=np.float64)
     shares, held = np.zeros_like(asked), np.zeros_like(asked)
-    thirsty, left = np.arange(len(taking)), room
+    unmet, left = np.arange(len(taking)), room
     for _ in range(_ROUNDS):
         portion = weights / max(float(weights.sum()), 1.0)
         risen = np.minimum(np.minimum(held + np.outer(portion, left), ceilings), asked)
         risen = np.maximum(risen, guarantees)
         still = np.any(asked > risen + EPSILON, axis=1) & np.any(risen != held, axis=1)
         remaining = np.maximum(left - (risen - held).sum(axis=0), 0.0)
-        shares[thirsty], held = risen, risen
+        shares[unmet], held = risen, risen
         if not still.any() or np.all(remaining < EPSILON) or np.array_equal(remaining, left):
             break
         left = remaining
         if not still.all():
-            thirsty, held, asked, weights = thirsty[still], held[still], asked[still], weights[still]
+            unmet, held, asked, weights = unmet[still], held[still], asked[still], weights[still]
             ceilings, guarantees = ceilings[still], guarantees[still]
     return shares
 

@@ -1,7 +1,7 @@
 """Guarantees: what is kept for a queue, whether it asks for it or not.
 
-Source of the rule: Volcano's proportion plugin. Nobody's ceiling reaches into what others are guaranteed, and
-what a queue deserves is never less than its own guarantee.
+Source of the rule: Volcano's proportion plugin. No queue's ceiling includes what other queues are guaranteed,
+and what a queue deserves is never less than its own guarantee.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from extender.domain.shares.demand import Portion, PortionRows, QueueDemand, row
 
 
 def guarantees_of(demands: Sequence[QueueDemand], names: Sequence[str]) -> PortionRows:
-    """Never negative: nobody can be guaranteed less than nothing."""
+    """A row for each of `demands`; negative guarantees count as 0."""
     return np.maximum(rows_of([demand.guarantee for demand in demands], names), 0.0)
 
 
 def not_guaranteed(room: Portion, guarantees: PortionRows) -> Portion:
-    """What is left of the room when all guarantees are kept: summed up once for all queues."""
+    """What all guarantees leave of the room: computed once for all queues."""
     left: Portion = np.maximum(room - guarantees.sum(axis=0), 0.0)
     return left

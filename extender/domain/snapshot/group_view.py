@@ -1,4 +1,4 @@
-"""What decide() sees of one group: frozen, and the same object while nothing about the group changes."""
+"""What decide() sees of one group: frozen, and the same object as long as nothing about the group changes."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -14,81 +14,81 @@ T = TypeVar("T")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The scheduler's words about a planned member."""
+    """The scheduler's refusal of a planned member."""
 
-    text: str
-    at: float  # when we read them
+    text: str  # its message
+    at: float  # when the ledger read it, on the ledger's clock
 
 
 class Start(msgspec.Struct, frozen=True):
-    """How the starts of a group went."""
+    """The history of a group's starts."""
 
     admitted_at: float | None = None
-    """When the start that is under way was admitted; None: none is."""
+    """When the start under way was admitted; None: no start is under way."""
     failures: int = 0
-    """How many starts failed one after the other."""
+    """The number of starts that failed in a row."""
     retry_at: float = 0.0
-    """Before that moment it is not tried again."""
+    """The group is not tried again before this moment."""
     failure: str = ""
-    """Why the last one failed, in words."""
+    """Why the last start failed, for people."""
     admitted: bool = False
-    """Whether it was admitted and has not waited since, also once all that it needs is on nodes."""
+    """Whether it was admitted and has not waited since; stays true once all needed members are on nodes."""
     claims_since: float | None = None
-    """When room was first kept for it, within its share; None: never since it last stood whole."""
+    """When room was first kept for it, within its share; None: not since it last stood whole."""
 
 
 class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """A group with its members, sorted by where they are on their way."""
+    """A group with its members, sorted by how far each has come."""
 
     key: GroupKey
     """Its PodGroup, or the pod that is a group of its own."""
     queue: str
-    """The name of its queue, whether there is one or not."""
+    """The name of its queue, whether that queue exists or not."""
     min_member: int
     """How many members it needs to start."""
     min_task_member: Mapping[str, int]
-    """How many of each role."""
+    """How many members of each role it needs."""
     priority: int
-    """Higher ones go first inside a queue."""
+    """Within a queue, groups with a higher one go first."""
     created: str
     """When its PodGroup, or its first pod, was created: RFC 3339."""
     recorded: bool
     """Whether it has a PodGroup."""
     exists: bool
-    """Whether it is there: by a PodGroup, or by pods that need none."""
+    """Whether the group exists: it has a PodGroup, or consists of pods that need none."""
     fault: str
-    """What is wrong in its specification, in words; empty: nothing."""
+    """What is wrong with its specification, for people; empty if nothing is."""
     min_resources: Resources
-    """What its PodGroup says that the members it needs ask for together."""
+    """What its needed members ask for together, according to its PodGroup."""
     entitled: bool
-    """Whether it came while its queue was open."""
+    """Whether it was created while its queue was open."""
     stood_with: Needs | None
-    """What it needed when it last stood whole, as far as it still does: who is lost of those is replaced.
+    """What it needed when it last stood whole, as far as it still does: members lost of these are replaced.
     None: it never stood whole."""
     stands: bool
-    """Whether those placed make it whole now."""
+    """Whether the placed members make it whole now."""
     stands_as_before: bool
-    """Whether it stood whole, and those placed are as many as then: what it needs besides is growth."""
+    """Whether it stood whole and as many members are placed as then: further needs are growth."""
     resumes: bool
-    """Whether members on nodes show a start that Muster had admitted before it was started anew."""
+    """Whether members on nodes belong to a start that Muster admitted before its last restart."""
     start: Start
-    """How its starts went."""
+    """The history of its starts."""
     placed: tuple[PodRecord, ...]
-    """Members on a node and not on their way out, or done."""
+    """Members that are on a node and not being deleted, or have succeeded."""
     pinned: tuple[tuple[PodRecord, str], ...]
-    """Members whose node the scheduler knows from us: no plan may move their claim."""
+    """Members whose node Muster has given to the scheduler: no plan may move their claim."""
     waiting: tuple[PodRecord, ...]
     """Members without a node that may be planned."""
     planned: Mapping[Uid, str]
-    """The nodes planned for those that wait."""
+    """The nodes planned for waiting members."""
     expected_since: Mapping[Uid, float]
-    """Since when the scheduler could have used a planned node: the gate was open."""
+    """Since when the scheduler could have used a member's planned node, because its gate was open."""
     bound_since: Mapping[Uid, float]
-    """Since when members have been on their nodes, as far as we saw."""
+    """Since when members have been on their nodes, as far as the watch has shown."""
     refusals: Mapping[Uid, Refusal]
-    """What the scheduler last said about members that it could not place."""
+    """What the scheduler last reported about members that it could not place."""
     held_back: int
-    """Members that gates of others keep."""
+    """Members that other parties' scheduling gates hold back."""
     leaving: int
     """Members on a node that are being deleted."""
     running: int
@@ -101,12 +101,12 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether its owner is suspended, or the queue that took it in is gone."""
     accepted_by: str
     """The UID of the queue that takes it in; empty while none does."""
-    told_phase: str
-    """What its PodGroup says now."""
+    reported_phase: str
+    """The phase in the status of its PodGroup now."""
     allocated: Resources
-    """What members on nodes, and those pinned, ask for together."""
+    """What members on nodes and pinned members ask for together."""
     pending: Resources
-    """What those that wait ask for together."""
+    """What waiting members ask for together."""
 
     @property
     def needs(self) -> Needs:
@@ -114,14 +114,15 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def stood_whole(self) -> bool:
-        """Whether all that it needs have been on nodes: losing members undoes nobody from then on."""
+        """Whether all needed members have been on nodes: from then on, losing members never undoes the
+        rest."""
         return self.stood_with is not None
 
     @property
     def is_in_queue(self) -> bool:
-        """Whether its queue counts it: by its PodGroup or, where it needs none, by pods on nodes or pods that
-        came in time. Waiting pods that are outside do not keep a queue from closing, nor do running ones
-        whose PodGroup was deleted."""
+        """Whether its queue counts it: it has a PodGroup or, if it needs none, pods on nodes or pods created
+        while the queue was open. A queue can close despite waiting pods created after that, and despite
+        running pods whose PodGroup was deleted."""
         return self.recorded or (self.exists and (self.lives or self.entitled))
 
     @property
@@ -135,7 +136,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.leaving > 0 or self.is_on_nodes
 
     def once(self, work: Callable[["GroupView"], T]) -> T:
-        """What `work` makes of the view, worked out when it is first asked for: a view never changes."""
+        """The result of `work` on this view, computed on first use: a view never changes."""
         if work not in self._known:
             self._known[work] = work(self)
         return cast(T, self._known[work])
@@ -146,5 +147,5 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def order(self) -> tuple[int, str, str]:
-        """Inside a queue: priority, then age, then name."""
+        """Sort key within a queue: priority, then age, then name."""
         return (-self.priority, self.created, self.key)

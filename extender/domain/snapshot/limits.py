@@ -1,37 +1,38 @@
-"""The numbers that policy works with."""
+"""The limits that policy works with."""
 
 import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The numbers that policy works with. Times in seconds, sizes in pods."""
+    """The limits that policy works with. Times in seconds, sizes in pods."""
 
     window: int = 1000
-    """How many members may be on their way to the scheduler at once."""
+    """How many members may be on their way through the scheduler at once."""
     start_deadline: float = 120.0
-    """The longest that a start may take, and a bind call be held."""
+    """The longest time that a start may take, and that a bind call may be held."""
     start_deadline_base: float = 60.0
-    """How long a start may take, however few its members are."""
+    """How long any start may take, however few members it has."""
     start_deadline_per_member: float = 0.1
-    """How much longer for each member."""
+    """How much longer a start may take for each member."""
     refusal_grace: float = 2.0
-    """After a refusal the planned node may still be used: the scheduler's view may lag ours."""
+    """How long a planned node is kept after a refusal, since the scheduler's view may lag behind Muster's."""
     arrival_grace: float = 15.0
-    """How long the scheduler may be silent about a planned node."""
+    """How long the scheduler may leave a planned node unused without refusing it."""
     arrival_grace_per_pod: float = 0.05
-    """How much longer for each pod that it has on its hands for us."""
+    """How much longer for each pod that it still has to schedule for Muster."""
     stall_grace: float = 10.0
     """How long a start with held members may lack a plan for the others."""
     whole_grace: float = 30.0
-    """How long members have to be on their nodes without failing before the group has stood whole."""
+    """How long members must be on their nodes without failing before the group counts as having stood
+    whole."""
     asking_pause: float = 10.0
-    """A scheduler that asks for nothing that long may be gone; when it asks again, silence counts anew."""
+    """A scheduler that asks for nothing this long may be gone; once it asks again, graces count from then."""
     room_kept: float = 600.0
     """How long room is kept for a group within its share that lacks some, before it is lent for as long."""
     refusal_memory: float = 60.0
-    """How long it is remembered which nodes refuse a shape."""
+    """How long a node's refusal of a shape is remembered."""
     backoff: float = 5.0
-    """The pause after a first failed start; it doubles with each."""
+    """The pause after the first failed start; it doubles with each further one."""
     backoff_max: float = 300.0
     """The longest such pause."""
 

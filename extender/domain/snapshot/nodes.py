@@ -1,7 +1,7 @@
 """The nodes by row, and which of them suit a shape.
 
-A NodeTable is immutable. Where labels or taints change, `with_changes` makes a new one that keeps what the
-old one has worked out and patches the changed rows only: a node event costs one row of each mask in use.
+A NodeTable is immutable. When labels or taints change, `with_changes` makes a new one that keeps what the old
+one has computed and patches only the changed rows: a node event costs one row of each mask in use.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,20 +15,21 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import NodeTest, Shape
 
-AmountRows = npt.NDArray[np.int64]  # of amounts: one row a node, one column a resource
-Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
-_MOST_MASKS = 512  # more come from shapes that are long gone; those in use are soon worked out again
+AmountRows = npt.NDArray[np.int64]  # amounts: one row per node, one column per resource
+Mask = npt.NDArray[np.bool_]  # one truth value per row
+Rows = npt.NDArray[np.int64]  # row numbers, or one number per row
+_MOST_MASKS = 512  # beyond this, most belong to shapes long gone; those in use are soon computed again
 _MOST_SHAPES = 4096
+_MOST_GANGS = 16384
 
 
 class NodeRecord(msgspec.Struct, frozen=True, gc=False):
-    """What the planner needs of a node. `allocatable` is rounded down."""
+    """What the planner needs to know of a node."""
 
     name: str
     labels: Labels
-    taints: tuple[Taint, ...]
-    allocatable: Resources
+    taints: tuple[Taint, ...]  # with that of a cordon
+    allocatable: Resources  # rounded down
 
 
 class NodeTable:
@@ -40,13 +41,14 @@ class NodeTable:
         self._masks: dict[object, tuple[NodeTest, Mask]] = {}
         self._domains: dict[str, npt.NDArray[np.int64]] = {}
         self._most: dict[Shape, int] = {}
+        self._standing_alone: dict[frozenset[tuple[Shape, int]], bool] = {}
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
-        """The table of `nodes`, which differ from this one's in `rows` only."""
+        """The table of `nodes`, which differ from this table's only in `rows`."""
         table, changed = NodeTable(nodes), tuple(rows)
         if len(self._masks) > _MOST_MASKS:
             return table
-        for key, (test, mask) in tuple(self._masks.items()):  # decide() may be adding to them
+        for key, (test, mask) in tuple(self._masks.items()):  # decide() may add to them meanwhile
             patched = np.zeros(len(table.nodes), dtype=np.bool_)
             patched[: len(mask)] = mask
             for row in changed:
@@ -64,13 +66,20 @@ class NodeTable:
         return known[1]
 
     def most(self) -> dict[Shape, int]:
-        """What was worked out so far of how many pods of each shape all nodes hold when empty."""
+        """How many pods of each shape all nodes could hold if empty, as far as computed; callers add to
+        it."""
         if len(self._most) > _MOST_SHAPES:
             self._most.clear()
         return self._most
 
+    def standing_alone(self) -> dict[frozenset[tuple[Shape, int]], bool]:
+        """What was worked out so far of whether so many pods of these shapes stand when nothing else runs."""
+        if len(self._standing_alone) > _MOST_GANGS:
+            self._standing_alone.clear()
+        return self._standing_alone
+
     def domains(self, topology_key: str) -> npt.NDArray[np.int64]:
-        """A number for each row's value of a label, -1 where the node lacks it."""
+        """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""
         if topology_key not in self._domains:
             numbers: dict[str, int] = {}
             values = [node.labels.get(topology_key) if node else None for node in self.nodes]

@@ -1,6 +1,6 @@
-"""What decide() sees: a frozen picture of the ledger at one version and one moment.
+"""What decide() sees: a frozen copy of the ledger at one version and one moment.
 
-Views of groups that did not change are the same objects as in the snapshot before.
+Views of groups that did not change are the same objects as in the previous snapshot.
 """
 
 from collections.abc import Mapping, Set
@@ -19,41 +19,49 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable
 
 
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
-    """What stands where, besides amounts, by node."""
+    """What is in use on nodes besides amounts: host ports, and pods that (anti-)affinity terms concern."""
 
-    ports: Mapping[str, Mapping[HostPort, int]] = {}  # host ports that are taken
-    selected: Mapping[Term, Mapping[str, int]] = {}  # for each term in use: how many pods it selects
-    carried: Mapping[Term, Mapping[str, int]] = {}  # for each term in use: how many pods repel others by it
-    terms: TermIndex = TermIndex()  # all terms in use, by whom they may select; never changed
+    ports: Mapping[str, Mapping[HostPort, int]] = {}
+    """By node: how many pods use a host port."""
+    selected: Mapping[Term, Mapping[str, int]] = {}
+    """For each term in use, by node: how many pods it selects."""
+    carried: Mapping[Term, Mapping[str, int]] = {}
+    """For each term in use, by node: how many pods have it as an anti-affinity term."""
+    terms: TermIndex = TermIndex()
+    """All terms in use, by the labels that they select; never changed."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Nothing in it changes any more."""
 
     version: int
-    """The ledger's: it moves on with all that may change a decision, but for time."""
+    """The ledger's version, which grows with every change, except of time, that may change a decision."""
     now: float
     """The ledger's clock, in seconds."""
     limits: Limits
+    """The limits that policy works with."""
     dimensions: tuple[str, ...]
-    """The resources that the columns of `room` and `allocatable` are."""
+    """The names of the resources in the columns of `room` and `allocatable`."""
     nodes: NodeTable
-    """The rows of both."""
+    """The nodes in the rows of both."""
     room: AmountRows
-    """What all pinned claims leave; planned ones are not taken off."""
+    """What all pinned claims leave free; planned claims are not subtracted."""
     allocatable: AmountRows
     """What nodes offer."""
     occupancy: Occupancy
+    """What pinned claims use besides amounts."""
     refused: Mapping[Shape, frozenset[int]]
     """Rows where the scheduler refuses a shape."""
     queues: Mapping[str, QueueView]
+    """All queues of the API, `default`, and those that groups name, by name."""
     groups: Mapping[GroupKey, GroupView]
+    """All groups."""
     expires_at: float | None = None
-    """When the first of what the ledger holds for a while only ends: a refusal, or an answer that no
+    """When the next entry expires that the ledger holds only for a while: a refusal, or an answer that no
     bind call followed."""
     orphans: tuple[Orphan, ...] = ()
     """Groups whose queue is gone for good."""
     touched: Set[GroupKey] = frozenset()
     """Groups of which anything changed since decisions were last published."""
     attention: Attention = Attention()
-    """Whether we lead and the scheduler asks."""
+    """Whether this replica leads and the scheduler asks."""

@@ -34,6 +34,7 @@ class Kubelet:
         self._on = threading.Event()
         self._on.set()
         self._refused: list[Chooser] = []
+        self._pulling: set[str] = set()
         self._threads = [
             threading.Thread(target=self._run, name=f"kubelet-{n}", daemon=True) for n in range(WORKERS)
         ]
@@ -69,6 +70,10 @@ class Kubelet:
         """Nothing is refused from here on."""
         self._refused.clear()
 
+    def pull(self, *names: str) -> None:
+        """The images of these pods are never there: bound, they stay Pending."""
+        self._pulling.update(names)
+
     def finish(self, namespace: str, names: Iterable[str], phase: str = "Succeeded") -> None:
         """Running pods come to their end."""
         for name in names:
@@ -98,7 +103,7 @@ class Kubelet:
         metadata, phase = pod["metadata"], pod["status"].get("phase")
         if "deletionTimestamp" in metadata:
             self._client.delete(PODS, metadata["name"], metadata["namespace"], grace=0)
-        elif phase == "Pending":
+        elif phase == "Pending" and metadata["name"] not in self._pulling:
             refused = any(chosen(pod) for chosen in list(self._refused))
             self._patch(metadata["namespace"], metadata["name"], _refusal(pod) if refused else _running())
 

@@ -1,0 +1,133 @@
+"""Tallies: how many pods of each shape all nodes have room for, and how much is left on them together.
+
+A tally is carried from event to event: what one changes is worked out from the few rows that changed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from extender.domain.model.resources import three_digits
+from extender.domain.model.shapes import Shape
+from extender.domain.placement.capacity import Capacity
+from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
+
+_UNBOUNDED = np.iinfo(np.int64).max
+Alike = frozenset[object]  # shapes that the same nodes suit, by what says so
+
+
+class Tally:
+    """Of shapes that the scheduler refuses nowhere. Never changed."""
+
+    def __init__(
+        self,
+        table: "_ShapeTable",
+        totals: Mapping[Shape, int],
+        sums: Mapping[Alike, tuple[Sequence[Shape], Mapping[str, int]]],
+    ) -> None:
+        self._table = table
+        self.totals = totals
+        self._sums = sums  # by Alike: shapes that stand for it, and what is left where any of them may go
+
+    @classmethod
+    def of(cls, capacity: Capacity, gangs: Iterable[Iterable[Shape]]) -> "Tally":
+        """`gangs`: the shapes of each."""
+        parts = [tuple(gang) for gang in gangs]
+        shapes = dict.fromkeys(shape for part in parts for shape in part)
+        parts += [(shape,) for shape in shapes]
+        sums = {_alike(part): (part, capacity.sum_for(part)) for part in parts}
+        totals = {shape: capacity.total(shape) for shape in shapes}
+        return cls(_ShapeTable(tuple(shapes), capacity.dimensions, capacity.nodes), totals, sums)
+
+    def total(self, shape: Shape) -> int:
+        """How many pods of `shape` all nodes have room for."""
+        return self.totals[shape]
+
+    def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
+        """What is left on all nodes that suit any of `shapes`."""
+        return self._sums[_alike(shapes)][1]
+
+    def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
+        """Whether so many pods of a shape are more than there is room for, wherever the others go."""
+        return any(n > self.totals[shape] for shape, n in shapes.items())
+
+    def after(self, rows: Rows, then: AmountRows, now: AmountRows) -> "Tally":
+        """The tally once some `rows`, where so much was left `then`, have what they have `now`."""
+        if not len(rows):
+            return self
+        more = self._table.count(rows, now) - self._table.count(rows, then)
+        totals = self.totals
+        if more.any():
+            pairs = zip(totals.items(), more.tolist(), strict=True)
+            totals = {shape: total + difference for (shape, total), difference in pairs}
+        difference = np.maximum(now, 0) - np.maximum(then, 0)
+        sums = {
+            alike: (shapes, self._table.add(sums, shapes, rows, difference))
+            for alike, (shapes, sums) in self._sums.items()
+        }
+        return Tally(self._table, totals, sums)
+
+    def reads_like(self, later: "Tally") -> bool:
+        """Whether what is left reads the same in both."""
+        if self._sums is later._sums:
+            return True
+        return all(
+            sums is (new := later._sums[alike][1])
+            or all(three_digits(name, n) == three_digits(name, new[name]) for name, n in sums.items())
+            for alike, (_, sums) in self._sums.items()
+        )
+
+    def recounted(self, later: "Tally") -> set[Shape]:
+        """Shapes for which there is room for more, or fewer, pods in the later one."""
+        if self.totals is later.totals:
+            return set()
+        return {shape for shape, total in self.totals.items() if later.totals[shape] != total}
+
+    def difference(self, later: "Tally") -> dict[Shape, int]:
+        """How many more pods of each shape there is room for in the later one."""
+        return {shape: later.totals[shape] - total for shape, total in self.totals.items()}
+
+
+class _ShapeTable:
+    """What shapes ask for, a row each, so that all of them are counted at once."""
+
+    def __init__(self, shapes: Sequence[Shape], dimensions: Sequence[str], nodes: NodeTable) -> None:
+        self._shapes = shapes
+        self._columns = {name: column for column, name in enumerate(dimensions)}
+        self._nodes = nodes
+        self._offered = np.array(
+            [shape.requests.keys() <= self._columns.keys() for shape in shapes], np.bool_
+        )
+        self._asked = np.zeros((len(shapes), len(dimensions)), dtype=np.int64)
+        for row, shape in enumerate(shapes):
+            for name, amount in shape.requests.items() if self._offered[row] else ():
+                self._asked[row, self._columns[name]] = amount
+
+    def count(self, rows: Rows, left: AmountRows) -> Rows:
+        """How many pods of each shape fit on `rows`, where so much is left."""
+        asked, sums = self._asked, np.zeros(len(self._shapes), dtype=np.int64)
+        for number, row in enumerate(rows):
+            fits = np.where(asked > 0, left[number] // np.maximum(asked, 1), _UNBOUNDED).min(axis=1)
+            sums += np.where(self._offered & self._suits(row), np.maximum(fits, 0), 0)
+        return sums
+
+    def add(
+        self, sums: Mapping[str, int], shapes: Sequence[Shape], rows: Rows, difference: AmountRows
+    ) -> Mapping[str, int]:
+        """What is left where any of `shapes` may go, with so much more on `rows`."""
+        suitable = np.logical_or.reduce([self._nodes.suitable(shape)[rows] for shape in shapes])
+        more = difference[suitable].sum(axis=0)
+        if not more.any():
+            return sums
+        return {name: n + int(more[self._columns[name]]) for name, n in sums.items()}
+
+    def _suits(self, row: int) -> AmountRows:
+        by_key: dict[object, bool] = {}
+        for shape in self._shapes:
+            if shape.suits.key not in by_key:
+                by_key[shape.suits.key] = bool(self._nodes.suitable(shape)[row])
+        return np.array([by_key[shape.suits.key] for shape in self._shapes], np.bool_)
+
+
+def _alike(shapes: Iterable[Shape]) -> Alike:
+    return frozenset(shape.suits.key for shape in shapes)

@@ -1,0 +1,66 @@
+"""Shortages: gangs that wait because all nodes have room for fewer members of some shape than they miss.
+
+On a full cluster that is nearly all that waits. What is decided on them stands until there is more room for
+these shapes, so it can be carried over when room comes or goes somewhere.
+"""
+
+from collections import Counter
+
+import msgspec
+
+from extender.domain.lifecycle.quorum import Signature
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import GroupKey
+from extender.domain.model.shapes import Shape
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """What gangs that miss the same lack."""
+
+    shapes: Counter[Shape]
+    """What they miss."""
+    why: tuple[Reason, str]
+    """The reason, and the numbers behind it."""
+    groups: list[GroupKey]
+    """Those that wait with just these words."""
+
+
+class Shortages:
+    """All shortages of a round, as far as they are all that depended on room."""
+
+    def __init__(self) -> None:
+        self.known: dict[Signature, Shortage] = {}
+        self.are_all = True
+        """Whether nothing else depended on how much room there is."""
+        self.keeps_first_room = False
+        """Whether there was no room to keep for groups that have a claim on it: the first that comes would be
+        kept, not lent."""
+        self._takings: int | None = None
+
+    def note(
+        self, signature: Signature | None, shapes: Counter[Shape], why: tuple[Reason, str], takings: int
+    ) -> None:
+        """Gangs of a signature lack room, after room was taken so often in this round."""
+        if signature is None or self._takings not in (None, takings):
+            self.are_all = False
+            return
+        self._takings = takings
+        self.known.setdefault(signature, Shortage(shapes, why, []))
+
+    def add(self, signature: Signature, group: GroupKey) -> None:
+        """A group waits for room."""
+        shortage = self.known.get(signature)
+        if shortage is None:
+            self.are_all = False
+        else:
+            shortage.groups.append(group)
+
+    def hold_after(self, takings: int) -> bool:
+        """Whether they still stood when the round ended, when room had been taken so often."""
+        return self.are_all and self._takings in (None, takings)
+
+    def with_numbers(self, known: dict[Signature, Shortage]) -> "Shortages":
+        """The same gangs with other numbers."""
+        later = Shortages()
+        later.known, later.keeps_first_room, later._takings = known, self.keeps_first_room, self._takings
+        return later

@@ -1,0 +1,75 @@
+"""Several bind calls for one pod, as after restarts of the scheduler: its room is kept as long as any of the
+bindings may arrive, and no longer."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.model.records import Uid
+from tests.domain.builders import node, pod
+from tests.domain.world import World, single
+
+some_node = st.sampled_from(("a", "b"))
+UID = Uid("uid-p")
+
+
+class Calls(RuleBasedStateMachine):
+    """`held`: the call that holds the claim. `on_their_way`: the node of each binding that was posted and has
+    not ended, by the call's token."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = World(node("a", cpu="1"), node("b", cpu="1"), pod("p", cpu="1")).settle()
+        self.calls = 0
+        self.held: int | None = None
+        self.on_their_way: dict[int, str] = {}
+        self.call_comes("a", whole=True)
+
+    @rule(offered=some_node)
+    def filter_asks(self, offered: str) -> None:
+        self.world.answer("p", [offered])
+
+    @rule(where=some_node, whole=st.booleans())
+    def call_comes(self, where: str, whole: bool) -> None:
+        self.calls += 1
+        if self.world.ledger.hold(UID, where, self.calls) is None:
+            self.held = self.calls
+        if whole:
+            self.barrier_looks()
+
+    def barrier_looks(self) -> None:
+        confirmation = self.world.confirm(single("p"))
+        for claim in confirmation.posting:
+            assert claim.token == self.held
+            self.on_their_way[claim.token] = claim.node
+        if confirmation.posting or confirmation.lost:
+            self.held = None
+
+    @rule(data=st.data())
+    def call_ends(self, data: st.DataObject) -> None:
+        """It was given up, or its binding came to nothing; of one that ended before it is said once more."""
+        token = data.draw(st.integers(1, self.calls))
+        self.world.ledger.release(UID, token)
+        self.on_their_way.pop(token, None)
+        if token == self.held:
+            self.held = None
+
+    @rule(where=some_node, cordoned=st.booleans())
+    def node_changes(self, where: str, cordoned: bool) -> None:
+        self.world.add(node(where, cpu="1", cordoned=cordoned)).settle()
+        self.barrier_looks()
+
+    @invariant()
+    def room_is_kept_for_calls_and_bindings(self) -> None:
+        claim = self.world.claim("p")
+        firm = claim is not None and claim.stage >= ClaimStage.HELD
+        assert firm is bool(self.held or self.on_their_way)
+        if claim is not None and firm:
+            assert {posting.token for posting in claim.posting} == self.on_their_way.keys()
+            assert set(self.on_their_way.values()) <= {claim.node}
+            assert (claim.stage is ClaimStage.HELD) is (claim.token == self.held)
+
+
+Calls.TestCase.settings = settings(max_examples=200, stateful_step_count=20)
+TestCalls = Calls.TestCase

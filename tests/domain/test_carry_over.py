@@ -1,0 +1,202 @@
+"""Carrying over: what is decided without a round is what a round would decide.
+
+`MUSTER_EXAMPLES=10000` makes it long.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.reasons import Reason
+from extender.domain.scheduling.carry_over import carry_over
+from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.memory import memory_of
+from tests.domain.builders import apart, group, node, pod, queue, stranger
+from tests.domain.world import World, gang, key, said
+
+EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "60"))
+NODES = tuple(f"n{n}" for n in range(3))
+STRANGERS = tuple(f"s{n}" for n in range(6))
+GANGS = tuple(f"g{n}" for n in range(6))
+
+
+def full_cluster() -> World:
+    """Nodes of 4 cpu with 1 left on each; a gang at rest, and gangs of one and of two shapes that wait."""
+    world = World([node(name, cpu="4") for name in NODES], queue("q"), queue("r"))
+    world.add([gang("done", 1, queue="q", cpu="100m")]).settle().start("done")
+    world.add([stranger(f"old-{name}", on=name, cpu="2900m") for name in NODES])
+    world.add(gang("one", 2, queue="q", cpu="2"), gang("same", 2, queue="r", cpu="2"))
+    world.add(group("two", 3, queue="r"), pod("driver", "two", cpu="500m"))
+    world.add(pod("worker-0", "two", cpu="2500m"), pod("worker-1", "two", cpu="2500m"))
+    return world.settle()
+
+
+def carried(world: World) -> Decisions | None:
+    """What is decided on the world without a round, if that can be."""
+    before = world.decisions
+    memory = memory_of(before)
+    assert memory is not None
+    return carry_over(world.ledger.snapshot(), before, memory)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        lambda world: world.add(stranger("s", on="n0", cpu="100m")),
+        lambda world: world.add(stranger("s", on="n0", cpu="900m")),
+        lambda world: world.add(stranger("s", on="n0", cpu="3")),
+        lambda world: world.delete("old-n1").add(stranger("s", on="n1", cpu="2500m")),
+        lambda world: world.mark_deleted("done-0"),
+    ],
+    ids=[
+        "a little less room",
+        "less room for some",
+        "no room at all",
+        "more room",
+        "a member at rest is going",
+    ],
+)
+def test_an_event_that_starts_nothing_is_no_round(event: Callable[[World], object]) -> None:
+    world = full_cluster()
+    event(world)
+    decisions = carried(world)
+    assert decisions is not None
+    assert said(decisions) == said(decide(world.ledger.snapshot(), None))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        lambda world: world.delete("old-n1"),
+        lambda world: world.add(gang("new", 2, cpu="2")),
+        lambda world: world.delete("one-0"),
+        lambda world: world.finish("done-0"),
+        lambda world: world.add(queue("q", weight=3)),
+        lambda world: world.add(node("n3", cpu="4")),
+        lambda world: world.add(node("n0", cpu="4", cordoned=True)),
+        lambda world: world.advance(10_000),
+    ],
+    ids=[
+        "enough room",
+        "a gang comes",
+        "a member goes",
+        "a gang ends",
+        "a queue",
+        "a node",
+        "a cordon",
+        "time",
+    ],
+)
+def test_whatever_may_change_a_decision_is_a_round(event: Callable[[World], object]) -> None:
+    world = full_cluster()
+    event(world)
+    assert carried(world) is None
+
+
+def test_numbers_follow_events() -> None:
+    world = full_cluster()
+    assert world.reason("two") is Reason.NO_ROOM
+    before = world.detail("two")
+    world.add(stranger("s", on="n0", cpu="900m")).settle()
+    assert world.detail("two") != before
+    assert world.detail("two") == said(decide(world.ledger.snapshot())).groups[key("two")].detail
+
+
+def test_a_chain_of_events_ends_where_a_round_would() -> None:
+    """The totals that one carries over are those that the next starts from, and a round after them."""
+    world = full_cluster()
+    for number in range(5):
+        world.add(stranger(f"s{number}", on=NODES[number % 3], cpu="200m")).settle()
+        assert said(world.decisions) == said(decide(world.ledger.snapshot(), None))
+    world.delete(*(f"s{number}" for number in range(5))).delete("old-n0", "old-n1").settle()
+    assert said(world.decisions) == said(decide(world.ledger.snapshot(), world.decisions))
+    assert world.plan("same")
+
+
+class Events(RuleBasedStateMachine):
+    """Any events on a cluster that is nearly full."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = full_cluster()
+
+    @rule(name=st.sampled_from(STRANGERS), on=st.sampled_from(NODES), cpu=st.sampled_from(["0.1", "1", "3"]))
+    def stranger_comes(self, name: str, on: str, cpu: str) -> None:
+        if name not in self.world.pods:
+            self.world.add(stranger(name, on=on, cpu=cpu))
+
+    @rule(data=st.data())
+    def stranger_goes(self, data: st.DataObject) -> None:
+        there = sorted(name for name in self.world.pods if name.startswith(("s", "old")))
+        there = [name for name in there if not name.startswith("same")]
+        if there:
+            self.world.delete(data.draw(st.sampled_from(there)))
+
+    @rule(name=st.sampled_from(STRANGERS), on=st.sampled_from(NODES))
+    def stranger_keeps_others_out(self, name: str, on: str) -> None:
+        if name not in self.world.pods:
+            self.world.add(stranger(name, on=on, cpu="0.1", labels={"app": "x"}))
+
+    @rule(
+        name=st.sampled_from(GANGS),
+        members=st.integers(1, 3),
+        needed=st.integers(1, 3),
+        cpu=st.sampled_from(["0.5", "1", "2", "5"]),
+        where=st.sampled_from(["q", "r", ""]),
+        is_apart=st.booleans(),
+    )
+    def gang_comes(self, name: str, members: int, needed: int, cpu: str, where: str, is_apart: bool) -> None:
+        if f"{name}-0" not in self.world.pods:
+            kind: dict[str, Any] = {"labels": {"app": "x"}, "affinity": apart(app="x")} if is_apart else {}
+            self.world.add(gang(name, members, min(needed, members), queue=where, cpu=cpu, **kind))
+
+    @rule(data=st.data())
+    def plans_are_followed(self, data: st.DataObject) -> None:
+        planned = sorted(name for each in GANGS if self._is_decided(each) for name in self.world.plan(each))
+        for name in planned[: data.draw(st.integers(0, 3))]:
+            self.world.bind(name, self.world.plan(name.rsplit("-", 1)[0])[name])
+            self.world.run(name)
+
+    @rule(data=st.data())
+    def members_end(self, data: st.DataObject) -> None:
+        bound = sorted(
+            name for name, each in self.world.pods.items() if name[0] == "g" and each.spec.node_name
+        )
+        if bound:
+            self.world.finish(data.draw(st.sampled_from(bound)))
+
+    @rule(name=st.sampled_from(NODES), cpu=st.sampled_from(["3", "4", "8"]), cordoned=st.booleans())
+    def node_changes(self, name: str, cpu: str, cordoned: bool) -> None:
+        self.world.add(node(name, cpu=cpu, cordoned=cordoned))
+
+    @rule(name=st.sampled_from(["q", "r"]), weight=st.integers(1, 3), cpu=st.sampled_from(["1", "4", "20"]))
+    def queue_changes(self, name: str, weight: int, cpu: str) -> None:
+        self.world.add(queue(name, weight=weight, capability={"cpu": cpu}))
+
+    @rule(seconds=st.sampled_from([0.1, 5.0, 700.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    @rule()
+    def decisions_are_published(self) -> None:
+        self.world.settle()
+
+    @invariant()
+    def decided_as_a_round_would(self) -> None:
+        snapshot = self.world.ledger.snapshot()
+        assert said(decide(snapshot, self.world.decisions)) == said(decide(snapshot, None))
+
+    def _is_decided(self, gang: str) -> bool:
+        return key(gang) in self.world.decisions.groups
+
+
+TestEvents = Events.TestCase
+TestEvents.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,85 @@
+"""Volumes of a played provisioner: of one zone from the beginning, or made late, for the scheduler's choice.
+
+What is in no namespace bears the name of the test's, and goes with the test.
+"""
+
+from typing import Any
+
+from tests.e2e.harness.resources import STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, Resource
+from tests.e2e.harness.stage import Stage
+
+Json = dict[str, Any]
+ZONE = "topology.kubernetes.io/zone"
+BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+
+
+class Provisioner:
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._class = f"{stage.namespace}-late"
+
+    def in_zone(self, name: str, zone: str) -> Json:
+        """What a pod says of a claim whose volume is in this zone; its spec has to include it."""
+        claim = self._claim(name, {"storageClassName": "", "volumeName": self._volume(name)}, BOUND)
+        term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
+        self._make_volume(claim, "", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
+        return _using(name)
+
+    def late(self, name: str) -> Json:
+        """The same for a claim whose volume is made when the test says so, after a node was chosen."""
+        kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": self._class}}
+        if self._stage.api.find(STORAGE_CLASSES, self._class) is None:
+            mode = {"provisioner": "example.com/played", "volumeBindingMode": "WaitForFirstConsumer"}
+            self._create(STORAGE_CLASSES, {**kind, **mode})
+        self._claim(name, {"storageClassName": self._class}, {})
+        return _using(name)
+
+    def is_awaited(self, name: str) -> bool:
+        """Whether the scheduler has chosen a node for the claim's pod, and waits for the volume."""
+        claim = self._stage.api.get(VOLUME_CLAIMS, name, self._stage.namespace)
+        return "volume.kubernetes.io/selected-node" in claim["metadata"].get("annotations", {})
+
+    def provide(self, name: str) -> None:
+        api, namespace = self._stage.api, self._stage.namespace
+        self._make_volume(api.get(VOLUME_CLAIMS, name, namespace), self._class)
+        bound = {"metadata": {"annotations": BOUND}, "spec": {"volumeName": self._volume(name)}}
+        api.patch(VOLUME_CLAIMS, name, bound, namespace)
+
+    def _volume(self, claim: str) -> str:
+        return f"{self._stage.namespace}-{claim}"
+
+    def _claim(self, name: str, spec: Json, annotations: Json) -> Json:
+        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        metadata = {"name": name, "namespace": self._stage.namespace, "annotations": annotations}
+        kind = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        made: Json = self._stage.api.create(
+            VOLUME_CLAIMS, {**kind, "metadata": metadata, "spec": {**asked, **spec}}
+        )
+        return made
+
+    def _make_volume(self, claim: Json, storage_class: str, **spec: Any) -> None:
+        owner = {key: claim["metadata"][key] for key in ("namespace", "name", "uid")}
+        volume = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/played"},
+            "storageClassName": storage_class,
+            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **owner},
+            **spec,
+        }
+        name = {"name": self._volume(owner["name"])}
+        kind = {"apiVersion": "v1", "kind": "PersistentVolume"}
+        self._create(VOLUMES, {**kind, "metadata": name, "spec": volume})
+
+    def _create(self, resource: Resource, body: Json) -> None:
+        self._stage.api.create(resource, body)
+        self._stage.started.callback(self._remove, resource, body["metadata"]["name"])
+
+    def _remove(self, resource: Resource, name: str) -> None:
+        """No controller runs that would take the finalizer off."""
+        self._stage.api.patch(resource, name, {"metadata": {"finalizers": None}})
+        self._stage.api.delete(resource, name)
+
+
+def _using(claim: str) -> Json:
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
