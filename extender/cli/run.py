@@ -65,10 +65,12 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
     serve_process = import_module("extender.sim.serve_process")
     paths = files or (EXAMPLE,)
     try:
-        found = manifests.load(paths)
+        found, notes = manifests.load(paths, options["create_namespaces"])
+        for note in notes:
+            click.echo(note, err=True)
         listener = _listen(listen)
         with embedded.Embedded(speed=options["speed"], seed=options["seed"], listener=listener) as cluster:
-            if not any(each.kind.name == "Node" for each in found):
+            if not any(each.object["kind"] == "Node" for each in found):
                 cluster.make_nodes(options["nodes"], options["node_cpu"], options["node_memory"])
             return _present(cluster, found, [_short(path) for path in paths], output, options)
     except (manifests.InvalidManifests, InvalidConfiguration) as fault:

@@ -72,6 +72,8 @@ def _simulate(gantt: Path | None, output: str, **options: Any) -> None:
         )
     except (manifests.InvalidManifests, invalid) as fault:
         raise click.UsageError(str(fault)) from fault
+    for note in result.notes:
+        click.echo(note, err=True)
     for line in _printed(result.report, output):
         click.echo(line)
     if gantt:

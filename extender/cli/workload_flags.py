@@ -27,16 +27,21 @@ def quantity(_context: click.Context, _parameter: click.Parameter, value: str | 
 
 
 def files_flag(default: str = "") -> Callable[[F], F]:
-    """-f, as `files`: paths."""
-    return click.option(
+    """-f, as `files`: paths; and --create-namespaces."""
+    files = click.option(
         "-f",
         "--filename",
         "files",
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help=f"A file or folder of objects, in YAML or JSON; may be given several times.{default}",
+        help="A file or folder of objects, in YAML or JSON, or - for the standard input;"
+        f" may be given several times.{default}",
     )
+    namespaces = click.option(
+        "--create-namespaces", is_flag=True, help="Create namespaces that objects name and no file holds."
+    )
+    return lambda command: files(namespaces(command))
 
 
 def node_flags(counts: click.IntRange, count: Preset, cpu: Preset, memory: Preset) -> Callable[[F], F]:

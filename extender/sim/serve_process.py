@@ -75,7 +75,7 @@ class ServeProcess:
 
     def _launch(self) -> None:
         listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
-        alone = ["--leader-elect", "off", "--auto-groups", "off"]  # nobody else, and no controllers of pods
+        alone = ["--leader-elect", "off"]  # there is nobody else
         options = ["--kubeconfig", str(self._kubeconfig), *listen, *alone, *self._arguments]
         command = [sys.executable, "-c", _PROGRAM, "serve", *options]
         with self.log.open("ab") as log:

@@ -4,8 +4,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.embedded import Embedded
+from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import InvalidManifests, Manifest
 from extender.sim.serve_process import ServeFailed
 from extender.sim.show.cluster_state import ClusterState, observe
@@ -28,14 +28,10 @@ class Session:
 
     def create(self, manifests: Sequence[Manifest]) -> None:
         """Raises InvalidManifests with what the API server says."""
-        faults = []
-        for manifest in manifests:
-            try:
-                self._cluster.create([(manifest.kind, manifest.object)])
-            except StatusError as refusal:
-                faults.append(f"{manifest.where}: {refusal.message}")
-        if faults:
-            raise InvalidManifests("\n".join(faults))
+        creation = Creation(self._cluster.service)
+        creation.create(manifests)
+        if creation.faults:
+            raise InvalidManifests("\n".join(creation.faults))
 
     def run(self, head: Sequence[str]) -> ClusterState:
         """Raises ServeFailed when Muster ends before we do."""

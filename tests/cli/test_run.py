@@ -97,7 +97,7 @@ def test_nodes_of_the_files_are_the_only_ones(tmp_path: Path) -> None:
             HEAD + "PodGroup\nmetadata: {name: a}\nspec:\n  minMembers: 3\n",
             ":5: spec.minMembers: unknown field",
         ),
-        (HEAD + "Quue\nmetadata: {name: a}\n", ":2: kind: got Quue"),
+        (HEAD + "Quue\nmetadata: {name: a}\n", ':2: Quue "a": skipped, nothing is known of kind Quue'),
         (HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n", ':1: Queue "a" is invalid: spec.weight'),
         (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
     ],
@@ -181,3 +181,46 @@ def is_alive(pid: int) -> bool:
     """The dead who wait for their parent's notice are not alive."""
     shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return bool(shown.stdout.strip()) and not shown.stdout.startswith("Z")
+
+
+# ---- objects as people write them
+
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: NAME, annotations: {scheduling.volcano.sh/group-min-member: "3"}}
+spec:
+  parallelism: 3
+  template:
+    metadata: {labels: {app: NAME}}
+    spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "2"}}}]}
+---
+"""
+
+
+def test_a_job_without_a_group_starts_whole_or_not_at_all(tmp_path: Path) -> None:
+    """The owner says how many, as in a real cluster: its pods make a group of three."""
+    file = tmp_path / "jobs.yaml"
+    file.write_text(JOB.replace("NAME", "a") + JOB.replace("NAME", "b"))
+    done = run("-f", file, "--until-settled", "-o", "json", "--nodes", 2)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    groups = [(each["minMember"], each["reason"], each["bound"]) for each in outcome["podGroups"]]
+    assert sorted(groups) == [(3, "", 3), (3, "NoRoom", 0)]
+
+
+def test_files_come_through_a_pipe_and_notes_do_not_mix_with_the_outcome(tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\n" + JOB.replace("NAME", "a")
+    done = run("-f", "-", "--until-settled", "-o", "json", input=text)
+    assert done.returncode == 0, done.stderr
+    assert sum(bool(pod["node"]) for pod in json.loads(done.stdout)["pods"]) == 3
+    assert done.stderr == 'stdin:2: Service "s": skipped, no pods follow from it\n'
+
+
+def test_missing_namespaces_are_created_on_request(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB.replace("{name: NAME,", "{name: NAME, namespace: team,"))
+    done = run("-f", file)
+    assert (done.returncode, done.stderr.count("team")) == (2, 1)
+    done = run("-f", file, "--create-namespaces", "--until-settled", "-o", "json")
+    assert {pod["namespace"] for pod in json.loads(done.stdout)["pods"]} == {"team"}

@@ -38,7 +38,7 @@ def commands(page: Path) -> Iterator[Command]:
 def steps(page: Path) -> Iterator[Command | File]:
     """What a page has its reader type and write, from its top to its end."""
     name = str(page.relative_to(ROOT))
-    for language, text in _fences(page):
+    for language, text in fences(page):
         if language == "yaml" and (path := re.match(r"# ([\w./-]+\.ya?ml)\n", text)):
             yield File(path[1], text)
         elif language == "sh":
@@ -49,7 +49,7 @@ def steps(page: Path) -> Iterator[Command | File]:
                 yield Command(name, typed, printed)
 
 
-def _fences(page: Path) -> Iterator[tuple[str, str]]:
+def fences(page: Path) -> Iterator[tuple[str, str]]:
     found = re.findall(r"^( *)```(\w+)\n(.*?)^\1```$", page.read_text(), re.MULTILINE | re.DOTALL)
     for indent, language, text in found:
         yield language, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)

@@ -73,7 +73,7 @@ def test_fields_select(connection: Connection) -> None:
 # ---- what is not there
 
 
-@pytest.mark.parametrize("path", ["/api/v1/secrets", "/apis/batch/v1/jobs", "/nowhere", f"{PODS}/a/log"])
+@pytest.mark.parametrize("path", ["/api/v1/secrets", "/apis/batch/v2/jobs", "/nowhere", f"{PODS}/a/log"])
 def test_what_is_not_served_is_not_found(connection: Connection, path: str) -> None:
     with pytest.raises(NotFound):
         get(connection, path)
@@ -82,7 +82,8 @@ def test_what_is_not_served_is_not_found(connection: Connection, path: str) -> N
 def test_kubectl_learns_what_is_served(connection: Connection) -> None:
     assert get(connection, "/version")["major"] == "1"
     groups = {group["name"] for group in get(connection, "/apis")["groups"]}
-    assert groups == {"bus.volcano.sh", "coordination.k8s.io", "scheduling.k8s.io", "scheduling.volcano.sh"}
+    volcano = {"bus.volcano.sh", "scheduling.volcano.sh"}
+    assert groups == {"apps", "batch", "coordination.k8s.io", "scheduling.k8s.io", *volcano}
     resources = get(connection, "/apis/scheduling.volcano.sh/v1beta1")["resources"]
     shown = {each["name"]: each["namespaced"] for each in resources}
     assert shown == {"queues": False, "queues/status": False, "podgroups": True}

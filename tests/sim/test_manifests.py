@@ -7,9 +7,12 @@ import pytest
 import yaml
 from kubernetes.client import models
 
+from extender.api.workloads.core import CORE
+from extender.api.workloads.shape import WorkloadRow
 from extender.sim.apiserver.kinds import EVENTS, LEASES, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES
 from extender.sim.files import fields
 from extender.sim.files.manifests import InvalidManifests, load
+from extender.sim.files.workload_fields import form_of
 
 ROOT = Path(__file__).parents[2]
 QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\n"
@@ -30,7 +33,7 @@ def rejections(file: Path, text: str) -> list[str]:
 
 
 def test_the_examples_are_sound() -> None:
-    assert {found.kind for found in load([ROOT / "examples"])} >= {QUEUES, POD_GROUPS, PODS}
+    assert {found.kind for found in load([ROOT / "examples"]).objects} >= {QUEUES, POD_GROUPS, PODS}
 
 
 def test_several_documents_lists_and_empty_ones(file: Path) -> None:
@@ -38,7 +41,7 @@ def test_several_documents_lists_and_empty_ones(file: Path) -> None:
     file.write_text(
         f"---\n{POD}---\n---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n{item}---\n{QUEUE}"
     )
-    found = [(each.kind, each.where.rpartition(":")[2]) for each in load([file])]
+    found = [(each.kind, each.where.rpartition(":")[2]) for each in load([file]).objects]
     assert found == [(NODES, "14"), (QUEUES, "16"), (PODS, "2")]
 
 
@@ -50,13 +53,13 @@ def test_a_folder_is_its_files_of_objects(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "notes.md").write_text("# no objects\n")
-    assert [found.kind for found in load([tmp_path])] == [NODES, QUEUES, PODS]
+    assert [found.kind for found in load([tmp_path]).objects] == [NODES, QUEUES, PODS]
 
 
 def test_times_stay_texts_and_anchors_work(file: Path) -> None:
     meta = "\n  name: q\n  labels: &l {at: 2026-01-01}\n  annotations:\n    <<: *l\n    more: x"
     file.write_text(QUEUE.replace("{name: q}", meta))
-    (found,) = load([file])
+    (found,) = load([file]).objects
     assert found.object["metadata"]["annotations"] == {"at": "2026-01-01", "more": "x"}
 
 
@@ -84,9 +87,9 @@ def test_times_stay_texts_and_anchors_work(file: Path) -> None:
         (POD.replace("name: p", "labels: {}"), "1: metadata.name: missing"),
         (
             "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\n",
-            "2: kind: got Job (batch/v1); allowed are",
+            "1: spec: missing; the pods are made of it",
         ),
-        ("kind: Pod\n", "1: kind: got Pod (no apiVersion); allowed are"),
+        ("kind: Pod\n", "1: apiVersion: missing; every object has"),
         ("- a\n", "1: a document must be an object"),
         ("a: b\nc: [\n", "3: not YAML: "),
         ("a: b\nc: !odd x\n", "2: not YAML: "),
@@ -103,7 +106,8 @@ def test_all_faults_are_told_at_once(file: Path) -> None:
 
 
 def test_a_file_that_is_not_there_or_empty_is_told(tmp_path: Path) -> None:
-    for path, words in ((tmp_path / "none.yaml", "cannot be read"), (tmp_path, "no objects in there")):
+    none = tmp_path / "none.yaml"
+    for path, words in ((none, "cannot be read"), (tmp_path, "no files in there that end in .yaml")):
         with pytest.raises(InvalidManifests, match=words):
             load([path])
 
@@ -134,6 +138,12 @@ def test_a_file_that_is_not_there_or_empty_is_told(tmp_path: Path) -> None:
 )
 def test_fields_are_those_of_kubernetes(form: dict[str, Any], model: str) -> None:
     assert set(form) == set(getattr(models, model).attribute_map.values())
+
+
+@pytest.mark.parametrize("kind", CORE, ids=lambda kind: kind.kind)
+def test_fields_of_workloads_are_those_of_kubernetes(kind: WorkloadRow) -> None:
+    model = getattr(models, f"V1{kind.kind}Spec")
+    assert set(form_of(kind.key)["spec"].form) == set(model.attribute_map.values())
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,6 @@ def run_trace(folder: Path, text: str) -> SimulationReport:
 def starts(result: Result) -> dict[str, float | None]:
     """When each group stood whole."""
     timelines: Iterable[tuple[str, float | None]] = (
-        (key.partition("/")[2], timeline.started) for key, timeline in result.measured.timelines.items()
+        (each.name.partition("/")[2], each.started) for each in result.measured.timelines.values()
     )
     return dict(timelines)

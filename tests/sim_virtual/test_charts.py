@@ -58,7 +58,7 @@ def test_nothing_that_ran_can_be_drawn() -> None:
 
 @st.composite
 def spans(draw: st.DrawFn) -> list[Bar]:
-    timeline = GroupTimeline(GroupKey("default/g"), 1)
+    timeline = GroupTimeline(GroupKey("default/g"), "default/g", 1)
     made = []
     for _ in range(draw(st.integers(1, 12))):
         start = draw(st.integers(0, 10))

@@ -58,7 +58,7 @@ def test_pods_come_with_their_group_unless_they_say_when(tmp_path: Path) -> None
         pod("single", run="1", arrival="2.5"),
     )
     result = run(given)
-    assert starts(result) == {"g": 20.0, "pod:single": 2.5}
+    assert starts(result) == {"g": 20.0, "pod/single": 2.5}
     assert result.report.waits == Waits(0, 0, 0, 0)
     assert result.report.makespan == 27.5  # from 2.5 to 30
 
@@ -70,7 +70,7 @@ def test_pods_that_stand_already_hold_their_room(tmp_path: Path) -> None:
         pod("new", cpu="4"),
         pod("next", cpu="4", run="1"),
     )
-    assert starts(run(given))["pod:next"] == 30.0
+    assert starts(run(given))["pod/next"] == 30.0
 
 
 def test_a_member_that_fails_ends_with_its_group(tmp_path: Path) -> None:
@@ -105,5 +105,25 @@ def test_a_wrong_arrival_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_what_the_server_refuses_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidWorkload, match=r"objects\.yaml:6: .*already exists"):
-        loaded(tmp_path, pod("a"), pod("a"))
+    with pytest.raises(InvalidWorkload, match=r"objects\.yaml:6: .*no PriorityClass"):
+        loaded(tmp_path, pod("a"), pod("b").replace("spec: {", "spec: {priorityClassName: high, "))
+
+
+REPLICAS = """\
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata:
+  name: NAME
+  annotations: {scheduling.volcano.sh/group-min-member: "2", sim.kube-muster.io/run-seconds: "30"}
+spec:
+  replicas: 2
+  template:
+    spec: {schedulerName: muster, containers: [{name: c, resources: {requests: {cpu: "3"}}}]}
+"""
+
+
+def test_replicas_start_together_when_their_owner_asks_for_it(tmp_path: Path) -> None:
+    """Two nodes of 4: while two pods of the first stand, the second has room for none, then for all."""
+    result = run(loaded(tmp_path, REPLICAS.replace("NAME", "a"), REPLICAS.replace("NAME", "b")))
+    assert starts(result) == {"replicaset/a": 0.0, "replicaset/b": 30.0}
+    assert result.report.makespan == 60.0

@@ -4,7 +4,7 @@ import msgspec
 
 from extender.api import keys
 from extender.api.objects import Meta, Pod
-from extender.domain.model.pod_owners import auto_name
+from extender.domain.model.pod_owners import auto_name, controller_of
 
 
 class Ownership(msgspec.Struct, frozen=True):
@@ -40,6 +40,14 @@ def group_name(pod: Pod) -> str:
         or (meta.labels or {}).get(keys.GROUP_LABEL)
         or (native.pod_group_name if native else "")
     )
+
+
+def spoken_group_name(pod: Pod) -> str:
+    """The group of a pod as a person calls it: pods that name none go by what makes them, `job/train`."""
+    named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
+    if named and named != auto_name(pod):
+        return named
+    return f"{owner.kind.lower()}/{owner.name}" if owner else f"pod/{pod.metadata.name}"
 
 
 def own_queue(pod: Pod) -> str:

@@ -49,8 +49,15 @@ PRIORITY_CLASSES = ResourceKind(
 QUEUES = ResourceKind(_VOLCANO, "v1beta1", "Queue", "queues", False, short=("q",), status=True, custom=True)
 POD_GROUPS = ResourceKind(_VOLCANO, "v1beta1", "PodGroup", "podgroups", short=("pg",), custom=True)
 COMMANDS = ResourceKind("bus.volcano.sh", "v1alpha1", "Command", "commands", custom=True)
+JOBS = ResourceKind("batch", "v1", "Job", "jobs", status=True)
+CRON_JOBS = ResourceKind("batch", "v1", "CronJob", "cronjobs", short=("cj",), status=True)
+DEPLOYMENTS = ResourceKind("apps", "v1", "Deployment", "deployments", short=("deploy",), status=True)
+REPLICA_SETS = ResourceKind("apps", "v1", "ReplicaSet", "replicasets", short=("rs",), status=True)
+STATEFUL_SETS = ResourceKind("apps", "v1", "StatefulSet", "statefulsets", short=("sts",), status=True)
 
-KINDS = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS, PODS)
+_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)  # stored; nobody acts on them
+_CLUSTER = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS)
+KINDS = (*_CLUSTER, *_WORKLOADS, PODS)
 SUBRESOURCES = {PODS: ("binding", "eviction")}
 BY_PATH = {(kind.root, kind.plural): kind for kind in KINDS}
 BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}

@@ -5,6 +5,7 @@ value; ANY is left to whoever reads it, as a real cluster has far more fields th
 The tests compare these names with those of the kubernetes client and of the CRDs in manifests/.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,7 +31,17 @@ class Leaf(NamedTuple):
     test: Callable[[Any], bool]
 
 
-Form = Leaf | list[Any] | dict[str, Any]
+class Needed(NamedTuple):
+    """A field that must be there and not be empty; the words say why."""
+
+    form: Any
+    words: str
+
+
+Form = Leaf | Needed | list[Any] | dict[str, Any]
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+OTHERS = "*"  # in the place of a name: all fields that are not listed
 
 
 def _is_whole(value: Any) -> bool:
@@ -38,11 +49,21 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_quantity(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
     try:
-        at_least(value)
+        return at_least(str(value)) >= 0
     except BadQuantity:
         return False
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_whole(value) and value >= 0
+
+
+def _is_name(value: Any) -> bool:
+    """Kubernetes' DNS subdomain (RFC 1123)."""
+    return isinstance(value, str) and len(value) <= 253 and _SUBDOMAIN.fullmatch(value) is not None
 
 
 def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -52,44 +73,54 @@ def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 ANY = Leaf("anything", lambda _: True)
 TEXT = Leaf("a text; put numbers, true and false in quotes", lambda value: isinstance(value, str))
 WHOLE = Leaf("a whole number", _is_whole)
+NAME = Leaf(
+    "a name of at most 253 small letters, digits, - and ., that begins and ends with a letter or digit",
+    _is_name,
+)
+PREFIX = Leaf("the beginning of such a name", lambda value: isinstance(value, str) and _is_name(f"{value}x"))
+SPACE = Leaf(
+    "a name of at most 63 small letters, digits and -, that begins and ends with a letter or digit",
+    lambda value: _is_name(value) and "." not in value and len(value) <= 63,
+)
+COUNT = Leaf("a whole number, 0 or more", _is_count)
 TRUTH = Leaf("true or false", lambda value: isinstance(value, bool))
 TEXTS = Leaf("texts by name; put numbers, true and false in quotes", _each(lambda v: isinstance(v, str)))
 COUNTS = Leaf("whole numbers by name", _each(_is_whole))
-QUANTITIES = Leaf("quantities by resource, such as {cpu: 500m, memory: 1Gi}", _each(_is_quantity))
+QUANTITIES = Leaf("quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}", _each(_is_quantity))
 
 
-def _of(names: str = "", **known: Form) -> dict[str, Any]:
+def of(names: str = "", **known: Form) -> dict[str, Any]:
     """Fields by name; those without a form may be anything."""
     return {**dict.fromkeys(names.split(), ANY), **known}
 
 
-METADATA = _of(
+METADATA = of(
     "creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generation managedFields"
     " ownerReferences resourceVersion selfLink uid",
-    name=TEXT,
-    generateName=TEXT,
-    namespace=TEXT,
+    name=NAME,
+    generateName=PREFIX,
+    namespace=SPACE,
     labels=TEXTS,
     annotations=TEXTS,
 )
 _REQUIRED, _PREFERRED = (
     f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred")
 )
-_REQUIREMENTS = [_of("values", key=TEXT, operator=TEXT)]
-SELECTOR = _of(matchLabels=TEXTS, matchExpressions=_REQUIREMENTS)
-POD_TERM = _of(
+_REQUIREMENTS = [of("values", key=TEXT, operator=TEXT)]
+SELECTOR = of(matchLabels=TEXTS, matchExpressions=_REQUIREMENTS)
+POD_TERM = of(
     "matchLabelKeys mismatchLabelKeys namespaces",
     topologyKey=TEXT,
     labelSelector=SELECTOR,
     namespaceSelector=SELECTOR,
 )
-NODE_SELECTOR = _of(nodeSelectorTerms=[_of(matchExpressions=_REQUIREMENTS, matchFields=_REQUIREMENTS)])
+NODE_SELECTOR = of(nodeSelectorTerms=[of(matchExpressions=_REQUIREMENTS, matchFields=_REQUIREMENTS)])
 NODE_AFFINITY = {_REQUIRED: NODE_SELECTOR, _PREFERRED: ANY}
 POD_AFFINITY = {_REQUIRED: [POD_TERM], _PREFERRED: ANY}
-AFFINITY = _of(nodeAffinity=NODE_AFFINITY, podAffinity=POD_AFFINITY, podAntiAffinity=POD_AFFINITY)
-RESOURCES = _of("claims", requests=QUANTITIES, limits=QUANTITIES)
-PORT = _of(containerPort=WHOLE, hostPort=WHOLE, hostIP=TEXT, name=TEXT, protocol=TEXT)
-CONTAINER = _of(
+AFFINITY = of(nodeAffinity=NODE_AFFINITY, podAffinity=POD_AFFINITY, podAntiAffinity=POD_AFFINITY)
+RESOURCES = of("claims", requests=QUANTITIES, limits=QUANTITIES)
+PORT = of(containerPort=WHOLE, hostPort=WHOLE, hostIP=TEXT, name=TEXT, protocol=TEXT)
+CONTAINER = of(
     "args command env envFrom lifecycle livenessProbe readinessProbe resizePolicy restartPolicyRules"
     " securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty"
     " volumeDevices volumeMounts workingDir",
@@ -100,14 +131,14 @@ CONTAINER = _of(
     resources=RESOURCES,
     ports=[PORT],
 )
-TOLERATION = _of(key=TEXT, operator=TEXT, value=TEXT, effect=TEXT, tolerationSeconds=WHOLE)
-POD_SPEC = _of(
+TOLERATION = of(key=TEXT, operator=TEXT, value=TEXT, effect=TEXT, tolerationSeconds=WHOLE)
+POD_SPEC = of(
     "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks"
     " ephemeralContainers evictionResponders hostAliases hostIPC hostPID hostUsers hostname hostnameOverride"
     " imagePullSecrets os readinessGates resourceClaims runtimeClassName securityContext serviceAccount"
     " serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain topologySpreadConstraints volumes",
     affinity=AFFINITY,
-    containers=[CONTAINER],
+    containers=Needed([CONTAINER], "a pod has at least one container"),
     initContainers=[CONTAINER],
     hostNetwork=TRUTH,
     nodeName=TEXT,
@@ -119,23 +150,23 @@ POD_SPEC = _of(
     resources=RESOURCES,
     restartPolicy=TEXT,
     schedulerName=TEXT,
-    schedulingGates=[_of(name=TEXT)],
-    schedulingGroup=_of(podGroupName=TEXT),
+    schedulingGates=[of(name=TEXT)],
+    schedulingGroup=of(podGroupName=TEXT),
     terminationGracePeriodSeconds=WHOLE,
     tolerations=[TOLERATION],
 )
-NODE_SPEC = _of(
+NODE_SPEC = of(
     "configSource externalID podCIDR podCIDRs podPreemptionPolicy providerID",
-    taints=[_of("timeAdded", key=TEXT, value=TEXT, effect=TEXT)],
+    taints=[of("timeAdded", key=TEXT, value=TEXT, effect=TEXT)],
     unschedulable=TRUTH,
 )
-NODE_STATUS = _of(
+NODE_STATUS = of(
     "addresses conditions config daemonEndpoints declaredFeatures features images nodeInfo phase"
     " runtimeHandlers volumesAttached volumesInUse",
     allocatable=QUANTITIES,
     capacity=QUANTITIES,
 )
-QUEUE_SPEC = _of(
+QUEUE_SPEC = of(
     "affinity extendClusters type",
     weight=WHOLE,
     priority=WHOLE,
@@ -146,14 +177,14 @@ QUEUE_SPEC = _of(
     ),
     capability=QUANTITIES,
     deserved=QUANTITIES,
-    guarantee=_of(resource=QUANTITIES),
+    guarantee=of(resource=QUANTITIES),
     reclaimable=TRUTH,
     restricted=TRUTH,
     parent=TEXT,
 )
-POD_GROUP_SPEC = _of(
+POD_GROUP_SPEC = of(
     "networkTopology subGroupPolicy",
-    minMember=WHOLE,
+    minMember=COUNT,
     minTaskMember=COUNTS,
     queue=TEXT,
     priorityClassName=TEXT,
@@ -175,7 +206,7 @@ FIELDS: dict[ResourceKind, dict[str, Any]] = {
     PRIORITY_CLASSES: _object(value=WHOLE, globalDefault=TRUTH, description=TEXT, preemptionPolicy=TEXT),
     LEASES: _object(spec=ANY),
     EVENTS: _object(
-        **_of(
+        **of(
             "action count eventTime firstTimestamp involvedObject lastTimestamp message reason related"
             " reportingComponent reportingInstance series source type"
         )

@@ -1,18 +1,27 @@
 """Reading what `-f` names: files and folders of objects, in the order in which they can be created.
 
-All faults are told, each as FILE:LINE, with what is allowed there.
+All faults are told, each as FILE:LINE, with what is allowed there. What is left out, or not done as in a real
+cluster, is told in notes of the same form.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import yaml
+from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
+from extender.api.workloads.shape import KindName
+from extender.api.workloads.table import WORKLOADS
+from extender.sim.apiserver.admission import FIRST_OBJECTS
+from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, ResourceKind
+from extender.sim.files import namespaces
+from extender.sim.files.amounts import as_texts
+from extender.sim.files.faults import faults_of, nameless
+from extender.sim.files.fields import FIELDS, Form
+from extender.sim.files.reading import Document, documents, shown
+from extender.sim.files.skipping import note
+from extender.sim.files.workload_fields import form_of
 
-from extender.sim.apiserver.kinds import BY_NAME, KINDS, Json, ResourceKind
-from extender.sim.files.fields import FIELDS, Form, Leaf
-
-_SUFFIXES = (".yaml", ".yml", ".json")
+MOST_PODS = 10_000  # that are made of workloads, of all files together
 
 
 class InvalidManifests(ValueError):
@@ -20,141 +29,126 @@ class InvalidManifests(ValueError):
 
 
 class Manifest(NamedTuple):
-    """One object, and where it stands."""
+    """One object, and where it stands. `kind` is None if the API server does not serve it: then it is a
+    workload, and its pods are made all the same."""
 
-    kind: ResourceKind
+    kind: ResourceKind | None
     object: Json
     where: str
 
-
-class _Loader(yaml.SafeLoader):
-    """Times stay the texts that they are in JSON."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+    @property
+    def name(self) -> str:
+        return str(self.object["metadata"].get("name") or self.object["metadata"].get("generateName"))
 
 
-def load(paths: Sequence[Path]) -> list[Manifest]:
-    """Namespaces and queues before what is in them. Raises InvalidManifests."""
+class Manifests(NamedTuple):
+    """What is created, and what is to be told about it."""
+
+    objects: list[Manifest]
+    notes: list[str]
+
+
+def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
+    """Namespaces and queues before what is in them, workloads last. Raises InvalidManifests."""
     faults: list[str] = []
-    found = [manifest for path in paths for file in _files(path) for manifest in _read(file, faults)]
+    notes: list[str] = []
+    given = [each for path in paths for each in documents(path, faults)]
+    found = [each for document in given for each in _manifest(document, faults, notes)]
+    faults += [*_twice(found), *_counted(found, notes)]
+    missing = namespaces.missing((each.object, each.where) for each in found)
+    if not create_namespaces:
+        faults += [namespaces.fault(name, at) for name, at in missing.items()]
+    if not found and not faults:
+        faults += [*notes, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
     if faults:
         raise InvalidManifests("\n".join(faults))
-    if not found:
-        raise InvalidManifests(f"{', '.join(map(str, paths))}: no objects in there")
-    return sorted(found, key=lambda manifest: KINDS.index(manifest.kind))
+    found += [Manifest(NAMESPACES, namespaces.namespace(name), at) for name, at in missing.items()]
+    return Manifests(sorted(found, key=_order), notes)
 
 
-def _files(path: Path) -> Iterable[Path]:
-    if path.is_dir():
-        return sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
-    return [path]
+def _order(manifest: Manifest) -> int:
+    """Pods of workloads come when everything else is there."""
+    is_workload = manifest.kind is None or kind_of(manifest.object) is not None
+    return len(KINDS) if manifest.kind is None or is_workload else KINDS.index(manifest.kind)
 
 
-def _read(path: Path, faults: list[str]) -> Iterator[Manifest]:
-    try:
-        loader = _Loader(path.read_text(encoding="utf-8"))
-        while loader.check_node():
-            if (node := loader.get_node()) is not None:
-                yield from _objects(path, loader, node, faults)
-    except (OSError, UnicodeDecodeError) as fault:
-        faults.append(f"{path}: cannot be read: {getattr(fault, 'strerror', None) or fault}")
-    except yaml.MarkedYAMLError as fault:
-        line = fault.problem_mark.line + 1 if fault.problem_mark else 1
-        faults.append(f"{path}:{line}: not YAML: {fault.problem}")
-    except yaml.YAMLError as fault:
-        faults.append(f"{path}: not YAML: {fault}")
+def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterator[Manifest]:
+    """Nothing, if it is at fault or left out."""
+    wrong = list(_unnamed(document))
+    form = None if wrong else _form(_kind_name(document.object))
+    if form is not None:
+        wrong = [*faults_of(document, form), *nameless(document)]
+    elif not wrong:
+        notes.append(note(document))
+    faults.extend(wrong)
+    kind = BY_NAME.get(_kind_name(document.object))
+    if form is not None and not wrong and not _is_there(kind, document.object):
+        yield Manifest(kind, as_texts(document.object), document.where())
 
 
-def _objects(path: Path, loader: _Loader, node: yaml.Node, faults: list[str]) -> Iterator[Manifest]:
-    """The object of one document, or those of a List. Empty documents are usual."""
-    if isinstance(node, yaml.ScalarNode) and not node.value:
-        return
-    if not isinstance(node, yaml.MappingNode):
-        faults.append(f"{_where(path, node)}: a document must be an object with apiVersion and kind")
-        return
-    document = loader.construct_document(node)
-    if document.get("kind") == "List":
-        items = _value(node, "items")
-        for item in items.value if isinstance(items, yaml.SequenceNode) else []:
-            yield from _objects(path, loader, item, faults)
-        return
-    before = len(faults)
-    kind = _kind(path, node, document, faults)
-    if kind is not None:
-        faults.extend(_faults(path, node, document, FIELDS[kind], ""))
-        faults.extend(_nameless(path, node, document))
-    if kind is not None and len(faults) == before:
-        yield Manifest(kind, document, _where(path, node))
+def _kind_name(obj: Json) -> KindName:
+    return str(obj.get("apiVersion")), str(obj.get("kind"))
 
 
-def _kind(path: Path, node: yaml.MappingNode, document: Json, faults: list[str]) -> ResourceKind | None:
-    named = (document.get("apiVersion"), document.get("kind"))
-    kind = BY_NAME.get(named) if all(isinstance(each, str) for each in named) else None  # type: ignore[arg-type]
-    if kind is None:
-        at = _value(node, "kind") or node
-        allowed = ", ".join(sorted(f"{each.name} ({each.api_version})" for each in KINDS))
-        got = f"{named[1] or 'nothing'} ({named[0] or 'no apiVersion'})"
-        faults.append(f"{_where(path, at)}: kind: got {got}; allowed are {allowed}")
-    return kind
+def _unnamed(document: Document) -> Iterator[str]:
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.object.get(field), str):
+            yield f"{document.where()}: {field}: missing; every object has an apiVersion and a kind"
 
 
-def _nameless(path: Path, node: yaml.MappingNode, document: Json) -> Iterator[str]:
-    meta = document.get("metadata")
-    if not isinstance(meta, dict) or not (meta.get("name") or meta.get("generateName")):
-        yield f"{_where(path, node)}: metadata.name: missing; every object has one"
+def _form(name: KindName) -> dict[str, Form] | None:
+    if name in WORKLOADS:
+        return form_of(name)
+    return FIELDS.get(BY_NAME[name]) if name in BY_NAME else None
 
 
-# ---- fields
+def _is_there(kind: ResourceKind | None, obj: Json) -> bool:
+    """Every cluster has it: to name it again changes nothing."""
+    return any(
+        kind is each and obj["metadata"].get("name") == first["metadata"]["name"]
+        for each, first in FIRST_OBJECTS
+    )
 
 
-def _faults(path: Path, node: yaml.Node, value: Any, form: Form, at: str) -> Iterator[str]:
-    """What is wrong with a value and with all in it. Nulls count as absent."""
-    if value is None:
-        return
-    if isinstance(form, Leaf):
-        if not form.test(value):
-            yield f"{_where(path, node)}: {at}: got {_short(value)}; allowed is {form.allowed}"
-    elif isinstance(form, list):
-        yield from _faults_of_list(path, node, value, form[0], at)
+def _twice(found: Sequence[Manifest]) -> Iterator[str]:
+    """Objects of one kind, namespace and name."""
+    first: dict[tuple[str, ...], str] = {}
+    for each in found:
+        meta = each.object["metadata"]
+        key = (*_kind_name(each.object), namespaces.of(each.object), meta.get("name") or each.where)
+        if key in first:
+            yield f'{each.where}: {key[1]} "{each.name}" already exists: it is at {first[key]}, too'
+        first.setdefault(key, each.where)
+
+
+def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
+    """What is wrong with the numbers of pods; what there is to tell of workloads."""
+    left = MOST_PODS
+    for each in found:
+        workload = kind_of(each.object)
+        if workload is None:
+            continue
+        told = f'{each.where}: {workload.kind} "{each.name}"'
+        try:
+            count, remark = count_pods(each.object), workload.remark(each.object)
+        except MALFORMED as fault:
+            yield f"{told}: its pods cannot be told: {words_of(fault)}"
+            continue
+        if count > left:
+            yield f"{told}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
+        left -= min(count, left)
+        notes += [f"{told}: {words}" for words in _remarks(each.object, count, remark) if words]
+
+
+def words_of(fault: Exception) -> str:
+    """What Python says of a field of another form than its kind has helps nobody."""
+    return str(fault) if type(fault) is ValueError else "a field has a form that this kind does not know"
+
+
+def _remarks(obj: Json, count: int, remark: str) -> Iterator[str]:
+    if suspended(obj):
+        yield "suspended: no pods are made"
+    elif count == 0:
+        yield remark or "asks for no pods"
     else:
-        yield from _faults_of_object(path, node, value, form, at)
-
-
-def _faults_of_list(path: Path, node: yaml.Node, value: Any, form: Form, at: str) -> Iterator[str]:
-    if not isinstance(node, yaml.SequenceNode):
-        yield f"{_where(path, node)}: {at}: got {_short(value)}; allowed is a list"
-        return
-    for number, (item, part) in enumerate(zip(node.value, value, strict=True)):
-        yield from _faults(path, item, part, form, f"{at}[{number}]")
-
-
-def _faults_of_object(
-    path: Path, node: yaml.Node, value: Any, form: dict[str, Form], at: str
-) -> Iterator[str]:
-    if not isinstance(node, yaml.MappingNode):
-        yield f"{_where(path, node)}: {at}: got {_short(value)}; allowed is an object"
-        return
-    for key, part in node.value:
-        name = key.value
-        inside = f"{at}.{name}" if at else str(name)
-        if name not in form:
-            yield f"{_where(path, key)}: {inside}: unknown field; allowed are {', '.join(sorted(form))}"
-        else:
-            yield from _faults(path, part, value.get(name), form[name], inside)
-
-
-def _value(node: yaml.MappingNode, name: str) -> yaml.Node | None:
-    return next((part for key, part in node.value if key.value == name), None)
-
-
-def _where(path: Path, node: yaml.Node) -> str:
-    return f"{path}:{node.start_mark.line + 1}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        yield remark

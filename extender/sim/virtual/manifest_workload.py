@@ -7,13 +7,14 @@ a real one would refuse.
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from extender.api.keys import GATE
-from extender.api.objects import Meta, Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.api.objects import Meta, Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Workload
+from extender.api.workloads.shape import KindName
 from extender.domain.model.ownership import group_name
 from extender.sim.apiserver.kinds import (
     NAMESPACES,
@@ -26,14 +27,15 @@ from extender.sim.apiserver.kinds import (
     ResourceKind,
 )
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.apiserver.store import Store
 from extender.sim.embedded import node
-from extender.sim.files.manifests import Manifest
+from extender.sim.files.creation import Creation
+from extender.sim.files.manifests import Manifests
 from extender.sim.kubelets import fails, run_seconds
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
 
 ARRIVAL = "sim.kube-muster.io/arrival-seconds"
+_OWNERS = (("batch/v1", "Job"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
 Thing = TypeVar("Thing")
 
 
@@ -49,36 +51,39 @@ def made_nodes(count: int, cpu: str, memory: str) -> VirtualWorkload:
     return VirtualWorkload(nodes=_all((Made(each, None) for each in made), Node))
 
 
-def from_manifests(manifests: Sequence[Manifest], seed: int) -> VirtualWorkload:
+def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
     """Raises InvalidWorkload with what the API server says."""
-    made = _create(manifests, seed)
-    groups = [_coming(each) for each in made[POD_GROUPS]]
+    creation = Creation(Service(Store(), random.Random(seed)))
+    creation.create(manifests.objects)
+    made = _by_kind(creation)
+    if creation.faults:
+        raise InvalidWorkload("\n".join(creation.faults))
+    groups = [_coming(each) for each in made[_name(POD_GROUPS)]]
     comes = {_key(each.group.metadata): each.at for each in groups}
     return VirtualWorkload(
-        nodes=_all(made[NODES], Node),
-        queues=_all(made[QUEUES], Queue),
-        priority_classes=_all(made[PRIORITY_CLASSES], PriorityClass),
-        namespaces=_all(made[NAMESPACES], Namespace),
+        nodes=_all(made[_name(NODES)], Node),
+        queues=_all(made[_name(QUEUES)], Queue),
+        priority_classes=_all(made[_name(PRIORITY_CLASSES)], PriorityClass),
+        namespaces=_all(made[_name(NAMESPACES)], Namespace),
+        owners=_all((each for name in _OWNERS for each in made[name]), Workload),
         groups=tuple(groups),
-        members=tuple(_member(each, comes) for each in made[PODS]),
+        members=tuple(_member(each, comes) for each in made[_name(PODS)]),
+        notes=tuple(manifests.notes),
     )
 
 
-def _create(manifests: Iterable[Manifest], seed: int) -> Mapping[ResourceKind, list[Made]]:
-    service = Service(Store(), random.Random(seed))
-    made: dict[ResourceKind, list[Made]] = defaultdict(list)
-    faults: list[str] = []
-    for manifest in manifests:
+def _by_kind(creation: Creation) -> dict[KindName, list[Made]]:
+    made: dict[KindName, list[Made]] = defaultdict(list)
+    for obj, where in creation.objects:
         try:
-            obj = service.create(manifest.kind, "", manifest.object)
-            made[manifest.kind].append(Made(obj, _arrival(obj)))
-        except StatusError as refusal:
-            faults.append(f"{manifest.where}: {refusal.message}")
+            made[obj["apiVersion"], obj["kind"]].append(Made(obj, _arrival(obj)))
         except ValueError as fault:
-            faults.append(f"{manifest.where}: {fault}")
-    if faults:
-        raise InvalidWorkload("\n".join(faults))
+            creation.faults.append(f"{where}: {fault}")
     return made
+
+
+def _name(kind: ResourceKind) -> KindName:
+    return kind.api_version, kind.name
 
 
 def _arrival(obj: Json) -> float | None:

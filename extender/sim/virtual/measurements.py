@@ -5,12 +5,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from extender.api.objects import Pod
 from extender.domain.decisions.decisions import Decisions, QueueDecision
-from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.ownership import spoken_group_name
+from extender.domain.model.pod_owners import owner_record
+from extender.domain.model.records import GroupKey, PodRecord, Uid, group_of_owner
 from extender.domain.model.resources import offered, total
 from extender.domain.model.shapes import Shape
 from extender.sim.virtual.simulation import Observer
-from extender.sim.virtual.workload import VirtualWorkload
+from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
 
 class MemberRun(NamedTuple):
@@ -26,6 +29,7 @@ class GroupTimeline(msgspec.Struct):
     it had ended."""
 
     key: GroupKey
+    name: str  # as a person calls it, after its namespace
     needed: int
     queue: str = ""
     came: float | None = None
@@ -63,10 +67,8 @@ class Measurements(Observer):
         self.first: float | None = None
         self.outsiders = 0
         self.decisions = Decisions()
-        self._needed = {
-            f"{group.metadata.namespace}/{group.metadata.name}": group.spec.min_member
-            for _, group in workload.groups
-        }
+        self._needed = _needed(workload)
+        self._names = {key_of_group(member.pod): _name(member.pod) for member in workload.members}
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
         self._at_work = 0  # groups that are there and not over
@@ -81,7 +83,7 @@ class Measurements(Observer):
         timeline = self.timelines.get(pod.group)
         if timeline is None:
             needed = max(self._needed.get(pod.group, 1), 1)
-            timeline = self.timelines[pod.group] = GroupTimeline(pod.group, needed)
+            timeline = self.timelines[pod.group] = GroupTimeline(pod.group, self._names[pod.group], needed)
             self._nowhere.append(timeline)
         self._at_work += timeline.ended == timeline.present
         timeline.present, timeline.over = timeline.present + 1, None
@@ -125,3 +127,18 @@ class Measurements(Observer):
             self.busy += seconds
             for name, queue in self.decisions.queues.items():
                 self.sums[name].add(queue, seconds)
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{spoken_group_name(pod)}"
+
+
+def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
+    """How many members each group needs to start: its PodGroup says so, or the owner of its pods."""
+    needed = {
+        group_of_owner(owner.metadata.namespace, owner.metadata.uid): owner_record(owner).min_member
+        for owner in workload.owners
+    }
+    for _, group in workload.groups:
+        needed[GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")] = group.spec.min_member
+    return needed

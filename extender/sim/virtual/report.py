@@ -131,8 +131,8 @@ def _waits(timelines: Sequence[GroupTimeline]) -> Waits | None:
 def _unstarted(measured: Measurements, timeline: GroupTimeline) -> Unstarted:
     decision = measured.decisions.groups.get(timeline.key)
     if decision is None or decision.verdict is not Verdict.WAITING:
-        return Unstarted(timeline.key, timeline.queue, "", "")
-    return Unstarted(timeline.key, timeline.queue, str(decision.reason or ""), decision.detail)
+        return Unstarted(timeline.name, timeline.queue, "", "")
+    return Unstarted(timeline.name, timeline.queue, str(decision.reason or ""), decision.detail)
 
 
 def _rounded(value: float) -> float:

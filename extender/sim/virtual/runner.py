@@ -25,6 +25,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     """What to simulate. `synthetic`: how many pods to make up. What is 0 or empty takes its default."""
 
     files: tuple[Path, ...] = ()
+    create_namespaces: bool = False
     traces: tuple[Path, ...] = ()
     synthetic: int = 0
     nodes: int = 0
@@ -41,16 +42,17 @@ class SimulationOptions(msgspec.Struct, frozen=True):
 
 
 class Result(NamedTuple):
-    """`end` is the second at which the last thing happened."""
+    """`end` is the second at which the last thing happened. `notes`: what of the files was left out."""
 
     report: SimulationReport
     measured: Measurements
     end: float
+    notes: tuple[str, ...] = ()
 
 
 def workload(options: SimulationOptions) -> VirtualWorkload:
     """Raises InvalidManifests and InvalidWorkload."""
-    made = from_manifests(load(options.files), options.seed) if options.files else VirtualWorkload()
+    made = _of_files(options) if options.files else VirtualWorkload()
     if not made.nodes:
         made += options.made_nodes()
     rows = [row for path in options.traces for row in trace.read(path)]
@@ -59,8 +61,12 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
         invented = synthetic.rows(options.synthetic, _room(made), options.seed)
         made += from_rows(invented, made.queues, synthetic.WEIGHTS)
     if not made.members:
-        raise InvalidWorkload("no pods in there: nothing to simulate")
+        raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
     return made
+
+
+def _of_files(options: SimulationOptions) -> VirtualWorkload:
+    return from_manifests(load(options.files, options.create_namespaces), options.seed)
 
 
 def _room(made: VirtualWorkload) -> synthetic.ClusterSize:
@@ -93,4 +99,6 @@ def simulate(options: SimulationOptions) -> Result:
         simulation = Simulation(given, limits, schedulers, [measured, _Started(advance)])
         end = simulation.run()
     measured.pass_time(end)
-    return Result(report(measured, len(given.nodes), simulation.cluster.rounds, end), measured, end)
+    return Result(
+        report(measured, len(given.nodes), simulation.cluster.rounds, end), measured, end, given.notes
+    )

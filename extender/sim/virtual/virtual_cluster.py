@@ -13,11 +13,11 @@ from extender.api.objects import Pod, PodStatus
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.model.ownership import Ownership, group_name
+from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.limits import Limits
-from extender.sim.virtual.workload import VirtualWorkload
+from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
 RUNNING, SUCCEEDED, FAILED = (PodStatus(phase) for phase in ("Running", "Succeeded", "Failed"))
 
@@ -32,12 +32,12 @@ class VirtualCluster:
         schedulers: frozenset[str],
         clock: Callable[[], float],
     ) -> None:
-        self.ledger = Ledger(Ownership(schedulers), limits, clock)
+        self.ledger = Ledger(Ownership(schedulers, auto_groups=True), limits, clock)
         self.rounds = 0
         self._clock = clock
         self._pods: dict[Uid, Pod] = {}  # those that have not ended
-        self._present: dict[str, list[Uid]] = {}  # by group, ended ones too
-        self._left = Counter(_group_of(member.pod) for member in workload.members)
+        self._present: dict[GroupKey, list[Uid]] = {}  # by group, ended ones too
+        self._left = Counter(key_of_group(member.pod) for member in workload.members)
         self._seen = -1
         self._load(workload)
 
@@ -50,6 +50,8 @@ class VirtualCluster:
             self.ledger.set_priority_class(priority)
         for namespace in workload.namespaces:
             self.ledger.set_namespace(namespace)
+        for owner in workload.owners:
+            self.ledger.set_owner(owner)
 
     # ---- pods
 
@@ -59,7 +61,7 @@ class VirtualCluster:
             pod = msgspec.structs.replace(pod, status=RUNNING)
         uid = Uid(pod.metadata.uid)
         self._pods[uid] = pod
-        self._present.setdefault(_group_of(pod), []).append(uid)
+        self._present.setdefault(key_of_group(pod), []).append(uid)
         self.ledger.set_pod(pod)
         return self._record(uid)
 
@@ -70,15 +72,15 @@ class VirtualCluster:
             return None
         self.ledger.set_pod(msgspec.structs.replace(pod, status=status))
         record = self._record(uid)
-        self._one_less(_group_of(pod))
+        self._one_less(key_of_group(pod))
         return record
 
-    def _one_less(self, group: str) -> None:
+    def _one_less(self, group: GroupKey) -> None:
         self._left[group] -= 1
         if not self._left[group]:
             for uid in self._present.pop(group):
                 self.ledger.drop_pod(uid)
-            self.ledger.drop_group(GroupKey(group))
+            self.ledger.drop_group(group)
 
     def _record(self, uid: Uid) -> PodRecord:
         record = self.ledger.pod(uid)
@@ -139,7 +141,3 @@ class VirtualCluster:
 
 def _undone(decisions: Decisions) -> list[Uid]:
     return [uid for decision in decisions.groups.values() for uid in decision.undo]
-
-
-def _group_of(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{group_name(pod) or f'pod:{pod.metadata.name}'}"

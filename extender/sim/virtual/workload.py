@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue
+from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Workload
+from extender.domain.model.ownership import group_of
+from extender.domain.model.records import GroupKey
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -31,16 +33,24 @@ class GroupArrival(NamedTuple):
 
 
 class VirtualWorkload(msgspec.Struct, frozen=True):
+    """`owners`: the controllers of pods; `notes`: what is to be told of the files."""
+
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
+    owners: tuple[Workload, ...] = ()
     groups: tuple[GroupArrival, ...] = ()
     members: tuple[PodArrival, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __add__(self, other: "VirtualWorkload") -> "VirtualWorkload":
         fields = self.__struct_fields__
         return VirtualWorkload(*(getattr(self, each) + getattr(other, each) for each in fields))
+
+
+def key_of_group(pod: Pod) -> GroupKey:
+    return GroupKey(f"{pod.metadata.namespace}/{group_of(pod, auto_groups=True)[0]}")
 
 
 def stamp(second: float) -> str:

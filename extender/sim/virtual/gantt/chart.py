@@ -23,7 +23,7 @@ _LETTER = 7.0
 
 def chart(result: Result) -> str:
     """The whole file."""
-    report, measured, end = result
+    report, measured, end, _ = result
     scene = _scene(measured, report, end)
     few = len(scene.timelines) <= _MOST_ROWS
     parts = [*_rows(scene)] if few else [*_room(scene)]

@@ -31,7 +31,7 @@ def rows(panel: Panel, scene: Scene) -> Iterator[str]:
 
 
 def _wait(panel: Panel, scene: Scene, timeline: GroupTimeline, top: float) -> Iterator[str]:
-    name = timeline.key.removeprefix("default/")
+    name = timeline.name.removeprefix("default/")
     short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
     yield svg.text(panel.left - 6, top + 15, short, "", "end")
     if timeline.came is not None:
@@ -87,7 +87,7 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
 
 def told(timeline: GroupTimeline) -> str:
     """A group in one line."""
-    parts = [f"{timeline.key} ({timeline.queue}, {timeline.present} pods)"]
+    parts = [f"{timeline.name} ({timeline.queue}, {timeline.present} pods)"]
     if timeline.wait is None:
         parts.append("never started")
     else:

@@ -1,0 +1,111 @@
+"""The kinds of Kubernetes itself."""
+
+from extender.api.workloads.shape import Count, Json, Offspring, WorkloadRow, at
+
+POD, JOB = ("v1", "Pod"), ("batch/v1", "Job")
+REPLICA_SET, STATEFUL_SET = ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")
+TEMPLATE = ("spec", "template")
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_REPLICAS = Count(path=("spec", "replicas"))
+_PARALLEL = Count(path=("spec", "parallelism"), at_most=("spec", "completions"))
+_OF_JOB = {
+    "batch.kubernetes.io/controller-uid": "{uid}",
+    "batch.kubernetes.io/job-name": "{owner}",
+    "controller-uid": "{uid}",
+    "job-name": "{owner}",
+}
+
+
+def _later_pods(job: Json) -> str:
+    """A Job makes the rest of its pods as earlier ones succeed."""
+    rest = (at(job, ("spec", "completions")) or 0) - _PARALLEL.of(job)
+    return f"only its first pods are made; {rest} more, made as those succeed, are not" if rest > 0 else ""
+
+
+def _in_order(stateful_set: Json) -> str:
+    """A gang of such pods never completes in a real cluster."""
+    ordered = at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
+    if not ordered or _REPLICAS.of(stateful_set) < 2:
+        return ""
+    return "its pods are made at once; a real cluster makes each when the one before is ready (OrderedReady)"
+
+
+def _same_pods(api_version: str, kind: str) -> WorkloadRow:
+    """Replicas that differ in nothing but their random letters."""
+    pods = Offspring(made=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
+    return WorkloadRow(api_version=api_version, kind=kind, offspring=(pods,))
+
+
+def _cron_remark(_: Json) -> str:
+    return "one run of it is made, as if it were due now"
+
+
+CORE = (
+    WorkloadRow(
+        api_version="batch/v1",
+        kind="Job",
+        offspring=(
+            Offspring(
+                made=POD,
+                name="{owner}-",
+                when={("spec", "completionMode"): (None, "NonIndexed")},
+                template=TEMPLATE,
+                count=_PARALLEL,
+                labels=_OF_JOB,
+            ),
+            Offspring(
+                made=POD,
+                name="{owner}-{index}-",
+                when={("spec", "completionMode"): ("Indexed",)},
+                template=TEMPLATE,
+                count=_PARALLEL,
+                labels=_OF_JOB | {_INDEX: "{index}"},
+                annotations={_INDEX: "{index}"},
+            ),
+        ),
+        remark=_later_pods,
+    ),
+    WorkloadRow(
+        api_version="batch/v1",
+        kind="CronJob",
+        offspring=(Offspring(made=JOB, name="{owner}-{hash}", template=("spec", "jobTemplate")),),
+        remark=_cron_remark,
+    ),
+    WorkloadRow(
+        api_version="apps/v1",
+        kind="Deployment",
+        offspring=(
+            Offspring(
+                made=REPLICA_SET,
+                name="{owner}-{hash}",
+                spec={name: ("spec", name) for name in ("replicas", "selector", "template")},
+                labels={"pod-template-hash": "{hash}"},
+                inherits=True,
+                on_pods=True,
+            ),
+        ),
+        suspend=(),
+    ),
+    _same_pods(*REPLICA_SET),
+    _same_pods("v1", "ReplicationController"),
+    WorkloadRow(
+        api_version="apps/v1",
+        kind="StatefulSet",
+        offspring=(
+            Offspring(
+                made=POD,
+                name="{owner}-{index}",
+                template=TEMPLATE,
+                count=_REPLICAS,
+                first=("spec", "ordinals", "start"),
+                labels={
+                    "apps.kubernetes.io/pod-index": "{index}",
+                    "controller-revision-hash": "{owner}-{hash}",
+                    "statefulset.kubernetes.io/pod-name": "{owner}-{index}",
+                },
+            ),
+        ),
+        suspend=(),
+        remark=_in_order,
+    ),
+)

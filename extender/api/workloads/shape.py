@@ -1,0 +1,107 @@
+"""The form of the table: what a row says about a kind, and how paths are read.
+
+Patterns are texts with these places: {owner} and {uid} of the object, {role} of the part, {index} from
+`first` and {number} from 1 among those of one part, {count} of these, {place} and {total} over all parts,
+{hash} of the template.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+Json = dict[str, Any]
+Path = tuple[str, ...]
+KindName = tuple[str, str]  # apiVersion, kind
+Complete = Callable[[Json], Json]
+Remark = Callable[[Json], str]
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """How many are made of one part: the number at `path`, or `default`; not below `at_least`, not above
+    `at_most`, and so many for each of `times`."""
+
+    path: Path = ()
+    default: int = 1
+    at_least: Path = ()
+    at_most: Path = ()
+    times: Path = ()
+
+    def of(self, part: Json) -> int:
+        number = self._at(part, self.path, self.default)
+        number = max(number, self._at(part, self.at_least, number))
+        number = min(number, self._at(part, self.at_most, number))
+        return max(number * self._at(part, self.times, 1), 0)
+
+    @staticmethod
+    def _at(part: Json, path: Path, default: int) -> int:
+        found = at(part, path) if path else None
+        return found if isinstance(found, int) else default
+
+
+class Offspring(msgspec.Struct, frozen=True, kw_only=True):
+    """One sort of object that a controller makes.
+
+    made: the kind of it.
+    name: the pattern of its name; one that ends in a hyphen gets random letters.
+    each: a list or mapping in the object, of whose items it is made; empty: it is made of the object itself.
+    roles: of the keys of that mapping only these, in lower case.
+    when: made only where each of these paths has one of its values; None stands for nothing.
+    template: in the part, its metadata and spec.
+    optional: whether the template need not be there; `complete` puts it in.
+    spec: instead of a template, its spec, or by field what its spec is made of.
+    count: how many for each part.
+    first: where the number is at which {index} begins; it is 0 where there is none.
+    owner: the kind and the pattern of the name of its owner; empty: the object.
+    labels, annotations: the patterns of what the controller puts on.
+    inherits: whether it has the annotations of the object.
+    on_pods: whether they are put on the pod template of what is made, too.
+    """
+
+    made: KindName
+    name: str
+    each: Path = ()
+    roles: tuple[str, ...] = ()
+    when: Mapping[Path, tuple[Any, ...]] = {}
+    template: Path = ()
+    optional: bool = False
+    spec: Path | Mapping[str, Path] = ()
+    count: Count = Count()
+    first: Path = ()
+    owner: tuple[KindName, str] | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    inherits: bool = False
+    on_pods: bool = False
+
+
+class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind whose controller makes pods.
+
+    offspring: what is made, in this order.
+    templates: where further pod templates are, from which `complete` makes those of the offspring.
+    counts: where further numbers are, 0 or more.
+    suspend: where the field is that keeps the controller from making anything.
+    complete: puts in what the kind's own admission would, and brings odd forms into one that paths can read.
+    remark: what of the object is not done as in a real cluster; empty: nothing.
+    """
+
+    api_version: str
+    kind: str
+    offspring: tuple[Offspring, ...]
+    templates: tuple[Path, ...] = ()
+    counts: tuple[Path, ...] = ()
+    suspend: Path = ("spec", "suspend")
+    complete: Complete = lambda obj: obj
+    remark: Remark = lambda _: ""
+
+    @property
+    def key(self) -> KindName:
+        return self.api_version, self.kind
+
+
+def at(obj: Any, path: Path) -> Any:
+    """None where nothing is."""
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj

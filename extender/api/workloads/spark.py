@@ -1,0 +1,74 @@
+"""A SparkApplication has no templates in the form of others: its pods follow from cores and memory.
+
+The sums are Spark's own (org.apache.spark.deploy.k8s): memory, and above that a tenth of it for the JVM or
+two fifths for Python and R, at least 384 MiB.
+"""
+
+import re
+from typing import Any
+
+from extender.api.workloads.shape import Json
+
+DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
+_UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
+_LEAST_OVERHEAD = 384
+_IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priorityClassName", "hostNetwork")
+
+
+def with_templates(app: Json) -> Json:
+    spec = app.get("spec") or {}
+    made = {role: {**_role(spec, role), "template": _template(spec, role)} for role in ("driver", "executor")}
+    return {**app, "spec": {**spec, **made}}
+
+
+def _role(spec: Json, role: str) -> Json:
+    return spec.get(role) or {}
+
+
+def _template(spec: Json, role: str) -> Json:
+    """What the role says, on top of the template that it may have."""
+    given, base = _role(spec, role), _role(spec, role).get("template") or {}
+    meta = base.get("metadata") or {}
+    labels = {**(meta.get("labels") or {}), **(given.get("labels") or {})}
+    annotations = {**(meta.get("annotations") or {}), **(given.get("annotations") or {})}
+    return {
+        "metadata": {**meta, "labels": labels, "annotations": annotations},
+        "spec": _pod_spec(spec, given, base.get("spec") or {}, role),
+    }
+
+
+def _pod_spec(spec: Json, given: Json, base: Json, role: str) -> Json:
+    first, *others = base.get("containers") or [{}]
+    container = {"name": f"spark-kubernetes-{role}", "image": spec.get("image") or "spark", **first}
+    container["resources"] = _resources(spec, given)
+    if spec.get("batchScheduler") == "volcano":
+        base = {"schedulerName": "volcano", **base}
+    said = {name: given[name] for name in _IN_POD if given.get(name)}
+    return {"restartPolicy": "Never", **base, **said, "containers": [container, *others]}
+
+
+def _resources(spec: Json, given: Json) -> Json:
+    cores = str(given.get("coreRequest") or given.get("cores") or 1)
+    memory = f"{_memory(spec, given)}Mi"
+    limits = {"memory": memory} | ({"cpu": str(given["coreLimit"])} if given.get("coreLimit") else {})
+    if gpu := given.get("gpu"):
+        limits[str(gpu.get("name"))] = str(gpu.get("quantity"))
+    return {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
+
+
+def _memory(spec: Json, given: Json) -> int:
+    """In MiB."""
+    memory = _mebibytes(given.get("memory") or "1g")
+    if given.get("memoryOverhead"):
+        return memory + _mebibytes(given["memoryOverhead"])
+    usual = 0.4 if spec.get("type") in ("Python", "R") else 0.1
+    factor = float(spec.get("memoryOverheadFactor") or usual)
+    return memory + max(int(memory * factor), _LEAST_OVERHEAD)
+
+
+def _mebibytes(text: Any) -> int:
+    """Java's notation: 512m and 2g are MiB and GiB; a bare number is MiB. Raises ValueError."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)(?:i?b)?", str(text).lower())
+    if not found:
+        raise ValueError(f"got {text!r}; allowed is an amount of memory such as 512m or 2g")
+    return int(int(found[1]) * _UNITS[found[2] or "m"])

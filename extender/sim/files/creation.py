@@ -1,0 +1,96 @@
+"""Creating what was read: objects in the API server, and of a workload all that its controller would make.
+
+A workload of a kind that the server does not serve is not stored; its pods are owned by it all the same. The
+annotations that say how long pods run and when they come (sim.kube-muster.io/…) are handed down.
+"""
+
+import uuid
+from collections.abc import Iterable
+from itertools import count
+from typing import NamedTuple
+
+from extender.api.workloads.children import MALFORMED, children, kind_of
+from extender.sim.apiserver.kinds import BY_NAME, Json
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError
+from extender.sim.files.manifests import Manifest, words_of
+from extender.sim.files.namespaces import of
+
+_HANDED_DOWN = "sim.kube-muster.io/"
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
+
+
+class Created(NamedTuple):
+    """An object as the API server made it, or would; `where` is the line that it comes from."""
+
+    object: Json
+    where: str
+
+
+class Creation:
+    """`objects` are all that were created, in order; `faults` are what the server says, by file and line."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._uids: dict[_Key, str] = {}
+        self._numbers = count(1)
+        self.objects: list[Created] = []
+        self.faults: list[str] = []
+
+    def create(self, manifests: Iterable[Manifest]) -> None:
+        for manifest in manifests:
+            try:
+                self._create(manifest.object, manifest.where)
+            except StatusError as refusal:
+                self.faults.append(f"{manifest.where}: {refusal.message}")
+            except MALFORMED as fault:
+                self.faults.append(f"{manifest.where}: {words_of(fault)}")
+
+    def _create(self, given: Json, where: str) -> None:
+        kind = BY_NAME.get((given["apiVersion"], given["kind"]))
+        self._name_owners(given)
+        made = self._service.create(kind, "", given) if kind else self._born(given)
+        self._uids[_key(made)] = made["metadata"]["uid"]
+        self.objects.append(Created(made, where))
+        if kind_of(made) is not None:
+            for child in children(made):
+                self._create(_handed_down(made, child), where)
+
+    def _name_owners(self, obj: Json) -> None:
+        """Put in the UIDs that are known only now."""
+        for owner in obj["metadata"].get("ownerReferences") or ():
+            if not owner.get("uid"):
+                key = owner["apiVersion"], owner["kind"], of(obj), owner["name"]
+                owner["uid"] = self._uids.get(key) or _uid(key)
+
+    def _born(self, given: Json) -> Json:
+        """What the server would give it."""
+        meta = {**given["metadata"], "namespace": of(given)}
+        if not meta.get("name"):
+            meta["name"] = meta["generateName"] + self._letters()
+        made = {**given, "metadata": meta}
+        return {**made, "metadata": {**meta, "uid": _uid(_key(made))}}
+
+    def _letters(self) -> str:
+        number, letters = next(self._numbers) * 7_919_317, []
+        for _ in range(5):
+            number, rest = divmod(number, len(_LETTERS))
+            letters.append(_LETTERS[rest])
+        return "".join(letters)
+
+
+def _handed_down(owner: Json, child: Json) -> Json:
+    """Where the child says nothing itself."""
+    given = owner["metadata"].get("annotations") or {}
+    handed = {name: text for name, text in given.items() if name.startswith(_HANDED_DOWN)}
+    own = child["metadata"].get("annotations") or {}
+    return {**child, "metadata": {**child["metadata"], "annotations": handed | own}}
+
+
+def _key(obj: Json) -> _Key:
+    return obj["apiVersion"], obj["kind"], of(obj), obj["metadata"]["name"]
+
+
+def _uid(key: _Key) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(key)))

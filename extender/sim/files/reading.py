@@ -1,0 +1,153 @@
+"""From paths to documents: files as editors on any system leave them, folders, and the standard input."""
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+STANDARD_INPUT = Path("-")
+_SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_NODES = 1_000_000  # of one object
+_NULL = "tag:yaml.org,2002:null"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how Windows marks it
+_ADVICE = {
+    "'\\t'": "; a tab cannot stand there: use spaces",
+    "escape": "; in double quotes a backslash begins an escape: use single quotes",
+}
+
+
+class Document(NamedTuple):
+    """A mapping of a file. `file` is as it was named."""
+
+    file: str
+    node: yaml.MappingNode
+    object: dict[str, Any]
+
+    def where(self, node: yaml.Node | None = None) -> str:
+        return where(self.file, node or self.node)
+
+
+class _Loader(yaml.SafeLoader):
+    """Times stay the texts that they are in JSON."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def shown(path: Path) -> str:
+    return "stdin" if path == STANDARD_INPUT else str(path)
+
+
+def where(file: str, node: yaml.Node) -> str:
+    return f"{file}:{node.start_mark.line + 1}"
+
+
+def value_of(node: yaml.MappingNode, name: str) -> yaml.Node | None:
+    return next((part for key, part in node.value if key.value == name), None)
+
+
+def documents(path: Path, faults: list[str]) -> Iterator[Document]:
+    """All in a file, or in the files of a folder."""
+    files = _files(path)
+    if not files:
+        faults.append(f"{path}: no files in there that end in {', '.join(_SUFFIXES)}")
+    for file in files:
+        yield from _read(file, faults)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
+    return [path]
+
+
+def _read(path: Path, faults: list[str]) -> Iterator[Document]:
+    file = shown(path)
+    try:
+        text = _text(path)
+    except OSError as fault:
+        faults.append(f"{file}: cannot be read: {_why(path, fault)}")
+        return
+    except UnicodeDecodeError as fault:
+        line = fault.object[: fault.start].count(b"\n") + 1
+        faults.append(f"{file}:{line}: cannot be read: not UTF-8")
+        return
+    try:
+        yield from _parsed(file, text, faults)
+    except yaml.MarkedYAMLError as fault:
+        line = fault.problem_mark.line + 1 if fault.problem_mark else 1
+        faults.append(f"{file}:{line}: not YAML: {fault.problem}{_advice(str(fault.problem))}")
+    except yaml.reader.ReaderError as fault:
+        line = text.count("\n", 0, fault.position) + 1
+        faults.append(f"{file}:{line}: not YAML: it has a character that is not text")
+    except (yaml.YAMLError, ValueError) as fault:
+        faults.append(f"{file}: not YAML: {fault}")
+    except RecursionError:
+        faults.append(f"{file}: not YAML: it is nested too deep, or contains itself")
+
+
+def _text(path: Path) -> str:
+    """In JSON tabs are spaces, as readers of YAML do not know. Raises OSError and UnicodeDecodeError."""
+    data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
+    text = data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
+    is_json = path.suffix == ".json" or text.lstrip().startswith("{")
+    return text.replace("\t", " ") if is_json else text
+
+
+def _why(path: Path, fault: OSError) -> str:
+    there = "" if "\\" not in str(path) or path.exists() else "; paths are written with / here"
+    return f"{fault.strerror or fault}{there}"
+
+
+def _advice(problem: str) -> str:
+    return next((words for sign, words in _ADVICE.items() if sign in problem), "")
+
+
+def _parsed(file: str, text: str, faults: list[str]) -> Iterator[Document]:
+    loader = _Loader(text)
+    while loader.check_node():
+        if (node := loader.get_node()) is not None:
+            yield from _of_node(file, loader, node, faults)
+
+
+def _of_node(file: str, loader: _Loader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
+    """One document, or the items of a list of objects. Empty documents are usual."""
+    if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
+        return
+    if not isinstance(node, yaml.MappingNode):
+        faults.append(f"{where(file, node)}: a document must be an object with apiVersion and kind")
+        return
+    items = value_of(node, "items")
+    if isinstance(items, yaml.SequenceNode) and _is_list(node):
+        for item in items.value:
+            yield from _of_node(file, loader, item, faults)
+        return
+    if _size(node, {}) > _MOST_NODES:
+        faults.append(
+            f"{where(file, node)}: more than {_MOST_NODES} values, once its aliases are written out"
+        )
+        return
+    yield Document(file, node, loader.construct_document(node))
+
+
+def _size(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values there are with all aliases written out. One that contains itself has no end."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
+
+
+def _is_list(node: yaml.MappingNode) -> bool:
+    """List, and what a server answers with: PodList, JobList."""
+    kind = value_of(node, "kind")
+    return isinstance(kind, yaml.ScalarNode) and kind.value.endswith("List")

@@ -1,0 +1,79 @@
+"""Every YAML of README, docs/ and examples/ is handed to `muster simulate`, which reads as `muster run` does,
+or stands in NOT_RUN with the reason."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from extender.cli import main
+from tests.pages.fences import PAGES, ROOT, fences
+from tests.sim.test_workloads import created, pods_of
+
+NOT_RUN = {
+    r"(# \S+\n)?apiVersion: kustomize\.config\.k8s\.io/": "an overlay: tests/e2e/test_pages.py applies it",
+    r"apiVersion: config\.kube-muster\.io/": "the configuration of muster serve, generated from it",
+    r"apiVersion: rbac\.authorization\.k8s\.io/": "rights only: tests/e2e/test_webhook_rights.py has them",
+}
+
+
+class Text(NamedTuple):
+    """`where`: the page and the number of its YAML, or the file."""
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.where
+
+
+def texts() -> Iterator[Text]:
+    for page in PAGES:
+        found = (text for language, text in fences(page) if language == "yaml")
+        for number, text in enumerate(found, 1):
+            yield Text(f"{page.relative_to(ROOT)}#{number}", text)
+    for file in sorted((ROOT / "examples").rglob("*.y*ml")):
+        yield Text(str(file.relative_to(ROOT)), file.read_text())
+
+
+def why_not(text: str) -> str | None:
+    return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, text)), None)
+
+
+RUN = [each for each in texts() if why_not(each.text) is None]
+
+
+@pytest.mark.parametrize("given", RUN, ids=str)
+def test_what_pages_and_examples_show_can_be_created(given: Text, tmp_path: Path) -> None:
+    """And of what has pods, each starts or waits with a reason."""
+    file = tmp_path / "shown.yaml"
+    file.write_text(given.text)
+    if not pods_of(created(file, create_namespaces=True)[0]):
+        return
+    done = CliRunner().invoke(main, ["simulate", "-f", str(file), "--create-namespaces", "-o", "json"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["pods"] > 0
+    assert all(each["reason"] for each in report["neverStarted"])
+
+
+def test_nothing_is_left_out_without_need() -> None:
+    for pattern in NOT_RUN:
+        assert any(re.match(pattern, each.text) for each in texts()), pattern
+
+
+def test_the_gang_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
+    (gang,) = (each.text for each in RUN if each.where.startswith("README.md"))
+    (tmp_path / "fit.yaml").write_text(gang)
+    command: list[str | Path] = [Path(sys.executable).with_name("muster"), "run", "-f", tmp_path / "fit.yaml"]
+    command += ["--until-settled", "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    (group,) = json.loads(done.stdout)["podGroups"]
+    assert (group["name"], group["phase"], group["bound"]) == ("fit", "Running", 3)

@@ -1,0 +1,221 @@
+"""Whatever a person hands over ends in what ran, what waits and why, and what was not understood, by file
+and line. Here it is handed to `muster simulate`, which reads files as `muster run` does and takes no time."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from extender.cli import main
+
+SPEC = "{schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: 1}}}]}"
+POD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {SPEC}\n"
+HEAD = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\n"
+QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\n"
+GROUP = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\n"
+RAY = "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r}\n"
+LAUGHS = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 12))
+
+
+class Outcome(NamedTuple):
+    status: int
+    report: str
+    told: list[str]  # without the name of the file, where that stands at its beginning
+
+
+def job(spec: str = "", template: str = f"{{spec: {SPEC}}}") -> str:
+    return f"{HEAD}spec:\n  template: {template}\n{spec}"
+
+
+def handed_over(path: Path, content: str | bytes, *flags: str) -> Outcome:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return simulated(path, *flags)
+
+
+def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
+    done = CliRunner().invoke(main, ["simulate", "-f", str(path), *flags], input=given)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
+    words = done.stderr.partition("Error: ")[2] or done.stderr
+    return Outcome(
+        done.exit_code, done.stdout, [line.removeprefix(f"{path}:") for line in words.splitlines()]
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        pytest.param("", " no objects in there", id="empty"),
+        pytest.param("# nothing yet\n---\n", " no objects in there", id="comments"),
+        pytest.param(
+            "apiVersion: example.com/v1\nkind: Widget\n", "2: Widget: skipped, nothing is known", id="kind"
+        ),
+        pytest.param(POD.replace("kind: Pod", "kind: Pot"), '2: Pot "p": skipped', id="slip"),
+        pytest.param("kind: Pod\n", "1: apiVersion: missing", id="version"),
+        pytest.param("just words\n", "1: a document must be an object", id="words"),
+        pytest.param("apiVersion: v1\nkind: List\nitems: [1]\n", "3: a document must be", id="item"),
+        pytest.param(f"{HEAD}spec: {{}}\n", "4: spec.template: missing", id="no-template"),
+        pytest.param(job(template="{}"), "5: spec.template.spec: missing", id="no-spec"),
+        pytest.param(
+            job(template="\n    spec: {restartPolicy: Never}"),
+            "6: spec.template.spec.containers: missing; a pod has at least one",
+            id="no-containers",
+        ),
+        pytest.param(f"{RAY}spec: {{workerGroupSpecs: []}}\n", "4: spec.headGroupSpec", id="no-head"),
+        pytest.param(job("  parallelism: 1000000\n"), '1: Job "j": asks for 1000000 pods; of all', id="many"),
+        pytest.param(
+            job("  parallelism: -1\n"), "6: spec.parallelism: got -1; allowed is a whole", id="minus"
+        ),
+        pytest.param(job("  parallelism: two\n"), "6: spec.parallelism: got 'two'; allowed", id="no-number"),
+        pytest.param(job("  paralelism: 2\n"), "6: spec.paralelism: unknown field; allowed are", id="field"),
+        pytest.param(
+            POD.replace("cpu: 1", 'cpu: "-1"'), "4: spec.containers[0].resources.requests", id="less"
+        ),
+        pytest.param(f"{GROUP}spec: {{minMember: -2}}\n", "4: spec.minMember: got -2", id="min-member"),
+        pytest.param(f"{QUEUE}spec: {{weight: 0}}\n", '1: Queue "q" is invalid: spec.weight', id="weight"),
+        pytest.param(
+            job("  completionMode: indexed\n"),
+            "6: spec.completionMode: got 'indexed'; allowed is In",
+            id="mode",
+        ),
+        pytest.param(job(template="{spec: {containers: [null]}}"), "5: spec.template.spec.cont", id="null"),
+        pytest.param(POD.replace("name: p", "name: My_Pod"), "3: metadata.name: got 'My_Pod'", id="name"),
+        pytest.param(POD.replace("name: p", "name: 1"), "3: metadata.name: got 1; allowed", id="number"),
+        pytest.param(POD.replace("name: p", f"name: {'a' * 254}"), "3: metadata.name: got", id="long"),
+        pytest.param(POD.replace("name: p", "generateName: P-"), "3: metadata.generateName", id="prefix"),
+        pytest.param(POD.replace("{name: p}", "[]"), "3: metadata: got []", id="metadata"),
+        pytest.param(f"{POD}---\n{POD}", '6: Pod "p" already exists: it is at', id="twice"),
+        pytest.param(POD.replace("\nspec: ", "\nspec:\n\t"), "5: not YAML: found character", id="tab"),
+        pytest.param(
+            POD.replace("image: x", r'image: "C:\Users"'), "4: not YAML: expected esc", id="backslash"
+        ),
+        pytest.param(POD.replace("image: x", "image: [").encode(), "4: not YAML: ", id="bracket"),
+        pytest.param(POD.encode() + b"# caf\xe9\n", "5: cannot be read: not UTF-8", id="latin"),
+        pytest.param(POD.encode() + b"\x00\x01", "5: not YAML: it has a character that is no", id="binary"),
+        pytest.param("a: &a [*a]\n", "1: more than 1000000 values", id="in-itself"),
+        pytest.param(f"{QUEUE}spec:\n  l0: &l0 [x]\n{LAUGHS}", "1: more than 1000000 val", id="laughs"),
+        pytest.param("[" * 5000, " not YAML: it is nested too deep", id="deep"),
+    ],
+)
+def test_what_cannot_run_is_named_by_line(tmp_path: Path, content: str | bytes, told: str) -> None:
+    """Nothing runs as long as something is to be corrected."""
+    outcome = handed_over(tmp_path / "given.yaml", content)
+    assert (outcome.status, outcome.report) == (2, "")
+    assert outcome.told[0].startswith(told)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(POD.replace("\n", "\r\n"), id="crlf"),
+        pytest.param(POD.replace("\n", "\r"), id="cr"),
+        pytest.param(b"\xef\xbb\xbf" + POD.encode(), id="bom"),
+        pytest.param(POD.encode("utf-16"), id="utf-16"),
+        pytest.param(json.dumps(yaml.safe_load(POD), indent="\t"), id="json-with-tabs"),
+        pytest.param(f"---\n---\n{POD}---\n...\n", id="separators"),
+        pytest.param(f"{POD}---\nnull\n", id="null"),
+        pytest.param(POD.replace("cpu: 1", "cpu: 0.5, memory: 1e9"), id="numbers"),
+    ],
+)
+def test_files_of_any_editor_run(tmp_path: Path, content: str | bytes) -> None:
+    outcome = handed_over(tmp_path / "given.yaml", content)
+    assert (outcome.status, outcome.told) == (0, [])
+    assert outcome.report.startswith("1 pod,")
+
+
+def test_what_is_left_out_is_told_and_the_rest_runs(tmp_path: Path) -> None:
+    others = ("Service", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim")
+    left_out = "".join(f"---\napiVersion: v1\nkind: {kind}\nmetadata: {{name: x}}\n" for kind in others)
+    none = job("  parallelism: 0\n")
+    outcome = handed_over(tmp_path / "given.yaml", f"{POD}{left_out}---\n{none}")
+    assert outcome.status == 0
+    assert outcome.report.startswith("1 pod,")
+    lines = range(7, 7 + 4 * len(others), 4)
+    skipped = zip(lines, others, strict=True)
+    told = [f'{line}: {kind} "x": skipped, no pods follow from it' for line, kind in skipped]
+    assert outcome.told == [*told, '26: Job "j": asks for no pods']
+
+
+def test_what_waits_is_told_with_its_reason(tmp_path: Path) -> None:
+    outcome = handed_over(tmp_path / "given.yaml", POD.replace("cpu: 1", "cpu: 64"))
+    assert outcome.status == 0
+    assert "NeverFits" in outcome.report
+
+
+def test_the_limit_is_for_all_files_together(tmp_path: Path) -> None:
+    one = job("  parallelism: 6000\n")
+    outcome = handed_over(tmp_path / "given.yaml", f"{one}---\n{one.replace('name: j', 'name: k')}")
+    (told,) = outcome.told
+    assert told.startswith('8: Job "k": asks for 6000 pods; of all workloads together at most 10000')
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("apps/v1\nkind: StatefulSet", f"{{replicas: 1000000000, template: {{spec: {SPEC}}}}}"),
+        (
+            "leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet",
+            f"{{replicas: 1000000000, leaderWorkerTemplate: {{size: 9, workerTemplate: {{spec: {SPEC}}}}}}}",
+        ),
+        (
+            "jobset.x-k8s.io/v1alpha2\nkind: JobSet",
+            "{replicatedJobs: [{name: a, replicas: 100000, template: {spec: {parallelism: 100000, template:"
+            f" {{spec: {SPEC}}}}}}}}}]}}",
+        ),
+        (
+            "ray.io/v1\nkind: RayCluster",
+            f"{{headGroupSpec: {{template: {{spec: {SPEC}}}}}, workerGroupSpecs: [{{groupName: g,"
+            f" replicas: 100000, numOfHosts: 100000, template: {{spec: {SPEC}}}}}]}}",
+        ),
+    ],
+)
+def test_no_count_is_too_large_to_be_refused_at_once(tmp_path: Path, kind: str, spec: str) -> None:
+    text = f"apiVersion: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n"
+    outcome = handed_over(tmp_path / "given.yaml", text)
+    assert outcome.status == 2
+    assert "pods; of all workloads together at most 10000 are made" in outcome.told[0]
+
+
+def test_a_missing_namespace_is_told_once_and_created_on_request(tmp_path: Path) -> None:
+    pods = "---\n".join(POD.replace("name: p", f"name: p{n}, namespace: team") for n in range(3))
+    outcome = handed_over(tmp_path / "given.yaml", pods)
+    told = '1: namespaces "team" not found; --create-namespaces makes those that are missing'
+    assert (outcome.status, outcome.told) == (2, [told])
+    outcome = handed_over(tmp_path / "given.yaml", pods, "--create-namespaces")
+    assert (outcome.status, outcome.report[:7]) == (0, "3 pods,")
+
+
+def test_two_objects_of_one_name_in_two_files(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(POD)
+    outcome = simulated(tmp_path)
+    assert outcome.told == [f'{tmp_path}/b.yaml:1: Pod "p" already exists: it is at {tmp_path}/a.yaml:1, too']
+
+
+def test_namespaces_that_every_cluster_has_may_be_in_a_file(tmp_path: Path) -> None:
+    default = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default}\n---\n"
+    assert handed_over(tmp_path / "given.yaml", default + POD).status == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nowhere.yaml", "cannot be read: No such file"),
+        ("C:\\me\\a.yaml", "paths are written with / here"),
+        ("", "no files in there that end in .yaml, .yml, .json"),
+    ],
+)
+def test_paths_without_objects(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "notes.md").write_text("# no objects\n")
+    outcome = simulated(tmp_path / name)
+    assert outcome.status == 2
+    assert told in outcome.told[0]
+
+
+def test_a_pipe(tmp_path: Path) -> None:
+    assert simulated(Path("-"), given=POD.replace("\n", "\r\n")).report.startswith("1 pod,")
+    outcome = simulated(Path("-"), given="")
+    assert (outcome.status, outcome.told[0]) == (2, "stdin: no objects in there that run or wait")
+    assert simulated(Path("-"), given="kind: [").told[0].startswith("stdin:1: not YAML")

@@ -1,0 +1,229 @@
+"""Objects as people write them: which pods they become, and how those are named, labelled and owned."""
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.api.workloads.table import WORKLOADS
+from extender.sim.apiserver.kinds import POD_GROUPS, PODS, Json
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.store import Store
+from extender.sim.files.creation import Creation
+from extender.sim.files.manifests import Manifests, load
+
+FOLDER = Path(__file__).parent / "workloads"
+R = "-[a-z0-9]{5}"  # the random letters of a name
+H = "-[a-z0-9]{10}"  # the hash of a template
+SPEC = "{spec: {containers: [{name: c, image: x}]}}"
+
+
+def created(*paths: Path, create_namespaces: bool = False) -> tuple[Creation, Manifests]:
+    found = load(paths, create_namespaces)
+    creation = Creation(Service(Store(), random.Random(7)))
+    creation.create(found.objects)
+    assert not creation.faults
+    return creation, found
+
+
+def pods_of(creation: Creation) -> list[Json]:
+    return [obj for obj, _ in creation.objects if obj["kind"] == PODS.name]
+
+
+def owner_of(obj: Json) -> Json:
+    (owner,) = obj["metadata"]["ownerReferences"]
+    assert owner["controller"] is True
+    return dict(owner)
+
+
+PODS_OF = {
+    "job": [f"pi{R}"] * 2,
+    "indexed-job": [f"indexed-{index}{R}" for index in range(3)],
+    "cronjob": [f"hello{H}{R}"],
+    "deployment": [f"nginx{H}{R}"] * 2,
+    "statefulset": ["web-5", "web-6"],
+    "replicaset": [f"frontend{R}"],
+    "jobset": [f"js-driver-0-0{R}", *(f"js-workers-{job}-{index}{R}" for job in (0, 1) for index in (0, 1))],
+    "leaderworkerset": ["lws-0", "lws-1", "lws-0-1", "lws-0-2", "lws-1-1", "lws-1-2"],
+    "raycluster": ["rc-head", f"rc-small-worker{R}", f"rc-small-worker{R}", *[f"rc-tpu-worker{R}"] * 2],
+    "rayjob": [f"sample{R}-head", f"sample{R}-small-worker{R}"],
+    "pytorchjob": ["simple-master-0", "simple-worker-0", "simple-worker-1"],
+    "tfjob": ["tf-chief-0", "tf-ps-0"],
+    "mpijob": ["pi-worker-0", "pi-worker-1", f"pi-launcher{R}"],
+    "mpijob-v1": ["mnist-worker-0", "mnist-launcher"],
+    "sparkapplication": ["spark-pi-driver", "spark-pi-exec-1", "spark-pi-exec-2"],
+    "volcano-job": ["test-job-ps-0", "test-job-ps-1", "test-job-default1-0", "test-job-default1-1"],
+    "workflow": [f"dag{R}-echo{R}"] * 3,
+}
+
+
+@pytest.mark.parametrize("name", PODS_OF)
+def test_the_names_of_pods(name: str) -> None:
+    names = [pod["metadata"]["name"] for pod in pods_of(created(FOLDER / f"{name}.yaml")[0])]
+    assert len(names) == len(PODS_OF[name])
+    for found, pattern in zip(names, PODS_OF[name], strict=True):
+        assert re.fullmatch(pattern, found)
+
+
+def test_each_file_is_checked() -> None:
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(PODS_OF)
+
+
+JOB, OWNER_KINDS = "batch/v1 Job", {
+    "job": {"batch/v1 Job"},
+    "cronjob": {"batch/v1 Job"},
+    "deployment": {"apps/v1 ReplicaSet"},
+    "jobset": {"batch/v1 Job"},
+    "leaderworkerset": {"apps/v1 StatefulSet"},
+    "rayjob": {"ray.io/v1 RayCluster"},
+    "pytorchjob": {"kubeflow.org/v1 PyTorchJob"},
+    "mpijob": {"kubeflow.org/v2beta1 MPIJob", "batch/v1 Job"},
+    "sparkapplication": {"sparkoperator.k8s.io/v1beta2 SparkApplication", "v1 Pod"},
+    "workflow": {"argoproj.io/v1alpha1 Workflow"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWNER_KINDS)
+def test_pods_are_owned_by_what_makes_them(name: str) -> None:
+    owners = [owner_of(pod) for pod in pods_of(created(FOLDER / f"{name}.yaml")[0])]
+    assert {f"{owner['apiVersion']} {owner['kind']}" for owner in owners} == OWNER_KINDS[name]
+    assert all(owner["uid"] for owner in owners)
+
+
+LABELS = {
+    "job": {"job-name": "pi", "batch.kubernetes.io/job-name": "pi"},
+    "indexed-job": {"batch.kubernetes.io/job-completion-index": "2"},
+    "statefulset": {"apps.kubernetes.io/pod-index": "6", "statefulset.kubernetes.io/pod-name": "web-6"},
+    "jobset": {
+        "batch.kubernetes.io/job-completion-index": "1",
+        "job-name": "js-workers-1",
+        "jobset.sigs.k8s.io/global-replicas": "3",
+        "jobset.sigs.k8s.io/job-global-index": "2",
+        "jobset.sigs.k8s.io/job-index": "1",
+        "jobset.sigs.k8s.io/jobset-name": "js",
+        "jobset.sigs.k8s.io/replicatedjob-name": "workers",
+        "jobset.sigs.k8s.io/replicatedjob-replicas": "2",
+    },
+    "leaderworkerset": {
+        "leaderworkerset.sigs.k8s.io/group-index": "1",
+        "leaderworkerset.sigs.k8s.io/name": "lws",
+        "leaderworkerset.sigs.k8s.io/worker-index": "2",
+    },
+    "raycluster": {"ray.io/cluster": "rc", "ray.io/node-type": "worker", "ray.io/group": "tpu"},
+    "pytorchjob": {
+        "training.kubeflow.org/job-name": "simple",
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/replica-index": "1",
+        "training.kubeflow.org/replica-type": "worker",
+    },
+    "mpijob": {"training.kubeflow.org/job-role": "launcher", "job-name": "pi-launcher"},
+    "sparkapplication": {"spark-role": "executor", "sparkoperator.k8s.io/app-name": "spark-pi"},
+    "volcano-job": {"volcano.sh/job-name": "test-job", "volcano.sh/task-spec": "default1"},
+    "workflow": {"workflows.argoproj.io/completed": "false", "team": "research"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_the_last_pod_has_the_labels_of_its_controller(name: str) -> None:
+    labels = pods_of(created(FOLDER / f"{name}.yaml")[0])[-1]["metadata"]["labels"]
+    assert LABELS[name].items() <= labels.items()
+
+
+def test_a_deployment_makes_a_replica_set_of_its_template_and_annotations() -> None:
+    creation, _ = created(FOLDER / "deployment.yaml")
+    deployment, replica_set, first, second = (obj for obj, _ in creation.objects)
+    assert owner_of(replica_set)["uid"] == deployment["metadata"]["uid"]
+    assert owner_of(first) == owner_of(second) | {"uid": replica_set["metadata"]["uid"]}
+    suffix = replica_set["metadata"]["labels"]["pod-template-hash"]
+    assert replica_set["metadata"]["name"] == f"nginx-{suffix}"
+    assert replica_set["metadata"]["annotations"] == {"scheduling.volcano.sh/group-min-member": "2"}
+    assert first["metadata"]["labels"] == {"app": "nginx", "pod-template-hash": suffix}
+
+
+def test_the_job_of_volcano_has_its_group() -> None:
+    creation, _ = created(FOLDER / "volcano-job.yaml")
+    (group,) = (obj for obj, _ in creation.objects if obj["kind"] == POD_GROUPS.name)
+    assert group["spec"] == {"minMember": 3, "queue": "default"}
+    for pod in pods_of(creation):
+        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == group["metadata"]["name"]
+        assert pod["spec"]["schedulerName"] == "volcano"
+
+
+def test_cores_and_memory_of_spark_become_requests() -> None:
+    driver, executor, _ = pods_of(created(FOLDER / "sparkapplication.yaml")[0])
+    assert driver["metadata"]["labels"]["version"] == "4.0.0"
+    requests = [pod["spec"]["containers"][0]["resources"]["requests"] for pod in (driver, executor)]
+    assert requests == [{"cpu": "1", "memory": "896Mi"}, {"cpu": "1", "memory": "9011Mi"}]
+
+
+# ---- numbers, and what is told
+
+
+def written(folder: Path, kind: str, spec: str, meta: str = "name: j") -> Path:
+    path = folder / "object.yaml"
+    path.write_text(f"apiVersion: {kind}\nkind: {kind and KINDS[kind]}\nmetadata: {{{meta}}}\nspec: {spec}\n")
+    return path
+
+
+KINDS = {"batch/v1": "Job", "apps/v1": "StatefulSet", "ray.io/v1": "RayCluster"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ("", 1),
+        ("parallelism: 3, ", 3),
+        ("completions: 3, ", 1),
+        ("parallelism: 5, completions: 3, ", 3),
+        ("parallelism: 0, ", 0),
+        ("suspend: true, ", 0),
+    ],
+)
+def test_a_job_makes_as_many_pods_as_run_at_once(tmp_path: Path, spec: str, count: int) -> None:
+    creation, _ = created(written(tmp_path, "batch/v1", f"{{{spec}template: {SPEC}}}"))
+    assert len(pods_of(creation)) == count
+
+
+def notes(path: Path) -> Iterator[str]:
+    for note in created(path)[1].notes:
+        file, line, words = note.split(":", 2)
+        assert Path(file) == path
+        yield f"{line}:{words}"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("job", '2: Job "pi": only its first pods are made; 3 more, made as those succeed, are not'),
+        ("cronjob", '2: CronJob "hello": one run of it is made, as if it were due now'),
+        ("workflow", '2: Workflow "dag-": only the pods that it begins with are made'),
+    ],
+)
+def test_what_is_not_as_in_a_real_cluster_is_told(name: str, told: str) -> None:
+    assert list(notes(FOLDER / f"{name}.yaml")) == [told]
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [("suspend: true", "suspended: no pods are made"), ("parallelism: 0", "asks for no pods")],
+)
+def test_a_job_without_pods_is_told(tmp_path: Path, spec: str, told: str) -> None:
+    path = written(tmp_path, "batch/v1", f"{{{spec}, template: {SPEC}}}")
+    assert list(notes(path)) == [f'1: Job "j": {told}']
+
+
+def test_how_long_pods_run_may_stand_on_the_workload(tmp_path: Path) -> None:
+    spec = f"{{parallelism: 1, template: {SPEC}}}"
+    meta = 'name: j, annotations: {sim.kube-muster.io/run-seconds: "5", other: x}'
+    (pod,) = pods_of(created(written(tmp_path, "batch/v1", spec, meta))[0])
+    assert pod["metadata"]["annotations"] == {"sim.kube-muster.io/run-seconds": "5"}
+
+
+def test_kinds_that_make_pods_say_of_what() -> None:
+    """Each row leads to pods, over kinds that are in the table, too."""
+    for kind in WORKLOADS.values():
+        made: list[Any] = [offspring.made for offspring in kind.offspring]
+        assert ("v1", "Pod") in made or any(each in WORKLOADS for each in made)
