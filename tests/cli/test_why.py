@@ -492,8 +492,8 @@ def test_a_queue_that_its_parent_shuts_says_whom_to_open(desk: Desk) -> None:
     said = {"type": "Open", "status": "False", "reason": "ParentClosed", "message": message}
     desk.queue("q", state="Closed", share=0.0, conditions=[said])
     assert helps(desk.says("why", "queue/q")) == (
-        "Queue team above it is closed; it opens with that one. To open the queue above it: muster queue open"
-        " team"
+        "Queue team above it is closed; this queue opens when that one does. To open the queue above it:"
+        " muster queue open team"
     )
 
 

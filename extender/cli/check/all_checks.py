@@ -57,8 +57,8 @@ def all_findings(
 
 def embedded(git: str) -> Finding:
     """`muster run` brings nothing that could be missing."""
-    told = f"this is the embedded cluster of muster run ({git}), where Muster runs beside the API server"
-    return fine("cluster", f"{told}; there is no installation to look at")
+    message = f"this is the embedded cluster of muster run ({git}), where Muster runs next to the API server"
+    return fine("cluster", f"{message}; there is no installation to look at")
 
 
 def version(site: Installation, git: str) -> Finding:
