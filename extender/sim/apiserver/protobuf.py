@@ -13,6 +13,7 @@ from extender.sim.apiserver.status_errors import StatusError, bad_request
 
 PREFIX = b"k8s\0"
 _VARINT, _BYTES = 0, 2
+_LONGEST_VARINT = 63  # bits, before its last byte
 
 
 class ProtoField(NamedTuple):
@@ -108,7 +109,7 @@ def decoded(body: bytes) -> Json:
         if kind not in _MESSAGES:
             raise _unread(kind)
         return {**named, **_message(envelope.get("raw", b""), _MESSAGES[kind])}
-    except (IndexError, UnicodeDecodeError, AttributeError) as fault:
+    except (IndexError, UnicodeDecodeError) as fault:
         raise bad_request("the object provided is unrecognized: its protobuf message is broken") from fault
 
 
@@ -126,6 +127,8 @@ def _message(data: bytes, table: ProtoMessage) -> Json:
                 raise _unread(f"field {number} of this message")
             continue
         field = table[number]
+        if isinstance(raw, int) is not (field.form in (int, bool)):
+            raise IndexError(number)
         value = _value(raw, field.form)
         if field.many:
             found.setdefault(field.name, []).append(value)
@@ -178,3 +181,5 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
+        if shift > _LONGEST_VARINT:
+            raise IndexError(at)

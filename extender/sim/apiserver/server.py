@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._serve()
         except StatusError as refusal:
             self._send(refusal.code, refusal.status())
-        except (ValueError, TypeError, KeyError, AttributeError) as fault:  # a form that nobody foresaw
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:  # unforeseen
             self._send(400, bad_request(f"{type(fault).__name__}: {fault}").status())
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle

@@ -1,6 +1,6 @@
 """Whether a body can be read as an object of its kind at all, as Go's decoder reads it; and what it drops.
 
-Kinds that come from CRDs are read as they are: what is wrong in those their schema says (crds.py).
+Of kinds that come from CRDs only the metadata is read so: what else is wrong their schema says (crds.py).
 """
 
 import re
@@ -27,7 +27,10 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.name}): no object")
     _check_kind(kind, body)
     schema = schema_of(kind)
-    if not kind.custom:
+    if kind.custom:
+        metadata = body.get("metadata")
+        _raise_unreadable(kind, _unreadable(metadata, schema.field("metadata"), kind.name, "metadata"))
+    else:
         _raise_unreadable(kind, _unreadable(body, schema, kind.name, ""))
     unknown: list[str] = []
     found: Json = _known(body, schema, "", unknown)
