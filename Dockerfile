@@ -17,6 +17,9 @@ COPY pyproject.toml README.md LICENSE ./
 # extender/shipped links to the other files.
 COPY examples/first-gang.yaml examples/
 COPY manifests/rbac.yaml manifests/
+COPY manifests/crds/commands.yaml manifests/crds/
+COPY manifests/crds/podgroups.yaml manifests/crds/
+COPY manifests/crds/queues.yaml manifests/crds/
 COPY manifests/webhooks/rbac.yaml manifests/webhooks/
 COPY extender extender
 # pip compiles what it installs, which could not be done later: the root filesystem is read-only when it runs.

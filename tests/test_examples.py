@@ -1,5 +1,6 @@
-"""The examples per framework hold together: what their pods name is there, and the pages lead to each."""
+"""The examples per framework hold together, all their pods start, and the pages lead to each."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,13 +8,26 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from extender.api import keys
 from extender.api.configuration import Configuration
+from extender.cli import main
 
 ROOT = Path(__file__).parents[1]
 FRAMEWORKS = sorted((ROOT / "examples" / "frameworks").glob("*.yaml"))
 INDEX = ROOT / "docs" / "tasks" / "run-frameworks.md"
+
+PODS = {
+    "argo": 3,  # of its first step
+    "deployment": 3,
+    "job": 3,
+    "jobset": 5,
+    "mpi": 3,
+    "pytorch": 4,
+    "ray": 4,
+    "spark": 4,
+}
 
 each_example = pytest.mark.parametrize("example", FRAMEWORKS, ids=lambda path: path.name)
 
@@ -47,6 +61,14 @@ def test_its_pods_are_for_a_scheduler_of_ours(example: Path) -> None:
     schedulers = set(values("schedulerName", documents(example)))
     assert schedulers
     assert schedulers <= set(Configuration().scheduler_names)
+
+
+@each_example
+def test_all_of_it_starts_on_the_nodes_that_muster_run_makes(example: Path) -> None:
+    done = CliRunner().invoke(main, ["simulate", "-f", str(example), "-o", "json"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["pods"], report["neverStarted"]) == (PODS[example.stem], [])
 
 
 @each_example

@@ -101,7 +101,7 @@ INJECTED = (
     "  {{- end }}\n"
     "  name: kube-muster",
 )
-# With files, Muster keeps no certificate: the Role for its Secret and its binding, last in their file, go.
+# With files, Muster keeps no certificate: the Role for its Secret and its binding, last in the file, go away.
 OWN_SECRET = (
     "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",
     "{{- if not .Values.certManager.enabled }}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n",

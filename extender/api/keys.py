@@ -31,3 +31,5 @@ ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"  # the parent of every queue that names no other
 DEFAULT_SCHEDULER = "default-scheduler"
+
+GPU = "nvidia.com/gpu"  # the extended resource of Nvidia's device plugin

@@ -18,6 +18,7 @@ from extender.cli.why import why
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="muster %(version)s")
 def main() -> None:
     """Queues and whole-gang starts for the stock kube-scheduler."""
 

@@ -1,6 +1,7 @@
 """Which cluster and which namespace a command is about: kubectl's flags, the kubeconfig, and what goes wrong.
 
-What cannot be read ends the command with status 1 and a sentence; a flag that names nothing, with status 2.
+A cluster that does not answer ends the command with status 1 and a sentence; a flag or a kubeconfig that
+names nothing, with status 2.
 """
 
 from collections.abc import Callable, Iterator
@@ -70,17 +71,13 @@ def opened(flags: Flags) -> Iterator[ClusterAccess]:
         namespace = "" if flags.all_namespaces else flags.namespace or _own_namespace(flags)
         connection = Connection.load(flags.kubeconfig, flags.context, pool=1)
     except NoConfiguration as fault:
-        raise (click.UsageError(f"--kubeconfig: {fault}") if flags.kubeconfig else _failed(fault)) from fault
+        raise click.UsageError(f"--kubeconfig: {fault}" if flags.kubeconfig else str(fault)) from fault
     try:
         yield ClusterAccess(Reader(connection), Editor(connection), connection, namespace)
     except ApiError as fault:
         raise click.ClickException(in_words(fault)) from fault
     finally:
         connection.close()
-
-
-def _failed(fault: Exception) -> click.ClickException:
-    return click.ClickException(str(fault))
 
 
 def _check_context(flags: Flags) -> None:

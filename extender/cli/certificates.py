@@ -50,8 +50,8 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, given: str) 
 def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
     """Make certificates for Muster and the scheduler, which know each other by them: docs/install.md.
 
-    Each of the two folders has tls.crt, tls.key and ca.crt. The CA's own key is thrown away, so nobody else
-    can be let in with it; to renew, make both anew.
+    Each of the two folders has tls.crt, tls.key and ca.crt. The CA's own key is thrown away, so no other
+    client can be let in with it; to renew, make both anew.
     """
     from extender.webhooks.certificates import make_mutual
 

@@ -1,6 +1,6 @@
 """Completion in shells: for `muster` by a script, for `kubectl muster` by a program that kubectl calls.
 
-Which words there are is click's to say; the names of queues and groups come from completing.py.
+Which words there are is click's to say; the names of queues and groups come from completion_names.py.
 """
 
 import sys

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from extender.kube.resources import Resource
 
 _PATIENCE = 2.0
+_KINDS = ("podgroup", "queue", "job", "cronjob", "deployment", "statefulset")
 
 
 def complete_queue(context: click.Context, _parameter: click.Parameter, typed: str) -> list["CompletionItem"]:
@@ -33,19 +34,30 @@ def complete_group(context: click.Context, _parameter: click.Parameter, typed: s
 def complete_target(
     context: click.Context, _parameter: click.Parameter, typed: str
 ) -> list["CompletionItem"]:
-    """POD, podgroup/NAME or queue/NAME."""
+    """NAME of a pod, podgroup/NAME, queue/NAME, or a workload of Kubernetes itself."""
     from click.shell_completion import CompletionItem
-
-    from extender.kube.resources import POD_GROUPS, PODS, QUEUES
 
     kind, slash, name = typed.partition("/")
     if slash:
-        found = {"podgroup": POD_GROUPS, "pg": POD_GROUPS, "queue": QUEUES, "q": QUEUES, "pod": PODS}.get(
-            kind
-        )
+        found = _resource_of(kind)
         return _items(context, found, name, f"{kind}/") if found else []
-    kinds = [CompletionItem(f"{each}/") for each in ("podgroup", "queue") if each.startswith(typed)]
-    return [*kinds, *_items(context, PODS, typed)]
+    from extender.kube.resources import PODS
+
+    return [
+        *(CompletionItem(f"{each}/") for each in _KINDS if each.startswith(typed)),
+        *_items(context, PODS, typed),
+    ]
+
+
+def _resource_of(kind: str) -> "Resource | None":
+    from extender.cli.owner_kinds import owner_kind
+    from extender.kube.resources import POD_GROUPS, PODS, QUEUES, Resource
+
+    own = {"podgroup": POD_GROUPS, "pg": POD_GROUPS, "queue": QUEUES, "q": QUEUES, "pod": PODS}
+    workload = owner_kind(kind)
+    if workload and workload.group in ("apps", "batch"):
+        return Resource(f"/apis/{workload.group}/v1", workload.plural)
+    return own.get(kind)
 
 
 def _items(

@@ -15,7 +15,7 @@ from extender.kube.resources import Resource
 
 T = TypeVar("T")
 
-_FEW = 8  # names that are all told to somebody who mistyped one; of more only those that look alike
+_FEW = 8  # names that are all listed after a mistyped one; of more only those that look alike
 
 
 class ListedObject(Wire, frozen=True):
@@ -42,16 +42,16 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
         with _rights(resource, namespace):
             return reader.get(resource, namespace, name, kind)
     except NotFound as fault:
-        if fault.reason != "NotFound":  # nobody serves this path
+        if fault.reason != "NotFound":  # the path is not served
             raise _unknown(resource) from fault
         raise _absent(reader, resource, namespace, name) from fault
 
 
 def _absent(reader: Reader, resource: Resource, namespace: str, name: str) -> click.ClickException:
     where = f" in namespace {namespace}" if namespace else ""
-    words = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
+    message = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
     there = names(reader, resource, namespace)
-    return click.ClickException(words if there is None else words + _instead(name, there))
+    return click.ClickException(message if there is None else message + _instead(name, there))
 
 
 def _instead(name: str, there: Sequence[str]) -> str:
@@ -80,8 +80,8 @@ def _rights(resource: Resource, namespace: str) -> Iterator[None]:
         if namespace:
             raise
         needed = f"to the role kube-muster-view, or to another that may read {resource.plural}"
-        words = f"not allowed: {fault.message}\nIt takes a ClusterRoleBinding {needed}."
-        raise click.ClickException(words) from fault
+        message = f"not allowed: {fault.message}\nIt takes a ClusterRoleBinding {needed}."
+        raise click.ClickException(message) from fault
 
 
 def _unknown(resource: Resource) -> click.ClickException:

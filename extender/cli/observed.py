@@ -3,6 +3,7 @@
 from extender.api.conditions import condition
 from extender.api.keys import SCHEDULED
 from extender.api.objects import Condition, PodGroup, Queue
+from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.reasons import Reason
 
 
@@ -21,8 +22,14 @@ class ObservedQueue(Queue, frozen=True):
         return self.status.share or 0.0
 
     @property
+    def has_fault(self) -> bool:
+        """Whether its own specification is invalid."""
+        said = condition(self.status.conditions, "Valid")
+        return said is not None and said.status == "False"
+
+    @property
     def counts(self) -> dict[str, int]:
-        """Its groups by how they fare. A count that nobody has written yet is 0 for people."""
+        """Its groups by how they fare. A count that is not written yet is shown as 0."""
         status = self.status
         return {
             "pending": status.pending or 0,
@@ -47,6 +54,12 @@ class ObservedGroup(PodGroup, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether Muster made it for pods that name no group."""
+        owners = self.metadata.owner_references or ()
+        return self.name in {group_name_of(owner.uid) for owner in owners}
 
     @property
     def scheduled(self) -> Condition | None:

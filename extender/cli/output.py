@@ -5,6 +5,7 @@ columns where there is none.
 """
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -17,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
 LISTS = ("table", "wide", "json", "yaml", "name")
+_CONTROL = re.compile(r"\x1b(?!\[[\d;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 _NARROWEST, _WIDEST, _USUAL = 40, 100, 80
 
 
@@ -33,7 +35,8 @@ def output_flag(formats: Sequence[str], default: str) -> Callable[[F], F]:
 
 
 def echo(text: str) -> None:
-    click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
+    """Without what a terminal would obey, but for colours: names and messages are written by others."""
+    click.echo(_CONTROL.sub("", text), color=False if os.environ.get("NO_COLOR") else None)
 
 
 # ---- objects
@@ -54,11 +57,11 @@ def show_document(document: Any, form: str) -> None:
     if form == "json":
         import json
 
-        echo(json.dumps(document, indent=4, ensure_ascii=False))
+        click.echo(json.dumps(document, indent=4, ensure_ascii=False))
     else:
         import yaml
 
-        echo(yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000).rstrip())
+        click.echo(yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000).rstrip())
 
 
 def _name(obj: Mapping[str, Any]) -> str:

@@ -3,6 +3,8 @@
 What it shows comes from extender.sim, which is imported only when the command runs.
 """
 
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -20,16 +22,25 @@ from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
     from extender.sim.embedded import Embedded
+    from extender.sim.show.summary import Rerun
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130
+_NEVER_STARTED = 3
 
 
 @click.command(context_settings={"max_content_width": 110})
 @files_flag(" [default: the example]")
-@click.option("--until-settled", is_flag=True, help="Exit when nothing changes any more.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print only the outcome.")
-@node_flags(click.IntRange(0, 5000), Preset(3, "3"), Preset("4", "4"), Preset("16Gi", "16Gi"))
+@click.option("--until-settled", is_flag=True, help="On a terminal, too, end when nothing changes any more.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["json"]),
+    help="Print only the outcome, when nothing changes any more.",
+)
+@node_flags(
+    click.IntRange(0, 5000), Preset(3, "3"), Preset("4", "4"), Preset("16Gi", "16Gi"), Preset(0, "none")
+)
 @click.option(
     "--speed",
     type=click.FloatRange(0, min_open=True),
@@ -48,8 +59,12 @@ _INTERRUPTED = 130
 def run(**options: Any) -> None:
     """Show queues and gangs at work, in a cluster that lives in this process.
 
-    It needs nothing but this machine. Pods run as long as their annotation sim.kube-muster.io/run-seconds
-    says, or without end. When the files hold Nodes, none are made up.
+    It needs nothing but this machine. On a terminal the cluster stays until Ctrl-C, for kubectl and muster in
+    another terminal; elsewhere it ends when nothing changes any more. Pods run as long as their annotation
+    sim.kube-muster.io/run-seconds says, or without end. When the files hold Nodes, none are made up.
+
+    Exit status: 0 when everything started, 3 when something never did, 1 when Muster failed, 2 for mistakes
+    in flags and files, 130 when a signal ended it before it was over.
     """
     with _orderly_end():
         try:
@@ -70,9 +85,15 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
             click.echo(note, err=True)
         listener = _listen(listen)
         with embedded.Embedded(speed=options["speed"], seed=options["seed"], listener=listener) as cluster:
-            if not any(each.object["kind"] == "Node" for each in found):
-                cluster.make_nodes(options["nodes"], options["node_cpu"], options["node_memory"])
-            return _present(cluster, found, [_short(path) for path in paths], output, options)
+            own_nodes = any(each.object["kind"] == "Node" for each in found)
+            if not own_nodes:
+                cluster.make_nodes(
+                    *(options[name] for name in ("nodes", "node_cpu", "node_memory", "node_gpu"))
+                )
+            rerun = import_module("extender.sim.show.summary").Rerun(
+                _program(), [_short(path) for path in paths], own_nodes
+            )
+            return _present(cluster, found, rerun, output, options)
     except (manifests.InvalidManifests, InvalidConfiguration) as fault:
         raise click.UsageError(str(fault)) from fault
     except serve_process.ServeFailed as fault:
@@ -80,37 +101,39 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
 
 
 def _present(
-    cluster: "Embedded", found: list[Any], files: list[str], output: str | None, options: dict[str, Any]
+    cluster: "Embedded", found: list[Any], rerun: "Rerun", output: str | None, options: dict[str, Any]
 ) -> int:
     views = import_module("extender.sim.show.views")
     view = views.NoView() if output else views.view_for(sys.stdout)
-    session = import_module("extender.sim.session").Session(cluster, view, options["until_settled"])
+    stays = views.is_live(sys.stdout) and not output and not options["until_settled"]
+    session = import_module("extender.sim.session").Session(cluster, view, stays)
     session.create(found)
-    status = 0
+    interrupted = False
     try:
-        session.run(_head(cluster, options["speed"]))
+        session.run(_head(cluster, options["speed"], stays, rerun.program))
     except KeyboardInterrupt:
-        status = _INTERRUPTED if options["until_settled"] else 0
+        interrupted = True
     finally:
-        _end(session, view, files)
-    if output and session.state and not status:
+        _end(session, view, rerun)
+    if interrupted:
+        return 0 if stays else _INTERRUPTED
+    if output:
         click.echo(_as_json(session.state.report))
-    return status
+    return 0 if session.state.everything_started else _NEVER_STARTED
 
 
-def _end(session: Any, view: Any, files: list[str]) -> None:
+def _end(session: Any, view: Any, rerun: "Rerun") -> None:
     summary = import_module("extender.sim.show.summary")
-    canvas = import_module("extender.sim.show.views").canvas_of(sys.stdout)
+    canvas = import_module("extender.sim.show.canvas").canvas_of(sys.stdout)
     state = session.state
-    view.end(summary.closing_summary(state, session.log, files, canvas) if state else [])
+    view.end(summary.closing_summary(state, session.log, rerun, canvas) if state else [])
 
 
-def _head(cluster: "Embedded", speed: float) -> list[str]:
-    pace = f" Pods run {speed:g} times as fast as they say." if speed != 1 else ""
-    return [
-        f"Muster at work.{pace} Ctrl-C ends it.",
-        f"kubectl --kubeconfig {cluster.kubeconfig} get pods",
-    ]
+def _head(cluster: "Embedded", speed: float, stays: bool, program: str) -> list[str]:
+    pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
+    end = "Ctrl-C ends it." if stays else "It ends when nothing changes any more."
+    lines = [f"{pace}{end} In another terminal:", f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}"]
+    return [*lines, f"{program} why NAME;  kubectl get podgroups,pods;  {program} queue list"]
 
 
 def _as_json(report: Any) -> str:
@@ -128,14 +151,20 @@ def _listen(address: str) -> Any:
 
 
 def _short(path: Path) -> str:
-    """As one would type it from here."""
+    """As a user would type it from here."""
     inside = path.is_absolute() and path.is_relative_to(Path.cwd())
     return str(path.relative_to(Path.cwd()) if inside else path)
 
 
+def _program() -> str:
+    """How this program is called from here: by its path where it is not on $PATH."""
+    called = Path(sys.argv[0])
+    return "muster" if shutil.which("muster") or not called.is_file() else _short(called)
+
+
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """Every signal that ends us does so once, as Ctrl-C does; what comes while we clean up is not heard."""
+    """Each signal that ends us does so once, as Ctrl-C does; during the clean-up further ones do nothing."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
         for number in _ENDING:

@@ -1,7 +1,7 @@
 """Where settings are read: flags, environment variables, a file. The first of them that sets a value wins.
 
-Every value is kept as it was written, beside the name under which it was written, so that a fault can be
-told in terms of its source. All faults are reported at once.
+Every value is kept as it was written, with the name under which it was written, so that a fault can be
+reported in terms of its source. All faults are reported at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

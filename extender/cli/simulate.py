@@ -1,5 +1,6 @@
 """`muster simulate`: policy in virtual time. What it does is in extender.sim.virtual."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -32,6 +33,7 @@ _SOURCES = ("files", "traces", "synthetic")
     Preset(None, "3; with --synthetic alone one for each 500 pods"),
     Preset(None, "4; with --synthetic alone 32"),
     Preset(None, "16Gi; with --synthetic alone 128Gi"),
+    Preset(None, "none"),
 )
 @click.option(
     "--window", type=click.IntRange(1), help="How many pods may start at once, as for muster serve."
@@ -81,7 +83,8 @@ def _simulate(gantt: Path | None, output: str, **options: Any) -> None:
 
 
 def _draw(path: Path, result: Any) -> None:
-    chart = import_module("extender.sim.virtual.gantt.chart").chart(result)
+    with import_module("extender.terminal.progress").working("drawing the chart"):
+        chart = import_module("extender.sim.virtual.gantt.chart").chart(result)
     try:
         path.write_text(chart, encoding="utf-8")
     except OSError as fault:
@@ -90,7 +93,8 @@ def _draw(path: Path, result: Any) -> None:
 
 def _printed(report: "SimulationReport", output: str) -> Iterator[str]:
     if output == "table":
-        yield from import_module("extender.sim.virtual.table").lines(report)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        yield from import_module("extender.sim.virtual.table").lines(report, width)
         return
     msgspec = import_module("msgspec")
     if output == "json":

@@ -7,16 +7,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from extender.api.keys import GPU
 from extender.api.quantities import BadQuantity, at_least
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Preset(NamedTuple):
-    """What holds without the flag, and how the help says it. Without a value the command finds one."""
+    """What holds without the flag, and how the help puts it. Without a value the command finds one."""
 
     value: str | int | None
-    words: str
+    text: str
 
 
 def quantity(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -44,17 +45,20 @@ def files_flag(default: str = "") -> Callable[[F], F]:
     return lambda command: files(namespaces(command))
 
 
-def node_flags(counts: click.IntRange, count: Preset, cpu: Preset, memory: Preset) -> Callable[[F], F]:
-    """--nodes, --node-cpu and --node-memory."""
+def node_flags(
+    counts: click.IntRange, count: Preset, cpu: Preset, memory: Preset, gpu: Preset
+) -> Callable[[F], F]:
+    """--nodes, --node-cpu, --node-memory and --node-gpu."""
     flags = (
         ("--nodes", {"type": counts}, count, "How many nodes."),
         ("--node-cpu", {"callback": quantity}, cpu, "The cpu of a node."),
         ("--node-memory", {"callback": quantity}, memory, "Its memory."),
+        ("--node-gpu", {"type": click.IntRange(0, 1024)}, gpu, f"Its devices of {GPU}."),
     )
 
     def decorate(command: F) -> F:
-        for flag, checked, preset, words in reversed(flags):
-            shown = f"{words} [default: {preset.words}]"
+        for flag, checked, preset, text in reversed(flags):
+            shown = f"{text} [default: {preset.text}]"
             command = click.option(flag, default=preset.value, help=shown, **checked)(command)
         return command
 

@@ -27,9 +27,9 @@ K = TypeVar("K", bound=Hashable)
 class ControllerContext(NamedTuple):
     """What each controller works with."""
 
-    ledger: Ledger
-    cluster: ApiClient
-    writers: Writers
+    ledger: Ledger  # with the newest decisions
+    cluster: ApiClient  # the requests that are written
+    writers: Writers  # the threads that write them
     leads: Callable[[], bool]  # checked before every look; keys whose writes the fence drops are due again
     clock: Callable[[], float] = time.monotonic  # seconds
 

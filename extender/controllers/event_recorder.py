@@ -41,14 +41,14 @@ _BURST, _RATE = 50, 5.0  # the same of all objects together
 class _Event:
     """One Event as it is written, or will be."""
 
-    about: Reference
+    about: Reference  # the object
     type: str  # NORMAL or WARNING
     reason: str
     name: str  # of the Event itself
     first: str  # when it was first recorded
     last: str = ""  # when it was last recorded
     message: str = ""
-    count: int = 0
+    count: int = 0  # how often it was recorded
     exists: bool = False  # whether the API server has it
 
     @property

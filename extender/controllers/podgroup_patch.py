@@ -22,7 +22,7 @@ from extender.domain.model.reasons import Outcome
 class ReportedStatus(msgspec.Struct, frozen=True):
     """What Muster writes on a PodGroup: its status, and its marks."""
 
-    phase: str
+    phase: str  # one of Volcano's
     scheduled: bool  # the status of the Scheduled condition
     reason: str  # the reason of that condition
     detail: str  # the message of that condition

@@ -24,6 +24,7 @@ from extender.kube.errors import NoConfiguration
 
 log = structlog.get_logger(__name__)
 
+_NO_CURRENT = "it has no current context"
 _REFRESH = 10.0  # seconds between two looks at the token
 _NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}  # a dead peer is noticed in 75 s
@@ -116,11 +117,32 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
 
     found = Configuration()
     named = kubeconfig or os.environ.get("KUBECONFIG")
+    _check_current_context(kubeconfig, context)
     try:
         _fill(found, named, context)
         return ApiEndpoint(found)
     except Exception as fault:  # many types: of YAML, files, certificates, plugins, the library itself
         raise NoConfiguration(_advice(named, fault)) from fault
+
+
+def _check_current_context(kubeconfig: str | None, context: str | None) -> None:
+    """The library names neither the remedy nor, in some cases, the file. Raises NoConfiguration."""
+    if context or (not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ):
+        return
+    described = contexts(kubeconfig)
+    if described.current in described.namespaces:
+        return
+    file = kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    flag = f" --kubeconfig {kubeconfig}" if kubeconfig else ""
+    raise NoConfiguration(f"{file}: {_without_current(described, flag)}")
+
+
+def _without_current(described: "Contexts", flag: str) -> str:
+    if not described.namespaces:
+        return "it has no contexts, so it names no cluster"
+    known = ", ".join(sorted(described.namespaces))
+    what = f"its current context {described.current!r} does not exist" if described.current else _NO_CURRENT
+    return f"{what}; choose one of {known}: kubectl config use-context NAME{flag}"
 
 
 def _fill(configuration: Any, kubeconfig: str | None, context: str | None) -> None:
@@ -149,8 +171,11 @@ def contexts(kubeconfig: str | None) -> Contexts:
     named = kubeconfig or os.environ.get("KUBECONFIG")
     try:
         files = named or os.path.expanduser("~/.kube/config")
-        merged = KubeConfigMerger(files).config.value  # type: ignore[no-untyped-call]
-        each = [node.value for node in merged["contexts"]]
+        merger = KubeConfigMerger(files)  # type: ignore[no-untyped-call]
+        if merger.config is None:
+            raise FileNotFoundError(f"there is no {files}")
+        merged = merger.config.value
+        each = [node.value for node in merged["contexts"]] if merged.get("contexts") else []
         namespaces = {context["name"]: context["context"].get("namespace") or "" for context in each}
         return Contexts(namespaces, merged.get("current-context") or "")
     except Exception as fault:  # as in `find`
@@ -175,7 +200,7 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
     if kubeconfig and not any(map(os.path.exists, kubeconfig.split(os.pathsep))):
         return f"{kubeconfig}: no such file"
     if kubeconfig:
-        return f"{kubeconfig}: {fault}"
+        return f"{kubeconfig}: {' '.join(str(fault).split())}"
     return f"no cluster found: give --kubeconfig, set KUBECONFIG, or run in a pod ({fault})"
 
 

@@ -29,12 +29,12 @@ Ended = Callable[[ApiError | None], object]  # called with the last fault; None 
 
 @dataclass(eq=False)
 class _Write:
-    key: Hashable
-    job: WriteJob
-    ended: Ended
-    backoff: Backoff
-    attempts: int
-    failures: int = 0
+    key: Hashable  # what is written to
+    job: WriteJob  # of the newest submission
+    ended: Ended  # likewise
+    backoff: Backoff  # the pauses between attempts
+    attempts: int  # how often it is tried at most
+    failures: int = 0  # how often it has failed
 
 
 class Writers:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from extender.api.keys import SCHEDULED
+from extender.api.keys import GPU, SCHEDULED
 from extender.sim.apiserver.conditions import find_stored_condition
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json, ResourceKind
 from extender.sim.apiserver.server import ApiServer
@@ -19,7 +19,7 @@ from extender.sim.scheduler.extender import Extender, Heard
 from extender.sim.scheduler.loop import Scheduler
 from extender.sim.serve_process import ServeProcess
 
-_UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
+UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
 _QUIET = (
     2.0  # seconds: Muster decides within 50 ms of a change, and writes the status of queues once a second
 )
@@ -83,8 +83,8 @@ class Embedded:
         for kind, obj in objects:
             self.service.create(kind, "", obj)
 
-    def make_nodes(self, count: int, cpu: str, memory: str) -> None:
-        self.create((NODES, node(f"node-{number}", cpu, memory)) for number in range(1, count + 1))
+    def make_nodes(self, count: int, cpu: str, memory: str, gpu: int = 0) -> None:
+        self.create((NODES, node(f"node-{number}", cpu, memory, gpu)) for number in range(1, count + 1))
 
     def settled(self) -> bool:
         """Whether nothing will change any more by itself."""
@@ -93,12 +93,14 @@ class Embedded:
 
     def _at_work(self) -> bool:
         busy = self.scheduler is None or self.scheduler.busy or self.kubelets.busy
-        return busy or any(_reason(group) in ("", *_UNSETTLED) for group in self.store.all(POD_GROUPS))
+        return busy or any(_reason(group) in ("", *UNSETTLED) for group in self.store.all(POD_GROUPS))
 
 
-def node(name: str, cpu: str, memory: str) -> Json:
-    """A node that is ready."""
+def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
+    """A node that is ready; without GPUs it has no such resource."""
     room = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
+    if gpu:
+        room[GPU] = str(gpu)
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     return {
         "metadata": {"name": name},

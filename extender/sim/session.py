@@ -4,24 +4,26 @@ import threading
 import time
 from collections.abc import Sequence
 
-from extender.sim.embedded import Embedded
+from extender.sim.embedded import UNSETTLED, Embedded
 from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import InvalidManifests, Manifest
 from extender.sim.serve_process import ServeFailed
-from extender.sim.show.cluster_state import ClusterState, observe
+from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
+from extender.sim.show.frames import Moment
 from extender.sim.show.transitions import TransitionLog
 from extender.sim.show.views import View
 
 _PACE = 0.2  # seconds between two looks
+_PATIENCE = 15.0  # seconds without any change after which no reason is expected to come any more
 
 
 class Session:
-    """`until_settled`: over when nothing changes any more; else when all pods have ended."""
+    """`stays`: goes on until it is interrupted; else it is over when nothing changes any more."""
 
-    def __init__(self, cluster: Embedded, view: View, until_settled: bool) -> None:
+    def __init__(self, cluster: Embedded, view: View, stays: bool) -> None:
         self._cluster = cluster
         self._view = view
-        self._until_settled = until_settled
+        self._stays = stays
         self._pause = threading.Event()
         self.log = TransitionLog()
         self.state: ClusterState | None = None
@@ -39,21 +41,24 @@ class Session:
         self._cluster.start()
         began = time.monotonic()
         while True:
-            over = self._is_over()
-            self.state = self._look(time.monotonic() - began)
-            if over:
+            if not self._cluster.muster.alive():
+                raise ServeFailed(self._cluster.muster.last_words())
+            settled = self._is_settled()  # asked first: what is shown then is final
+            self.state = self._look(time.monotonic() - began, settled)
+            if settled and not self._stays:
                 return self.state
             self._pause.wait(_PACE)
 
-    def _is_over(self) -> bool:
-        if not self._cluster.muster.alive():
-            raise ServeFailed(self._cluster.muster.last_words())
-        if not self._cluster.settled():
+    def _is_settled(self) -> bool:
+        """Groups say in their status whether they go on. Of other pods that wait a reason has to be known, as
+        long as it may still come."""
+        if self.state is None or not self._cluster.settled():
             return False
-        return self._until_settled or (self.state is not None and self.state.done)
+        undecided = any(pod.state == "pending" or pod.why.reason in UNSETTLED for pod in self.state.loose)
+        return not undecided or time.monotonic() - self._cluster.store.changed_at > _PATIENCE
 
-    def _look(self, second: float) -> ClusterState:
-        state = observe(self._cluster.store, self._cluster.muster.look("queues"))
+    def _look(self, second: float, settled: bool) -> ClusterState:
+        state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
         new = self.log.observe(state, second)
-        self._view.show(state, self.log.transitions, new)
+        self._view.show(Moment(state, self.log, second, settled), new)
         return state

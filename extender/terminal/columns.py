@@ -30,6 +30,14 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 
     return [_GAP.join(padded(number, cell) for number, cell in enumerate(row)).rstrip() for row in cells]
 
 
+def shortened(name: str, width: int, unicode: bool) -> str:
+    """A name that is too long loses its middle: its end tells it from others."""
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}{'…' if unicode else '~'}{name[-tail:] if tail else ''}"
+
+
 def shows_unicode(stream: TextIO) -> bool:
     return (stream.encoding or "ascii").lower().startswith("utf")
 

@@ -32,12 +32,12 @@ _FRAMING = re.compile(rb"\r\n(content-length|transfer-encoding)[ \t]*:[ \t]*([^\
 class Patience(NamedTuple):
     """For how many seconds a connection may stay in each state."""
 
-    handshake: float = 5.0
+    handshake: float = 5.0  # of TLS
     idle: float = 120.0  # above the 90 s of Go's transport: if the server closes first, a POST may fail
-    head: float = 5.0
-    body: float = 10.0
+    head: float = 5.0  # from its first byte to its end
+    body: float = 10.0  # from the end of the head to its own
     answer: float = 30.0  # until the caller has read it
-    discard: float = 2.0
+    discard: float = 2.0  # after a refusal, while the caller still sends
 
 
 class HungUp(ConnectionError):

@@ -22,9 +22,9 @@ View = Callable[..., object]
 
 
 class Endpoint(NamedTuple):
-    path: str
-    view: str
-    help: str
+    path: str  # below /debug/, with variables in angle brackets
+    view: str  # the name of the view that answers
+    help: str  # shown on /debug/ and in docs/debug.md
     limited: bool = False  # takes ?limit=
 
 

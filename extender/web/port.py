@@ -34,7 +34,7 @@ Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate ye
 class PortLimits(NamedTuple):
     """What the callers of a port may use at most."""
 
-    connections: int
+    connections: int  # open at the same time
     threads: int  # requests that are answered at the same time
     body: int  # bytes of one request
     unread: int  # bytes of all incomplete requests, and of answers that callers have not read

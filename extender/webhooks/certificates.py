@@ -77,8 +77,12 @@ class _Authority:
 
 def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
     """Whether the key is the certificate's, and the CA signed it. Raises Unreadable."""
-    signed, secret = _read(certificate), _read_key(key)
-    return _issued(_read(authority), signed) and secret.public_key() == signed.public_key()
+    return _issued(_read(authority), _read(certificate)) and fits(certificate, key)
+
+
+def fits(certificate: bytes, key: bytes) -> bool:
+    """Whether the key is the certificate's. Raises Unreadable."""
+    return _read_key(key).public_key() == _read(certificate).public_key()
 
 
 def leads_to(chain: bytes, bundle: bytes) -> bool:

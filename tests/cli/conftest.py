@@ -1,4 +1,4 @@
-"""A desk for each test."""
+"""A desk for each test, and what stands in front of it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.desk import Desk
+from tests.cli.front import Front, in_front_of
 
 
 @pytest.fixture
@@ -14,3 +15,9 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.server.start()
     yield desk
     desk.server.stop()
+
+
+@pytest.fixture
+def front(desk: Desk) -> Iterator[Front]:
+    with in_front_of(desk) as front:
+        yield front

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, QUEUE
 from extender.cli import main
-from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES, Json, ResourceKind
+from extender.sim.apiserver.kinds import EVENTS, NAMESPACES, POD_GROUPS, PODS, QUEUES, Json, ResourceKind
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
@@ -81,7 +81,7 @@ class Desk:
         self.store = Guarded()
         self.server = ApiServer(Service(self.store))
         self.kubeconfig = folder / "kubeconfig"
-        self.kubeconfig.write_text(json.dumps(_kubeconfig(self.server.url)))
+        self.kubeconfig.write_text(json.dumps(kubeconfig(self.server.url)))
 
     def lock(self, *lists: tuple[str, str]) -> None:
         self.store.locked |= set(lists)
@@ -123,6 +123,8 @@ class Desk:
         namespace: str = "team",
         days: float = 20,
         more: Json | None = None,
+        more_spec: Json | None = None,
+        more_metadata: Json | None = None,
     ) -> None:
         said = {
             "type": "Scheduled",
@@ -131,9 +133,10 @@ class Desk:
             "message": message,
             "lastTransitionTime": ago(minutes=30),
         }
-        spec = {"minMember": min_member} | ({"queue": queue} if queue else {})
+        spec = {"minMember": min_member, **({"queue": queue} if queue else {}), **(more_spec or {})}
         status = {"phase": phase, "conditions": [said], **(more or {})} if phase else {}
         meta = {"name": name, "namespace": namespace, "creationTimestamp": ago(days=days)}
+        meta |= more_metadata or {}
         self._put(POD_GROUPS, meta, {"spec": spec, "status": status})
 
     def pod(
@@ -166,6 +169,12 @@ class Desk:
         for number in range(size):
             self.pod(f"{name}-{number}", name, node=node, gates=() if node else (GATE,))
 
+    def event(self, pod: str, reason: str, message: str, minutes: float) -> None:
+        """One on a pod of namespace team, so many minutes ago."""
+        about = {"kind": "Pod", "name": pod, "namespace": "team"}
+        said = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
+        self._put(EVENTS, {"name": f"{pod}.{reason}", "namespace": "team"}, {"involvedObject": about, **said})
+
     def namespace(self, name: str, queue: str = "") -> None:
         self._put(NAMESPACES, {"name": name, "annotations": {QUEUE: queue} if queue else {}}, {})
 
@@ -179,7 +188,7 @@ def unschedulable(message: str) -> Json:
     return {"conditions": [said]}
 
 
-def _kubeconfig(server: str) -> Json:
+def kubeconfig(server: str) -> Json:
     """Two contexts of one cluster, each with a namespace."""
     contexts = {"here": "team", "there": "other"}
     return {

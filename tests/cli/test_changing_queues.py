@@ -34,6 +34,9 @@ def queue(desk: Desk, name: str) -> Json:
     return found
 
 
+DEFAULTS = {"weight": 1, "priority": 0, "dequeueStrategy": "traverse"}
+
+
 def spec(desk: Desk, name: str) -> Any:
     return queue(desk, name)["spec"]
 
@@ -80,19 +83,21 @@ def test_a_queue_is_created_with_what_the_flags_say(desk: Desk) -> None:
 
 def test_without_flags_the_server_fills_in_the_rest(desk: Desk) -> None:
     assert desk.says("q", "create", "plain", "-n", "x") == f"{Q}/plain created\n"
-    assert spec(desk, "plain") == {}
+    assert spec(desk, "plain") == DEFAULTS
 
 
 def test_vcctls_flags_say_the_same(desk: Desk) -> None:
     assert desk.says("queue", "create", "--name", "a", "--weight=2", "--state=Open") == f"{Q}/a created\n"
-    assert spec(desk, "a") == {"weight": 2, "state": "Open"}
+    assert spec(desk, "a") == {**DEFAULTS, "weight": 2, "state": "Open"}
 
 
 @pytest.mark.parametrize(("run", "said"), [("client", "(dry run)"), ("server", "(server dry run)")])
 def test_a_dry_run_creates_nothing(desk: Desk, run: str, said: str) -> None:
     assert desk.says("queue", "create", "a", f"--dry-run={run}") == f"{Q}/a created {said}\n"
     made = yaml.safe_load(desk.says("queue", "create", "a", "-w", "2", f"--dry-run={run}", "-o", "yaml"))
-    assert (made["kind"], made["metadata"]["name"], made["spec"]) == ("Queue", "a", {"weight": 2})
+    filled_in = DEFAULTS if run == "server" else {}
+    assert (made["kind"], made["metadata"]["name"]) == ("Queue", "a")
+    assert made["spec"] == {**filled_in, "weight": 2}
     assert desk.store.get(QUEUES, "", "a") is None
 
 
@@ -138,6 +143,7 @@ def test_an_update_changes_what_its_flags_name(town: Desk) -> None:
     )
     assert told == f"{Q}/research updated\n"
     assert spec(town, "research") == {
+        **DEFAULTS,
         "weight": 5,
         "capability": {"cpu": "32", "memory": "64Gi", "nvidia.com/gpu": "8"},
     }
@@ -300,7 +306,7 @@ def test_operate_does_what_the_others_do(town: Desk) -> None:
     assert town.says("queue", "operate", "--name", "idle", "--action", "open") == f"{Q}/idle opened\n"
     told = town.says("queue", "operate", "idle", "--action", "update", "--weight", "7")
     assert told == f"{Q}/idle updated\n"
-    assert spec(town, "idle") == {"weight": 7, "state": "Open"}
+    assert spec(town, "idle") == {**DEFAULTS, "weight": 7, "state": "Open"}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -14,8 +15,8 @@ from click.testing import CliRunner
 from extender import __version__
 from extender.cli import main
 from extender.cli.check.rights import granted
-from extender.webhooks.certificates import make_pair
-from tests.cli.installation import MANIFESTS, METRICS, NAMESPACE, PROXY, Installation, install, older
+from extender.webhooks.certificates import make_mutual, make_pair
+from tests.cli.installation import MANIFESTS, METRICS, NAMESPACE, PROXY, Installation, Json, install, older
 from tests.kube.conftest import write_kubeconfig
 
 DAY = 86400
@@ -121,20 +122,116 @@ def test_an_empty_cluster(tmp_path: Path) -> None:
     assert {"queues.scheduling.volcano.sh", "policies", "webhooks", "workload"} <= wrong
 
 
-def test_muster_beside_the_clusters_scheduler_cannot_be_asked_for_its_calls(
-    tmp_path: Path,
+@pytest.fixture
+def extending() -> Iterator[Installation]:
+    """Muster extends the cluster's own scheduler, which calls it over TLS."""
+    with Installation() as made:
+        made.install("default-scheduler")
+        made.run()
+        made.lease("kube-system", "kube-scheduler", "n0_5ec7")
+        webhook(made)
+        mutual(made)
+        yield made
+
+
+def called() -> str:
+    """The host that the scheduler's configuration names."""
+    path = MANIFESTS.parent / "scheduler-config" / "default-scheduler.yaml"
+    (host,) = {urlsplit(each["urlPrefix"]).hostname for each in yaml.safe_load(path.read_text())["extenders"]}
+    return str(host)
+
+
+def mutual(site: Installation, days: float = 3650.5, host: str = "") -> Json:
+    """As `muster certificates` makes it and docs/install.md puts it into the Secret."""
+    host = host or called()
+    server, _ = make_mutual([host], days * DAY, time.time())
+    data = {"tls.crt": server.certificate, "tls.key": server.key, "ca.crt": server.authority}
+    meta = {"namespace": NAMESPACE, "name": "muster-tls"}
+    encoded = {name: base64.b64encode(part).decode() for name, part in data.items()}
+    secrets = site.of("secrets")
+    secrets[:] = [each for each in secrets if each["metadata"]["name"] != "muster-tls"]
+    return site.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": encoded})
+
+
+def test_muster_that_extends_the_clusters_scheduler_cannot_be_asked_for_its_calls(
+    extending: Installation, tmp_path: Path
 ) -> None:
-    with Installation() as site:
-        site.install("default-scheduler")
-        site.run()
-        site.lease("kube-system", "kube-scheduler", "n0_5ec7")
-        webhook(site)
-        kubeconfig = str(write_kubeconfig(tmp_path, site.url))
-        done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
+    kubeconfig = str(write_kubeconfig(tmp_path, extending.url))
+    done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
     assert done.exit_code == 0, done.output
     assert "ok       leader: n0_5ec7 holds kube-system/kube-scheduler" in done.stdout
     told = " ".join(done.stdout.split())
     assert "unknown health: muster-1 cannot be asked from here: it listens on 127.0.0.1:8282 only" in told
+    assert "the Secret kube-muster/muster-tls is for 127.0.0.1 and expires in 10y" in told
+
+
+def without_secret(site: Installation) -> None:
+    site.of("secrets")[:] = [each for each in site.of("secrets") if each["metadata"]["name"] != "muster-tls"]
+
+
+def without_key(site: Installation) -> None:
+    del mutual(site)["data"]["tls.key"]
+
+
+def without_keys(site: Installation) -> None:
+    mutual(site)["data"] = None
+
+
+def with_another_key(site: Installation) -> None:
+    before = mutual(site)["data"]["tls.key"]
+    mutual(site)["data"]["tls.key"] = before
+
+
+def of_the_scheduler(site: Installation) -> None:
+    """The folders of the two sides are mixed up."""
+    _, client = make_mutual(["127.0.0.1"], DAY * 90, time.time())
+    data = mutual(site)["data"]
+    data["tls.crt"], data["tls.key"] = (
+        base64.b64encode(each).decode() for each in (client.certificate, client.key)
+    )
+
+
+def with_garbage(site: Installation) -> None:
+    mutual(site)["data"]["ca.crt"] = base64.b64encode(b"none").decode()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (without_secret, "does not exist, so the pods of Muster do not start"),
+        (without_key, "lacks tls.key"),
+        (without_keys, "lacks tls.crt, tls.key, ca.crt"),
+        (with_another_key, "has a tls.key that is not of its tls.crt"),
+        (of_the_scheduler, "has a certificate for no host, and the scheduler calls 127.0.0.1"),
+        (
+            lambda site: mutual(site, host="muster.local"),
+            "has a certificate for muster.local, and the scheduler calls 127.0.0.1",
+        ),
+        (lambda site: mutual(site, days=-1), "has a certificate that has expired"),
+        (lambda site: mutual(site, days=20.5), "has a certificate that expires in 20d"),
+        (with_garbage, "cannot be read: "),
+    ],
+)
+def test_what_is_wrong_with_mutual_tls_is_found(
+    extending: Installation, tmp_path: Path, spoil: Callable[[Installation], object], said: str
+) -> None:
+    spoil(extending)
+    kubeconfig = str(write_kubeconfig(tmp_path, extending.url))
+    done = CliRunner().invoke(main, ["check", "-o", "json", "--kubeconfig", kubeconfig])
+    (found,) = [each for each in json.loads(done.stdout) if each["subject"] == "mutual TLS"]
+    assert (found["state"], done.exit_code) == ("wrong", 1)
+    assert found["said"].startswith(f"the Secret kube-muster/muster-tls {said}")
+    assert "muster certificates" in found["todo"]
+
+
+def test_without_tls_there_is_nothing_to_look_at(extending: Installation, tmp_path: Path) -> None:
+    (workload,) = extending.of("daemonsets")
+    for each in workload["spec"]["template"]["spec"]["containers"][0]["env"]:
+        if each["name"] == "MUSTER_TLS_FOLDER":
+            each["value"] = ""
+    without_secret(extending)
+    kubeconfig = str(write_kubeconfig(tmp_path, extending.url))
+    assert "mutual TLS" not in CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig]).stdout
 
 
 # ---- one thing wrong at a time

@@ -201,3 +201,9 @@ def test_help_imports_nothing_heavy() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, text=True
     )
     assert shown.stdout == "[]\n"
+
+
+def test_the_version_is_a_flag_as_well() -> None:
+    asked, flagged = (CliRunner().invoke(main, [each]) for each in ("version", "--version"))
+    assert flagged.exit_code == 0
+    assert flagged.output == asked.output

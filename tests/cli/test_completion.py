@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from extender.cli import main
 from extender.cli.completion import offered
 from tests.cli.desk import Desk
+from tests.cli.front import Front
 
 
 @pytest.fixture
@@ -47,13 +48,21 @@ def test_bash_takes_its_script() -> None:
         (("queue", "close", "research", "rep"), ["reports", ":4"]),
         (("podgroup", "describe", ""), ["sweep", ":4"]),
         (("pg", "get", "-n", "other", ""), ["far", ":4"]),
-        (("why", ""), ["podgroup/", "queue/", "sweep-0", ":4"]),
+        (("why", "s"), ["statefulset/", "sweep-0", ":4"]),
+        (("why", "jo"), ["job/", ":4"]),
         (("why", "queue/res"), ["queue/research", ":4"]),
         (("why", "pg/"), ["pg/sweep", ":4"]),
     ],
 )
 def test_names_are_those_of_the_cluster(town: Desk, typed: tuple[str, ...], found: list[str]) -> None:
     assert words(town, *typed) == found
+
+
+def test_names_of_workloads_are_offered(town: Desk, front: Front) -> None:
+    front.workload("batch/v1", "Job", "train")
+    front.workload("batch/v1", "Job", "test")
+    assert words(town, "why", "job/tr") == ["job/train", ":4"]
+    assert words(town, "why", "secret/t") == [":4"]
 
 
 def test_commands_come_with_what_they_do() -> None:

@@ -199,8 +199,56 @@ def test_no_cluster_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     result = CliRunner().invoke(main, ["pg", "list"])
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: no cluster found: give --kubeconfig, set KUBECONFIG, or run")
+    assert result.exit_code == 2
+    assert "Error: no cluster found: give --kubeconfig, set KUBECONFIG, or run" in result.stderr
+    assert f"(there is no {tmp_path}/.kube/config)" in result.stderr
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: day, context: {cluster: c, user: u}}, {name: night, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+"""
+CHOOSE = "choose one of day, night: kubectl config use-context NAME"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["queue list", "podgroup list", "why queue/x", "queue close x", "podgroup describe x", "check"],
+)
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", f"it has no current context; {CHOOSE}"),
+        ("current-context: dusk\n", f"its current context 'dusk' does not exist; {CHOOSE}"),
+    ],
+)
+def test_a_kubeconfig_without_a_current_context(tmp_path: Path, command: str, more: str, said: str) -> None:
+    file = tmp_path / "config"
+    file.write_text(KUBECONFIG + more)
+    result = CliRunner().invoke(main, [*command.split(), "--kubeconfig", str(file)])
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"Error: --kubeconfig: {file}: {said} --kubeconfig {file}\n")
+
+
+def test_a_kubeconfig_of_the_environment_is_named_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(KUBECONFIG)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    result = CliRunner().invoke(main, ["queue", "list"])
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"Error: {tmp_path / 'config'}: it has no current context; {CHOOSE}\n")
+
+
+def test_a_kubeconfig_without_contexts(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("apiVersion: v1\nkind: Config\nclusters: []\ncontexts: []\nusers: []\n")
+    result = CliRunner().invoke(main, ["why", "queue/x", "--kubeconfig", str(file)])
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"{file}: it has no contexts, so it names no cluster\n")
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:

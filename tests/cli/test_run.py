@@ -1,12 +1,17 @@
-"""`muster run` as people start it: a process with arguments, an output and an end."""
+"""`muster run` as users start it: a process with arguments, an output and an end."""
 
 import json
 import os
+import pty
+import re
+import select
 import signal
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +35,52 @@ items:
 POD = """\
   - apiVersion: v1
     kind: Pod
-    metadata: {name: NAME-NUMBER, namespace: default, annotations: {scheduling.k8s.io/group-name: NAME}}
+    metadata: {name: NAME-NUMBER, namespace: default, annotations: {scheduling.k8s.io/group-name: NAME MORE}}
     spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "2"}}}]}
 """
 
+MISSPELT = """\
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: train, namespace: default}
+spec: {minMember: 2}
+---
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: train-0, namespace: default, annotations: {scheduling.k8s.io/group-name: trian}}
+    spec: {schedulerName: muster, containers: [{name: c, image: x}]}
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: train-1, namespace: default, annotations: {scheduling.k8s.io/group-name: trian}}
+    spec: {schedulerName: muster, containers: [{name: c, image: x}]}
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: lone, namespace: default}
+    spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "20"}}}]}
+"""
+GPU_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: learner, namespace: default}
+spec:
+  schedulerName: muster
+  containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
 
-def written(folder: Path, *names: str) -> Path:
-    """A file of gangs of three that run for ever."""
+
+def written(folder: Path, *names: str, seconds: int | None = None) -> Path:
+    """A file of gangs of three, which run for `seconds`, or without end."""
+    more = f', sim.kube-muster.io/run-seconds: "{seconds}"' if seconds else ""
     path = folder / "gangs.yaml"
     documents = [
         TWO_GANGS.replace("NAME", name)
-        + "".join(POD.replace("NAME", name).replace("NUMBER", str(number)) for number in range(3))
+        + "".join(
+            POD.replace("NAME", name).replace("NUMBER", str(number)).replace("MORE", more)
+            for number in range(3)
+        )
         for name in names
     ]
     path.write_text("---\n".join(documents))
@@ -55,7 +95,7 @@ def run(*arguments: object, **options: Any) -> "subprocess.CompletedProcess[str]
 def test_the_outcome_for_programs(tmp_path: Path) -> None:
     file = written(tmp_path, "a", "b")
     done = run("-f", file, "--until-settled", "-o", "json", "--nodes", 2, "--seed", 1)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     outcome = json.loads(done.stdout)
     assert set(outcome) == {"podGroups", "queues", "pods", "nodes"}
     groups = {
@@ -72,7 +112,8 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
     words = " ".join(done.stdout.split())
     assert "waits. NoRoom: the suitable nodes do not have room for the whole group (cpu: 8 needed" in words
-    assert "Ahead of it: " in words
+    assert "Ahead of it: default/report, default/train." in words
+    assert "export KUBECONFIG=" in words
     assert "What happened" in words
     assert "Try next" in words
 
@@ -87,30 +128,117 @@ def test_nodes_of_the_files_are_the_only_ones(tmp_path: Path) -> None:
     assert {pod["node"] for pod in outcome["pods"]} == {"mine"}
 
 
+def test_piped_it_ends_when_nothing_changes_though_pods_run(tmp_path: Path) -> None:
+    done = run("-f", written(tmp_path, "a"))
+    assert done.returncode == 0, done.stderr
+    assert "default/a: started whole, and 3 of 3 pods run." in " ".join(done.stdout.split())
+
+
+def test_what_never_started_is_named_with_its_reason(tmp_path: Path) -> None:
+    file = tmp_path / "misspelt.yaml"
+    file.write_text(MISSPELT)
+    done = run("-f", file)
+    assert done.returncode == 3, done.stderr
+    words = " ".join(done.stdout.split())
+    assert "default/train waits. NotEnoughMembers: " in words
+    assert "2 pods name trian: did you mean train?" in words
+    assert "default/train-0, default/train-1: never started. GroupNotFound: " in words
+    assert re.search(r"default/\S*lone: never started\S .*NeverFits: ", words)
+    assert "starts" not in words
+
+
+def test_gpus_of_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.yaml"
+    file.write_text(GPU_POD)
+    without, having = run("-f", file), run("-f", file, "--node-gpu", 1)
+    assert (without.returncode, having.returncode) == (3, 0)
+    assert "no node has nvidia.com/gpu" in " ".join(without.stdout.split())
+    assert f"run -f {file} --node-gpu 8\n" in without.stdout
+    assert re.search(r"default/\S*learner runs", having.stdout)
+
+
+# ---- on a terminal
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator["Terminal"]:
+    """A run on a terminal of 100 columns, whose pods run without end."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (40, 100))
+    command = [str(PROGRAM), "run", "-f", str(written(tmp_path, "a"))]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(command, stdin=its, stdout=its, env=environment, start_new_session=True) as process:
+        os.close(its)
+        yield Terminal(process, ours)
+        process.kill()
+    os.close(ours)
+
+
+class Terminal:
+    """The process, and what it has written so far."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", reader: int) -> None:
+        self.process = process
+        self._reader = reader
+        self.text = ""
+
+    def read_until(self, wanted: str) -> None:
+        wait_for(lambda: self._read(wanted), what=f"{wanted!r} on the terminal")
+
+    def _read(self, wanted: str) -> bool:
+        if select.select([self._reader], [], [], 0.1)[0]:
+            self.text += os.read(self._reader, 65536).decode(errors="replace")
+        return wanted in self.text
+
+    def read_to_the_end(self) -> None:
+        with suppress(OSError):  # how a terminal says that no process writes to it any more
+            while more := os.read(self._reader, 65536):
+                self.text += more.decode(errors="replace")
+
+
+def test_on_a_terminal_the_cluster_stays_until_it_is_interrupted(terminal: Terminal) -> None:
+    terminal.read_until("3 of 3 pods")
+    kubeconfig = re.search(r"export KUBECONFIG=([\w/.-]+)", terminal.text)
+    assert kubeconfig
+    terminal.read_until("Nothing changes any more by itself.")
+    environment = {**os.environ, "KUBECONFIG": kubeconfig[1]}
+    why = subprocess.run(
+        [str(PROGRAM), "why", "podgroup/a"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "Running" in why.stdout
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.read_to_the_end()
+    assert terminal.process.wait(30) == 0
+    assert "What happened" in terminal.text
+
+
 # ---- bad input
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "said"),
     [
         (
             HEAD + "PodGroup\nmetadata: {name: a}\nspec:\n  minMembers: 3\n",
             ":5: spec.minMembers: unknown field",
         ),
         (HEAD + "Quue\nmetadata: {name: a}\n", ':2: Quue "a": skipped, nothing is known of kind Quue'),
-        (HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n", ':1: Queue "a" is invalid: spec.weight'),
+        (
+            HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n",
+            ':1: Queue.scheduling.volcano.sh "a" is invalid: spec.weight',
+        ),
         (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     done = run("-f", tmp_path / "bad.yaml")
     assert done.returncode == 2
-    assert f"bad.yaml{told}" in done.stderr
+    assert f"bad.yaml{said}" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "said"),
     [
         (["--node-cpu", "many"], "--node-cpu"),
         (["--nodes", "-1"], "--nodes"),
@@ -119,10 +247,10 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, told: str) 
         (["-o", "xml"], "--output"),
     ],
 )
-def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], told: str) -> None:
+def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], said: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert said in done.stderr
 
 
 def test_a_port_in_use_is_named_with_its_flag() -> None:
@@ -138,11 +266,11 @@ def test_a_port_in_use_is_named_with_its_flag() -> None:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A run that would never end, with its gang at work."""
-    command = [str(PROGRAM), "run", "-f", str(written(tmp_path, "a"))]
+    """A run that would go on for an hour, with its gang at work."""
+    command = [str(PROGRAM), "run", "-f", str(written(tmp_path, "a", seconds=14400))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
-        while "a runs" not in process.stdout.readline():
+        while "default/a runs" not in process.stdout.readline():
             assert process.poll() is None
         yield process
         process.kill()
@@ -157,7 +285,7 @@ def test_a_signal_ends_it_with_its_last_words_and_no_process_is_left(
     running.send_signal(number)
     out, _ = running.communicate(timeout=30)
     assert "What happened" in out
-    assert running.returncode == 0
+    assert running.returncode == 130
     assert not any(map(is_alive, family))
 
 
@@ -203,7 +331,7 @@ def test_a_job_without_a_group_starts_whole_or_not_at_all(tmp_path: Path) -> Non
     file = tmp_path / "jobs.yaml"
     file.write_text(JOB.replace("NAME", "a") + JOB.replace("NAME", "b"))
     done = run("-f", file, "--until-settled", "-o", "json", "--nodes", 2)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     outcome = json.loads(done.stdout)
     groups = [(each["minMember"], each["reason"], each["bound"]) for each in outcome["podGroups"]]
     assert sorted(groups) == [(3, "", 3), (3, "NoRoom", 0)]
@@ -219,7 +347,7 @@ def test_files_come_through_a_pipe_and_notes_do_not_mix_with_the_outcome(tmp_pat
 
 def test_missing_namespaces_are_created_on_request(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
-    file.write_text(JOB.replace("{name: NAME,", "{name: NAME, namespace: team,"))
+    file.write_text(JOB.replace("{name: NAME,", "{name: NAME, namespace: team,").replace("NAME", "a"))
     done = run("-f", file)
     assert (done.returncode, done.stderr.count("team")) == (2, 1)
     done = run("-f", file, "--create-namespaces", "--until-settled", "-o", "json")

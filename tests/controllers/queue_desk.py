@@ -105,8 +105,8 @@ class QueueDesk(Bench):
 
     def events(self) -> list[tuple[str, str, str]]:
         """The Events on queues: the queue's name, the reason, the message."""
-        told = [event for _, event in self.mail.done("event")]
-        return [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in told]
+        events = [event for _, event in self.mail.done("event")]
+        return [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in events]
 
     def keep(self, *queues: Queue) -> None:
         """The API server has these queues, and the watch shows them."""

@@ -85,7 +85,7 @@ def test_each_queue_has_an_order_of_its_own() -> None:
 def test_a_restart_between_effect_and_removal_does_not_repeat_it(desk: Desk) -> None:
     desk.order(command("c", "CloseQueue", "q"))
     desk.look()
-    desk.edit("q", state="Open")  # by somebody who changed their mind
+    desk.edit("q", state="Open")  # by a user
     desk.begin()
     assert desk.look() == [("delete_command", "c")]
     assert desk.state() == "Open"
@@ -115,8 +115,8 @@ def test_nonsense_is_refused_and_removed(desk: Desk, bad: Command, why: str) -> 
     assert (desk.store.commands, desk.store.done("patch_queue")) == ({}, [])
     (said,) = [each for each in logs if "refused" in each["event"]]
     assert why in said["why"]
-    told = [(name, reason) for name, reason, message in desk.events() if why in message]
-    assert told == [(bad.target.name, "CommandRefused")][: bad.target.name != "none"]  # type: ignore[union-attr]
+    refusals = [(name, reason) for name, reason, message in desk.events() if why in message]
+    assert refusals == [(bad.target.name, "CommandRefused")][: bad.target.name != "none"]  # type: ignore[union-attr]
 
 
 def test_a_queue_that_the_watch_has_not_shown_yet_is_waited_for(desk: Desk) -> None:

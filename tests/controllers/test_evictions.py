@@ -88,9 +88,9 @@ def test_a_refused_eviction_is_told_and_tried_again() -> None:
     with undoing() as (bench, logs):
         bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "a disruption budget says no"))
         calls = bench.fail_the_start().look()
-        told = [line for line in logs if line["event"] == "an eviction was refused"]
-        assert [(line["pod"], line["group"]) for line in told] == [("team/g-0", "team/g")]
-        assert "a disruption budget says no" in told[0]["error"]
+        refusals = [line for line in logs if line["event"] == "an eviction was refused"]
+        assert [(line["pod"], line["group"]) for line in refusals] == [("team/g-0", "team/g")]
+        assert "a disruption budget says no" in refusals[0]["error"]
         events = [call[2] for call in calls if call[0] == "event"]
         assert [(event["involvedObject"]["name"], event["reason"]) for event in events] == [
             ("g-0", "EvictionRefused"),

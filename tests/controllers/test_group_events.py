@@ -11,7 +11,7 @@ from tests.domain.world import gang, nodes
 
 LASTING = 5.0
 
-Told = tuple[str, str, str]  # kind, name, reason
+SeenEvent = tuple[str, str, str]  # kind, name, reason
 
 
 class Announcing(Bench):
@@ -19,7 +19,7 @@ class Announcing(Bench):
         super().__init__(*objects)
         self.announcer = GroupEvents(self.ledger, self.recorder, self.leads, clock=lambda: self.now)
 
-    def look(self, after: float = 0.0) -> list[Told]:
+    def look(self, after: float = 0.0) -> list[SeenEvent]:
         """Decide, let time pass and decide again; returns the new Events."""
         self.settle()
         self.announcer.look(self.decisions)
@@ -27,11 +27,11 @@ class Announcing(Bench):
             self.pass_time(after)
             self.announcer.look(self.decisions)
         self.flush()
-        told = [event for _, event in self.api.done("event")]
+        events = [event for _, event in self.api.done("event")]
         self.api.calls = []
         return [
             (event["involvedObject"]["kind"], event["involvedObject"]["name"], event["reason"])
-            for event in told
+            for event in events
         ]
 
 
@@ -57,17 +57,17 @@ def test_a_wait_that_lasts_is_told_to_the_group_and_its_first_members() -> None:
 
 def test_a_smooth_start_costs_one_event() -> None:
     with announcing(nodes("a", "b", cpu="4"), gang("g", 5)) as bench:
-        told = bench.look()
+        events = bench.look()
         bench.start("g")
-        told += bench.look(after=LASTING)
-        assert told == [("PodGroup", "g", "Running")]
+        events += bench.look(after=LASTING)
+        assert events == [("PodGroup", "g", "Running")]
 
 
 def test_a_smooth_start_of_one_pod_costs_none() -> None:
     with announcing(nodes("a", cpu="4"), pod("lonely")) as bench:
-        told = bench.look()
+        events = bench.look()
         bench.bind("lonely", "a")
-        assert told + bench.look(after=LASTING) == []
+        assert events + bench.look(after=LASTING) == []
 
 
 def test_a_pod_on_its_own_hears_why_it_waits() -> None:
@@ -98,13 +98,13 @@ def test_a_start_that_is_undone_is_told_once_and_at_once() -> None:
 
 def test_what_goes_to_and_fro_is_not_told() -> None:
     with announcing(nodes("a", cpu="1"), gang("g", 5)) as bench:
-        told = []
+        events = []
         for _ in range(10):
-            told += bench.look()
+            events += bench.look()
             bench.advance(LASTING - 1).add(nodes("b", cpu="4"))
-            told += bench.look()
+            events += bench.look()
             bench.advance(LASTING - 1).drop_node("b")
-        assert told == []
+        assert events == []
 
 
 def test_a_follower_tells_nothing_and_goes_on_where_the_leader_was() -> None:
@@ -126,10 +126,10 @@ def test_many_groups_are_told_of_one_after_the_other() -> None:
     with announcing(nodes("a", cpu="1"), groups) as bench:
         first = bench.look(after=LASTING)
         assert len(first) <= 50
-        told = first
+        events = first
         for _ in range(50):
-            told += bench.look(after=1.0)
-        assert {name for kind, name, _ in told if kind == "PodGroup"} == {f"g{n}" for n in range(60)}
+            events += bench.look(after=1.0)
+        assert {name for kind, name, _ in events if kind == "PodGroup"} == {f"g{n}" for n in range(60)}
 
 
 def test_a_group_that_went_is_forgotten() -> None:
@@ -147,5 +147,5 @@ def test_replacements_that_wait_are_told() -> None:
         bench.delete("g-0").drop_node(lost)
         bench.add(pod("g-9", group="g")).settle()
         assert bench.verdict("g") is Verdict.RUNNING
-        told = bench.look(after=LASTING)
-        assert told == [("PodGroup", "g", "NoRoom"), ("Pod", "g-9", "NoRoom")]
+        events = bench.look(after=LASTING)
+        assert events == [("PodGroup", "g", "NoRoom"), ("Pod", "g-9", "NoRoom")]

@@ -472,12 +472,12 @@ def test_numbers_of_all_groups_together_are_few_a_second() -> None:
 def test_each_group_comes_to_tell_its_numbers() -> None:
     with desk(*crowd(100)) as bench:
         bench.look()
-        told = set()
+        written = set()
         for second in range(60):
             stir(bench, second)
             bench.look()
-            told |= {name for name, _ in bench.api.done("patch")}
-        assert len(told) == 100
+            written |= {name for name, _ in bench.api.done("patch")}
+        assert len(written) == 100
 
 
 def test_a_course_never_waits_behind_numbers() -> None:

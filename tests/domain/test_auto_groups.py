@@ -36,7 +36,7 @@ def replicas(count: int, **more: Any) -> list[Any]:
     return [pod(f"web-{n}", owner="web", **more) for n in range(count)]
 
 
-# ---- who is with whom
+# ---- which pods share a group
 
 
 def test_a_pod_without_an_owner_is_a_group_of_its_own() -> None:

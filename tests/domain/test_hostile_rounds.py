@@ -1,6 +1,6 @@
 """decide() on what any tenant may write: numbers at their limits, the longest names, terms by the hundred.
 
-No round raises, and no group has to be given up by the guard: it is there for what nobody thought of.
+No round raises, and no group is caught by the guard, which exists only for unforeseen faults.
 `MUSTER_EXAMPLES=10000` makes it long.
 """
 

@@ -130,7 +130,7 @@ def test_a_member_that_failed_and_is_not_replaced_has_had_its_run() -> None:
     assert life(world).failed == 1
 
 
-# ---- groups that need nobody
+# ---- groups that need no members
 
 
 @pytest.mark.parametrize(("min_member", "there"), [(3, 0), (3, 2)])

@@ -1,8 +1,8 @@
 """decide() under any course of events: queues, nodes and gangs come and go, bindings succeed and fail.
 
-Unlike tests/domain/test_stateful.py, which breaks every order of events to check the books, this plays a
-cluster that could be: a scheduler that takes what is planned, or fails, and pods that end. After each step
-the decision on that very moment is checked. `MUSTER_EXAMPLES=5000` makes it long.
+Unlike tests/domain/test_stateful.py, which plays events in any order to check the ledger's sums, this plays a
+realistic cluster: a scheduler that takes what is planned, or fails, and pods that end. After each step the
+decision at that moment is checked. `MUSTER_EXAMPLES=5000` makes it long.
 """
 
 import os

@@ -272,7 +272,7 @@ def test_a_refusal_holds_for_pods_of_the_same_shape_only() -> None:
     assert world.verdict("other") is STARTS
 
 
-# ---- time in which nobody could act
+# ---- time without a leader or a scheduler
 
 
 def test_a_start_whose_gates_stay_closed_has_not_failed() -> None:

@@ -33,8 +33,8 @@ RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late",
     ],
 )
 def test_what_a_turn_tells(before: GroupDecision | None, now: GroupDecision, reason: str | None) -> None:
-    told = transitions.of_turn(before, now)
-    assert (told.reason if told else None) == reason
+    transition = transitions.of_turn(before, now)
+    assert (transition.reason if transition else None) == reason
 
 
 @pytest.mark.parametrize(
@@ -42,31 +42,31 @@ def test_what_a_turn_tells(before: GroupDecision | None, now: GroupDecision, rea
     [(NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (SHORT, Reason.NO_ROOM), (RUNNING, None)],
 )
 def test_what_a_state_tells(decision: GroupDecision, reason: str | None) -> None:
-    told = transitions.of_state(decision)
-    assert (told.reason if told else None) == reason
+    transition = transitions.of_state(decision)
+    assert (transition.reason if transition else None) == reason
 
 
 def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
-    told = transitions.of_state(NO_ROOM)
-    assert told is not None
-    assert told.message == f"{sentence(Reason.NO_ROOM)}: cpu: 4 needed, 1 left"
-    assert told.for_members
+    transition = transitions.of_state(NO_ROOM)
+    assert transition is not None
+    assert transition.message == f"{sentence(Reason.NO_ROOM)}: cpu: 4 needed, 1 left"
+    assert transition.for_members
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_can_be_told(reason: Reason) -> None:
-    told = transitions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
-    assert told is not None
-    assert (told.reason, told.message) == (reason, sentence(reason))
+    transition = transitions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    assert transition is not None
+    assert (transition.reason, transition.message) == (reason, sentence(reason))
 
 
 @pytest.mark.parametrize(
     ("reason", "warning"), [(Reason.NEVER_FITS, True), (Reason.NO_ROOM, False), (Reason.QUEUE_SHARE, False)]
 )
 def test_a_wait_that_needs_somebody_to_act_is_a_warning(reason: Reason, warning: bool) -> None:
-    told = transitions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
-    assert told is not None
-    assert told.warning is warning
+    transition = transitions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    assert transition is not None
+    assert transition.warning is warning
 
 
 def test_numbers_that_move_are_no_turn() -> None:

@@ -125,7 +125,7 @@ def test_queues_are_judged_beside_other_queues(stage: Stage, judge: Muster) -> N
     known(stage, judge, "child")
     lowered = {"spec": {"capability": {"cpu": "2"}, "deserved": {"cpu": "2"}}}
     below = words(lambda: stage.api.patch(QUEUES, "team", lowered), 403)
-    assert "allowed is that of queue 'child' below it, 3, or more" in below
+    assert "allowed is at least 3, the capability of queue 'child' below it" in below
 
 
 def test_only_a_closed_queue_can_be_deleted(stage: Stage, judge: Muster) -> None:
@@ -165,7 +165,7 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster
     moved = {"spec": {"queue": "shut"}}
     assert "takes no new work" in words(lambda: stage.api.patch(POD_GROUPS, "a", moved, stage.namespace), 403)
     both = {"highestTierAllowed": 1, "highestTierName": "rack"}
-    assert "allowed is one of the two" in words(lambda: stage.group("b", 1, networkTopology=both), 422)
+    assert "allowed is only one of the two" in words(lambda: stage.group("b", 1, networkTopology=both), 422)
 
 
 def test_what_is_written_in_one_go_passes(stage: Stage, judge: Muster) -> None:
@@ -422,7 +422,10 @@ def test_a_group_of_a_restricted_queue_comes_before_its_pods(
     wait_for(partial(_passes, bob, PODS, early), what="RBAC in force")
     bob.create(PODS, early)
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
-    wait_for(lambda: "before it existed (early)" in webhooks.refusal(alice, group), what="the pod known")
+    wait_for(
+        lambda: "before it existed are waiting (early)" in webhooks.refusal(alice, group),
+        what="the pod known",
+    )
     stage.delete_pods(["early"])
     wait_for(partial(_passes, alice, POD_GROUPS, group), what="the group passes")
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -80,6 +81,36 @@ def test_check_finds_a_right_that_is_missing(stage: Stage, admin: Shell) -> None
 def _rights(admin: Shell) -> str:
     found = json.loads(admin("check", "-o", "json").stdout)
     return "".join(each["said"] for each in found if each["subject"] == "rights")
+
+
+# ---- mutual TLS
+
+
+def test_check_says_how_the_secret_of_mutual_tls_is_made(tmp_path: Path) -> None:
+    """What it says is run as it stands, by an administrator."""
+    with ControlPlane(kubernetes=KUBERNETES) as cluster:
+        admin = Shell(cluster, ADMIN, NAMESPACE)
+        overlay = installs.overlay(
+            tmp_path, "default-scheduler", needed(KUBERNETES), build.release(KUBERNETES)
+        )
+        manifests.install(cluster.admin, installs.kustomized(cluster.binaries / "kubectl", overlay))
+        state, said, todo = _mutual_tls(admin)
+        assert (state, said) == (
+            "wrong",
+            "the Secret kube-muster/muster-tls does not exist, so the pods of Muster do not start",
+        )
+        commands = todo.partition(";")[0].replace(", then:", " &&")
+        admin.runs(f"cd {tmp_path} && {commands}")
+        state, said, todo = _mutual_tls(admin)
+        assert (state, todo) == ("ok", "")
+        assert re.search(r"is for 127\.0\.0\.1 and expires in (9|10)y", said)
+
+
+def _mutual_tls(admin: Shell) -> tuple[str, str, str]:
+    (found,) = [
+        each for each in json.loads(admin("check", "-o", "json").stdout) if each["subject"] == "mutual TLS"
+    ]
+    return found["state"], found["said"], found["todo"]
 
 
 # ---- an installation

@@ -12,7 +12,16 @@ import pytest
 from tests.e2e.harness.access import ADMIN, SUBMITTER
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.objects import GROUP_NAME
-from tests.e2e.harness.resources import CLUSTER_ROLES, EVENTS, POD_GROUPS, QUEUES, Resource
+from tests.e2e.harness.objects import pod as built_pod
+from tests.e2e.harness.resources import (
+    CLUSTER_ROLES,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    POD_GROUPS,
+    QUEUES,
+    Resource,
+)
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.shell import PROGRAM, Shell
 from tests.e2e.harness.stage import Json, Stage
@@ -99,6 +108,91 @@ def test_who_is_no_administrator_cannot_check(submitter: Shell) -> None:
     said = {each["subject"]: each["said"] for each in json.loads(done.stdout)}
     assert said["kinds"].startswith("could not be looked at: not allowed: ")
     assert said["rights"].startswith("could not be looked at: not allowed: ")
+
+
+# ---- workloads, pods that do not count, and commands that help
+
+
+def test_a_workload_leads_to_its_group(stage: Stage, scheduler: KubeScheduler, submitter: Shell) -> None:
+    stage.start_controller_manager()
+    stage.group("train", 2)
+    stage.group("web", 2)
+    stage.api.create(JOBS, _job(stage, "train", {"parallelism": 2, "completions": 2}))
+    labels = {"app": "web"}
+    of_web = {"replicas": 2, "selector": {"matchLabels": labels}, "template": _template("web", labels)}
+    stage.api.create(DEPLOYMENTS, _workload(stage, "apps/v1", "Deployment", "site", of_web))
+    stage.api.create(JOBS, _job(stage, "later", {"suspend": True}))
+    stage.wait_reason("train", "NeverFits")
+    stage.wait_reason("web", "NeverFits")
+    where = f"in namespace {stage.namespace}"
+    told = submitter.says("why", "job/train")
+    assert told.startswith(f"job/train {where}, of podgroup/train\n\nWaiting")
+    assert "Members: 2 needed, 2 there" in told
+    assert submitter.says("why", "deploy/site").startswith(f"deployment/site {where}, of podgroup/web\n")
+    assert submitter.says("why", "train").startswith(f"podgroup/train {where}\n")
+    assert submitter.says("why", "site").startswith(f"deployment/site {where}, of podgroup/web\n")
+    assert "NoPods\n  It is suspended.\n" in submitter.says("why", "later")
+    assert "did you mean podgroup/train" in submitter.refuses("why", "trian")
+    assert "the cluster knows no jobsets.jobset.x-k8s.io" in submitter.refuses("why", "jobset/train")
+
+
+def _job(stage: Stage, group: str, spec: Json) -> Json:
+    template = _template(group, {})
+    template["spec"]["restartPolicy"] = "Never"
+    return _workload(stage, "batch/v1", "Job", group, {**spec, "template": template})
+
+
+def _workload(stage: Stage, api_version: str, kind: str, name: str, spec: Json) -> Json:
+    metadata = {"name": name, "namespace": stage.namespace}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _template(group: str, labels: dict[str, str]) -> Json:
+    made = built_pod("template", namespace="", group=group, labels=labels, gated=True)
+    return {
+        "metadata": {name: made["metadata"][name] for name in ("labels", "annotations")},
+        "spec": made["spec"],
+    }
+
+
+def test_pods_that_do_not_count_are_named_and_put_right(
+    stage: Stage, scheduler: KubeScheduler, submitter: Shell
+) -> None:
+    stage.group("train", 3)
+    stage.pods("train", 2, group="train", gated=True)
+    stage.pods("other", 1, group="train", scheduler="default-scheduler")
+    stage.pods("slip", 1, group="trian", gated=True)
+    stage.wait_reason("train", "NotEnoughMembers")
+    told = json.loads(submitter.says("why", "podgroup/train", "-o", "json"))
+    causes = {each["pods"][0]: each["cause"] for each in told["uncounted"]}
+    assert causes == {
+        "other-0": "schedulerName is default-scheduler, and Muster's is muster",
+        "slip-0": "it names the group trian, which does not exist",
+    }
+    assert told["members"]["there"] == 2
+    assert "did you mean train?" in submitter.says("why", "slip-0")
+    (command,) = told["commands"]
+    assert command["allowed"]
+    submitter.runs(command["line"])
+    stage.wait_reason("train", "NeverFits")
+    assert "uncounted" not in json.loads(submitter.says("why", "podgroup/train", "-o", "json"))
+
+
+def test_a_command_is_offered_to_those_who_may_run_it(
+    stage: Stage, scheduler: KubeScheduler, submitter: Shell, admin: Shell
+) -> None:
+    stage.gang("a", 2, queue="gone", gated=True)
+    stage.wait_reason("a", "QueueNotFound")
+    told = " ".join(submitter.says("why", "a").split())
+    assert (
+        "To create it, ask an administrator, for you may not create queues: muster queue create gone" in told
+    )
+    assert "To create it: muster queue create gone\n" in admin.says("why", "a")
+    (command,) = json.loads(admin.says("why", "a", "-o", "json"))["commands"]
+    admin.runs(command["line"])
+    stage.wait_reason("a", "NeverFits")
+    fewer = json.loads(submitter.says("why", "a", "-o", "json")).get("commands", [])
+    assert fewer == [], "no command makes a node"
 
 
 # ---- the administrator

@@ -8,12 +8,12 @@ import pytest
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import answer, hold_answer, hold_request, lose_answer
+from tests.e2e.harness.faults import answer, hold_answer, lose_answer
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.standstill import Standstill
+from tests.e2e.harness.standstill import HangingBinding, Standstill
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import wait_for
 
@@ -171,15 +171,11 @@ def test_a_podgroup_deleted_between_two_bindings(
 ) -> None:
     """What was posted together is bound together."""
     stage.nodes(3, cpu="2")
-    released = threading.Event()
-    hangs = hold_request(released)
-    proxy.inject(hangs)
-    gang = stage.gang("a", 3, cpu="2", gated=True)
-    wait_for(lambda: hangs.hit.is_set() and len(stage.bound(gang)) == 2, what="two of three bound")
+    gang = HangingBinding(stage, proxy)
     stage.api.delete(POD_GROUPS, "a", stage.namespace)
     muster.wait_decision(stage.namespace, "a", reason="GroupNotFound")
-    released.set()
-    stage.wait_phase(gang, "Running")
+    gang.let_go()
+    stage.wait_phase(gang.pods, "Running")
 
 
 def test_a_device_that_vanished_under_others_blocks_nobody_who_asks_for_none(

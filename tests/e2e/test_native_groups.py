@@ -7,12 +7,13 @@ import pytest
 
 from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import manifests
-from tests.e2e.harness.access import User
+from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.objects import namespace
 from tests.e2e.harness.observer import Observer
 from tests.e2e.harness.resources import NAMESPACES, NATIVE_POD_GROUPS, POD_GROUPS
+from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
@@ -51,6 +52,9 @@ def test_a_native_group_starts_whole(native_stage: Stage, muster_user: User) -> 
     gang = stage.pods("a", 3, schedulingGroup={"podGroupName": "a"})
     muster.wait_decision(NAMESPACE, "a", verdict="Waiting", minMember=3)
     assert stage.bound(gang) == {}
+    admin = Shell(stage.cluster, ADMIN, NAMESPACE)
+    told = "The pod's group a is a PodGroup of Kubernetes itself"
+    wait_for(lambda: told in " ".join(admin.says("why", "a-0").split()), what="why knows the native group")
     stage.nodes(1, prefix="more")
     stage.wait_phase(gang)
 

@@ -18,7 +18,7 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import EVENTS, NODES, POD_GROUPS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.standstill import Standstill
+from tests.e2e.harness.standstill import HangingBinding, Standstill
 from tests.e2e.harness.waiting import wait_for
 
 
@@ -45,15 +45,11 @@ def test_muster_told_to_stop_while_a_binding_hangs(
 ) -> None:
     """It ends all the same, and what it left is completed by its successor."""
     stage.nodes(3, cpu="2")
-    released = threading.Event()
-    hangs = lose_request(released)
-    proxy.inject(hangs)
-    gang = stage.gang("a", 3, cpu="2", gated=True)
-    wait_for(lambda: hangs.hit.is_set() and len(stage.bound(gang)) == 2, what="two of three bound")
+    gang = HangingBinding(stage, proxy, lose_request)
     assert muster.stop() == 0
-    released.set()
+    gang.let_go()
     muster.start()
-    stage.wait_phase(gang, "Running")
+    stage.wait_phase(gang.pods, "Running")
 
 
 def test_muster_killed_at_the_barrier(
@@ -161,19 +157,14 @@ def test_a_binding_on_its_way_stays_the_only_one(
 ) -> None:
     """The scheduler's successor would take another node for the pod; it gets none before that is settled."""
     stage.nodes(4, cpu="2")
-    released = threading.Event()
-    first = hold_request(released)
-    proxy.inject(first)
-    gang = stage.gang("a", 3, cpu="2", gated=True)
-    wait_for(lambda: first.hit.is_set() and len(stage.bound(gang)) == 2, what="two of three bound")
-    (hanging,) = {*gang} - stage.bound(gang).keys()
-    node = muster.held()[hanging]
+    gang = HangingBinding(stage, proxy)
+    hanging, node = gang.hanging, muster.held()[gang.hanging]
     scheduler.kill()
     stage.api.patch(NODES, node, {"spec": {"unschedulable": True}})
     scheduler.start()
     wait_for(lambda: stage.bound([hanging]) or _refused(stage, hanging), what="tried by the successor")
-    released.set()
-    assert stage.wait_bound(gang)[hanging] == node
+    gang.let_go()
+    assert stage.wait_bound(gang.pods)[hanging] == node
     wait_for(lambda: hanging in proxy.bindings(), what="the binding answered")
     assert proxy.bindings()[hanging] == [node]
 

@@ -18,7 +18,7 @@ PATIENCE = 10.0
 class ApiServer:
     """`with ApiServer() as api:`. `objects` are what a list of a plural shows, `tell` continues its watch.
 
-    `served` is what discovery says of API groups that a cluster may lack: plurals by group and version.
+    `served` is what discovery answers for API groups that a cluster may lack: plurals by group and version.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Listener
 
     def handle(self) -> None:
-        with suppress(OSError):  # who is stopped hangs up
+        with suppress(OSError):  # a client that is stopped hangs up
             super().handle()
 
     def do_GET(self) -> None:

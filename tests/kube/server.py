@@ -50,8 +50,8 @@ class Lines:
 
 
 def status(code: int, reason: str = "", message: str = "", **headers: str) -> Reply:
-    told = {"kind": "Status", "code": code, "reason": reason, "message": message}
-    return Reply(code, json.dumps(told).encode(), headers)
+    body = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    return Reply(code, json.dumps(body).encode(), headers)
 
 
 class Server:

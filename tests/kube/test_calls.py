@@ -140,8 +140,8 @@ def test_a_successor_is_not_evicted(server: Server, cluster: ApiClient) -> None:
 def test_a_patch_that_met_a_successor_is_a_conflict(
     server: Server, cluster: ApiClient, field: str, kind: type[Refused]
 ) -> None:
-    told = {"reason": "Invalid", "details": {"causes": [{"reason": "FieldValueInvalid", "field": field}]}}
-    server.script.append(Reply(422, json.dumps(told).encode()))
+    body = {"reason": "Invalid", "details": {"causes": [{"reason": "FieldValueInvalid", "field": field}]}}
+    server.script.append(Reply(422, json.dumps(body).encode()))
     with pytest.raises(Refused) as caught:
         cluster.nudge("ns", "p", "u", "7")
     assert type(caught.value) is kind

@@ -1,4 +1,4 @@
-"""What a sink is told, round by round, when the API server behaves and when it does not.
+"""What a sink receives, round by round, when the API server behaves and when it does not.
 
 A round is one list (if needed) and one watch. The tests drive rounds by hand and note the pauses between
 them; only those about the thread itself start it.
@@ -20,14 +20,14 @@ from extender.kube.resources import PODS
 from tests.e2e.harness.waiting import wait_for
 from tests.kube.server import Lines, Reply, Server, status
 
-Told = list[str | Removed]
+Received = list[str | Removed]
 
 
 class Listener:
     """A sink that records what it gets, and raises for the pods named in `poison`."""
 
     def __init__(self, *poison: str) -> None:
-        self.told: Told = []
+        self.received: Received = []
         self.poison = set(poison)
         self.changed = threading.Condition()
 
@@ -41,13 +41,13 @@ class Listener:
             raise ValueError("indigestible")
         self._note(gone)
 
-    def drain(self) -> Told:
-        told, self.told = self.told, []
-        return told
+    def drain(self) -> Received:
+        received, self.received = self.received, []
+        return received
 
     def _note(self, what: str | Removed) -> None:
         with self.changed:
-            self.told.append(what)
+            self.received.append(what)
             self.changed.notify_all()
 
 
@@ -70,7 +70,7 @@ class Rounds:
             **{"silence": 5.0, **options},
         )
 
-    def run(self, rounds: int = 1) -> Told:
+    def run(self, rounds: int = 1) -> Received:
         for _ in range(rounds):
             self.reflector.round()
         return self.sink.drain()
@@ -124,7 +124,7 @@ def test_the_next_page_is_asked_for_while_one_is_being_taken_in(
 ) -> None:
     class Slow(Listener):
         def upsert(self, obj: Pod) -> None:
-            wait_for(lambda: len(server.requests) > len(self.told) + 1)
+            wait_for(lambda: len(server.requests) > len(self.received) + 1)
             super().upsert(obj)
 
     pages = [page(7, pod("a", 1), following="t1"), page(7, pod("b", 2), following="t2"), page(7)]
@@ -274,7 +274,7 @@ def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connecti
     assert rounds.run() == []
     rounds.sink.poison.clear()
     server.script.extend([page(9, pod("b", 2)), END])
-    assert [told.name for told in rounds.run() if isinstance(told, Removed)] == ["a"]
+    assert [received.name for received in rounds.run() if isinstance(received, Removed)] == ["a"]
 
 
 def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, connection: Connection) -> None:
@@ -401,7 +401,7 @@ def test_the_thread_delivers_and_stops_out_of_a_silent_watch(server: Server, con
     server.script.extend([page(7, pod("a", 1)), Lines([event("ADDED", pod("b", 8))], then="silence")])
     reflector.start()
     with sink.changed:
-        assert sink.changed.wait_for(lambda: sink.told == ["a@1", "b@8"], timeout=10)
+        assert sink.changed.wait_for(lambda: sink.received == ["a@1", "b@8"], timeout=10)
     with capture_logs() as logs:
         reflector.stop()
     assert not any(thread.name == "reflect-pods" for thread in threading.enumerate())

@@ -74,7 +74,11 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
             POD.replace("cpu: 1", 'cpu: "-1"'), "4: spec.containers[0].resources.requests", id="less"
         ),
         pytest.param(f"{GROUP}spec: {{minMember: -2}}\n", "4: spec.minMember: got -2", id="min-member"),
-        pytest.param(f"{QUEUE}spec: {{weight: 0}}\n", '1: Queue "q" is invalid: spec.weight', id="weight"),
+        pytest.param(
+            f"{QUEUE}spec: {{weight: 0}}\n",
+            '1: Queue.scheduling.volcano.sh "q" is invalid: spec.weight',
+            id="weight",
+        ),
         pytest.param(
             job("  completionMode: indexed\n"),
             "6: spec.completionMode: got 'indexed'; allowed is In",

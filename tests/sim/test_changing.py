@@ -64,16 +64,16 @@ def test_an_outdated_version_is_a_conflict(connection: Connection) -> None:
 
 
 def test_status_goes_through_its_subresource_and_nothing_else_does(connection: Connection) -> None:
-    for path, made in ((QUEUES, objects.queue("x")), (NODES, objects.node("x"))):
+    for path, made, field in ((QUEUES, objects.queue("x"), "state"), (NODES, objects.node("x"), "phase")):
         create(connection, path, made)
-        both = {"status": {"state": "Open"}, "metadata": {"labels": {"l": "1"}}}
+        both = {"status": {field: "Open"}, "metadata": {"labels": {"l": "1"}}}
         through_status = patch(connection, f"{path}/x/status", {**both, "spec": {"weight": 9}})
-        assert through_status["status"]["state"] == "Open"
+        assert through_status["status"][field] == "Open"
         assert through_status["spec"].get("weight") != 9
         plain = patch(
-            connection, f"{path}/x", {"status": {"state": "Closed"}, "metadata": {"labels": {"l": "1"}}}
+            connection, f"{path}/x", {"status": {field: "Closed"}, "metadata": {"labels": {"l": "1"}}}
         )
-        assert (plain["status"]["state"], plain["metadata"]["labels"]["l"]) == ("Open", "1")
+        assert (plain["status"][field], plain["metadata"]["labels"]["l"]) == ("Open", "1")
 
 
 def test_a_queue_is_born_without_status_a_node_with(connection: Connection) -> None:

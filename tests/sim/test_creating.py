@@ -69,7 +69,9 @@ def test_our_pods_are_born_gated_beside_the_gates_of_others(connection: Connecti
 
 def test_pods_of_others_of_daemonsets_and_with_a_node_are_not_gated(connection: Connection) -> None:
     daemon = pod("d", scheduler="muster")
-    daemon["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "controller": True}]
+    daemon["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
+    ]
     for made in (pod(), daemon, pod("placed", scheduler="muster", nodeName="n0")):
         assert not create(connection, PODS, made)["spec"].get("schedulingGates")
 
@@ -106,7 +108,7 @@ def test_nonsense_is_refused(connection: Connection) -> None:
         create(connection, QUEUES, objects.queue("q", weight=0))
     with pytest.raises(Invalid):
         create(connection, PODS, {"metadata": {"name": "empty"}, "spec": {}})
-    with pytest.raises(Invalid):
+    with pytest.raises(Refused, match="quantities must match"):
         create(connection, PODS, pod(cpu="2x"))
     with pytest.raises(Invalid):
         create(connection, QUEUES, objects.queue("q", capability={"cpu": "much"}))

@@ -1,10 +1,14 @@
 """The real kubectl against the embedded API server, where `make control-plane` has built one."""
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from extender.cli import main
+from extender.sim.apiserver.conditions import now
 from extender.sim.apiserver.kinds import EVENTS, NODES, PODS
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
@@ -27,11 +31,20 @@ class Kubectl:
         self._start = [str(BUILT[-1]), "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
 
     def __call__(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [*self._start, *arguments], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = self._run(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def refused(self, *arguments: str) -> str:
+        """What kubectl says when it fails."""
+        done = self._run(*arguments)
+        assert done.returncode == 1, done.stdout
+        return done.stderr
+
+    def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*self._start, *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
 
 
 @pytest.fixture
@@ -92,3 +105,59 @@ def test_lists_become_tables_for_people(service: Service) -> None:
     assert (cells["Name"], cells["Ready"], cells["Status"], cells["Node"]) == ("a", "0/1", "Pending", "n0")
     assert wanted("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
     assert not wanted("application/json")
+
+
+@needs_kubectl
+def test_it_is_applied_by_the_server(kubectl: Kubectl) -> None:
+    assert kubectl("apply", "--server-side", "-f", str(EXAMPLE)).count("serverside-applied") == 14
+    kubectl("label", "queue", "research", "team=a")
+    kubectl("patch", "queue", "research", "--type=merge", "-p", '{"spec":{"weight":5}}')
+    refused = kubectl.refused("apply", "--server-side", "-f", str(EXAMPLE))
+    assert 'conflict with "kubectl-patch" using scheduling.volcano.sh/v1beta1: .spec.weight' in refused
+    kubectl("apply", "--server-side", "--force-conflicts", "-f", str(EXAMPLE))
+    shown = kubectl("get", "queue", "research", "-o", "jsonpath={.spec.weight} {.metadata.labels.team}")
+    assert shown == "1 a"
+    assert kubectl("apply", "-f", str(EXAMPLE)).count("configured") == 14  # from one way to the other
+
+
+@needs_kubectl
+def test_what_kubectl_sends_in_protobuf_is_read(kubectl: Kubectl) -> None:
+    assert kubectl("create", "namespace", "team-a") == "namespace/team-a created\n"
+    assert "-5" in kubectl("create", "priorityclass", "low", "--value=-5", "-o", "jsonpath={.value}")
+    assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
+    assert kubectl("auth", "can-i", "--list").splitlines()[1].split() == ["*.*", "[]", "[]", "[*]"]
+    assert "you" in kubectl("auth", "whoami")
+    refused = kubectl.refused("create", "namespace", "Team_A")
+    assert 'The Namespace "Team_A" is invalid' in refused
+    assert "a lowercase RFC 1123 label must consist of" in refused
+
+
+@needs_kubectl
+def test_kinds_are_explained(kubectl: Kubectl) -> None:
+    assert "PodSpec" in kubectl("explain", "pod")
+    assert "requests\t<map[string]Quantity>" in kubectl("explain", "pod.spec.containers.resources")
+    assert "How many members must be able to run at once" in kubectl("explain", "podgroup.spec.minMember")
+    assert "in proportion to their weights" in " ".join(kubectl("explain", "queue.spec.weight").split())
+
+
+@needs_kubectl
+def test_events_have_the_columns_that_people_know(kubectl: Kubectl, service: Service) -> None:
+    about = {"kind": "Pod", "name": "a", "namespace": "default"}
+    seen = {"lastTimestamp": now(), "firstTimestamp": now(), "count": 3, "source": {"component": "x"}}
+    said = {"type": "Warning", "reason": "FailedScheduling", "message": "no nodes", "involvedObject": about}
+    service.create(EVENTS, "", {"metadata": {"name": "a.1", "namespace": "default"}, **said, **seen})
+    head, row = kubectl("get", "events").splitlines()
+    assert head.split("   ")[0] == "LAST SEEN"
+    assert head.split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    assert row.split()[1:] == ["Warning", "FailedScheduling", "pod/a", "no", "nodes"]
+    wide = kubectl("get", "events", "-o", "wide").splitlines()[0].split("  ")
+    assert [name.strip() for name in wide if name.strip()][-3:] == ["FIRST SEEN", "COUNT", "NAME"]
+
+
+def test_muster_check_knows_an_embedded_cluster(server: ApiServer, tmp_path: Path) -> None:
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    done = CliRunner().invoke(main, ["check", "--kubeconfig", str(tmp_path / "kubeconfig"), "-o", "json"])
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads(done.output)
+    assert (found["subject"], found["state"]) == ("cluster", "ok")
+    assert "this is the embedded cluster of muster run" in found["said"]

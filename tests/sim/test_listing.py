@@ -82,8 +82,9 @@ def test_what_is_not_served_is_not_found(connection: Connection, path: str) -> N
 def test_kubectl_learns_what_is_served(connection: Connection) -> None:
     assert get(connection, "/version")["major"] == "1"
     groups = {group["name"] for group in get(connection, "/apis")["groups"]}
-    volcano = {"bus.volcano.sh", "scheduling.volcano.sh"}
-    assert groups == {"apps", "batch", "coordination.k8s.io", "scheduling.k8s.io", *volcano}
+    ours = {"bus.volcano.sh", "scheduling.volcano.sh"}
+    asked = {"authentication.k8s.io", "authorization.k8s.io"}
+    assert groups == {"apps", "batch", "coordination.k8s.io", "scheduling.k8s.io", *ours, *asked}
     resources = get(connection, "/apis/scheduling.volcano.sh/v1beta1")["resources"]
     shown = {each["name"]: each["namespaced"] for each in resources}
     assert shown == {"queues": False, "queues/status": False, "podgroups": True}

@@ -1,59 +1,30 @@
-"""What people see, drawn from pictures that are made up."""
+"""What users see, drawn from clusters that are made up."""
 
 import io
 import json
-from typing import Any
 
 import msgspec
 import pytest
 
-from extender.sim.apiserver.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES
+from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES
 from extender.sim.apiserver.service import Service
-from extender.sim.show.cluster_state import ClusterState, observe
-from extender.sim.show.frames import Canvas, frame
-from extender.sim.show.summary import closing_summary
+from extender.sim.show.canvas import Canvas
+from extender.sim.show.cluster_state import ClusterState
+from extender.sim.show.frames import Moment, frame
+from extender.sim.show.summary import Rerun, closing_summary
 from extender.sim.show.transitions import TransitionLog
 from extender.sim.show.views import LiveView, LogView
 from tests.e2e.harness import objects
-from tests.sim.requests import Json
+from tests.sim.stage import RUNS, SHARES, WAITS, gang, pod, seen, small, turn
 
-WAITS = ("NoRoom", "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members")
+RERUN = Rerun("muster", ["some.yaml"], own_nodes=False)
 
 
 @pytest.fixture
 def state(service: Service) -> ClusterState:
-    """train runs on two nodes, sweep waits."""
-    service.create(QUEUES, "", objects.queue("research", weight=2))
-    for number in range(3):
-        service.create(NODES, "", objects.node(f"n{number}"))
-    gang(service, "train", 2, "Running", ("Running", ""), on="n0")
-    gang(service, "sweep", 4, "Pending", WAITS)
-    told = {
-        "name": "research",
-        "state": "Open",
-        "allocated": {"cpu": 4000},
-        "deserved": {"cpu": 8000.0},
-        "share": 0.5,
-    }
-    return observe(service.store, [told])
-
-
-def gang(
-    service: Service, name: str, size: int, phase: str, said: tuple[str, str], on: str = "", **status: Any
-) -> None:
-    group = objects.pod_group(name, namespace="default", min_member=size, queue="research")
-    condition = {"type": "Scheduled", "status": "False", "reason": said[0], "message": said[1]}
-    service.create(POD_GROUPS, "", {**group, "status": {"phase": phase, "conditions": [condition]}})
-    for number in range(size):
-        placed: Json = {"nodeName": on} if on else {}
-        made = objects.pod(f"{name}-{number}", namespace="default", group=name, cpu="2", **placed)
-        service.create(PODS, "", made)
-        if on:
-            service.amend(PODS, "default", f"{name}-{number}", lambda pod: _in_phase(pod, phase), "status")
-
-
-def _in_phase(pod: Json, phase: str) -> Json:
-    return {**pod, "status": {**pod["status"], "phase": phase}}
+    """train runs on a node, sweep waits, nothing is known of notes."""
+    small(service)
+    return seen(service, queues=SHARES)
 
 
 @pytest.mark.parametrize(("named", "shown"), [("default", "research"), ("other", "other")])
@@ -62,13 +33,13 @@ def test_a_namespace_names_the_queue_of_groups_that_name_none(
 ) -> None:
     service.create(NAMESPACES, "", objects.namespace("lab", {objects.QUEUE_NAME: "research"}))
     service.create(POD_GROUPS, "", objects.pod_group("g", namespace="lab", min_member=1, queue=named))
-    (group,) = observe(service.store, None).report.pod_groups
+    (group,) = seen(service).report.pod_groups
     assert group.queue == shown
 
 
 def test_the_report_has_exactly_these_fields(state: ClusterState) -> None:
     report = json.loads(msgspec.json.encode(state.report))
-    sweep, train = report["podGroups"]
+    _, sweep, train = report["podGroups"]
     assert sweep == {
         "namespace": "default",
         "name": "sweep",
@@ -89,7 +60,15 @@ def test_the_report_has_exactly_these_fields(state: ClusterState) -> None:
             "share": 0.5,
         }
     ]
-    assert report["pods"][-1] == {"namespace": "default", "name": "train-1", "node": "n0"}
+    assert report["pods"][-1] == {
+        "namespace": "default",
+        "name": "train-1",
+        "podGroup": "train",
+        "phase": "Running",
+        "reason": "",
+        "node": "n0",
+    }
+    assert [pod["reason"] for pod in report["pods"][:-2]] == ["", *["NoRoom"] * 4]
     first = report["nodes"][0]
     assert set(first) == {"name", "allocatable", "used"}
     assert (first["allocatable"]["cpu"], first["used"]["cpu"], first["used"]["pods"]) == ("4", "4", "2")
@@ -99,32 +78,45 @@ def test_shares_come_from_the_queues_status_once_it_carries_them(service: Servic
     service.create(QUEUES, "", objects.queue("q"))
     status = {"state": "Open", "deserved": {"cpu": "6"}, "allocated": {"cpu": "3"}, "share": 0.5}
     service.amend(QUEUES, "", "q", lambda queue: {**queue, "status": status}, "status")
-    (queue,) = observe(service.store, None).report.queues
+    (queue,) = seen(service).report.queues
     assert (queue.deserved, queue.allocated, queue.share) == ({"cpu": "6"}, {"cpu": "3"}, 0.5)
 
 
-def test_queues_that_every_cluster_has_are_shown_where_somebody_uses_them(service: Service) -> None:
+def test_queues_that_every_cluster_has_are_shown_where_a_group_uses_them(service: Service) -> None:
     for name in ("root", "default", "q"):
         service.create(QUEUES, "", objects.queue(name))
-    assert [each.name for each in observe(service.store, None).report.queues] == ["q"]
+    assert [each.name for each in seen(service).report.queues] == ["q"]
     service.create(POD_GROUPS, "", objects.pod_group("g", namespace="default", min_member=1))
-    assert [each.name for each in observe(service.store, None).report.queues] == ["default", "q"]
+    assert [each.name for each in seen(service).report.queues] == ["default", "q"]
 
 
 def drawn(state: ClusterState, canvas: Canvas) -> list[str]:
-    transitions = TransitionLog()
-    transitions.observe(state, 1.0)
-    return [line.plain for line in frame(state, transitions.transitions, ["head"], canvas)]
+    log = TransitionLog()
+    log.observe(state, 1.0)
+    return [line.plain for line in frame(Moment(state, log, 3.0), ["head"], canvas)]
 
 
-def test_a_frame_says_who_waits_why_and_behind_whom(state: ClusterState) -> None:
-    text = " ".join(" ".join(drawn(state, Canvas(80, 24))).split())
+def test_a_frame_shows_the_time_the_position_the_reason_and_what_is_ahead(state: ClusterState) -> None:
+    text = " ".join(" ".join(drawn(state, Canvas(80, 30))).split())
+    assert "Muster at work for 0:03" in text
     assert "research ████████████░░░░░░░░░░░░ 50% 4 of 8 cpu, weight 2" in text
-    assert "train research runs ██ 2 of 2 placed" in text
-    assert "sweep research waits ░░░░ 0 of 4 placed, needs 4 NoRoom: the suitable nodes do not have" in text
-    assert "(cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members). Ahead of it: train." in text
+    assert "default/train research runs 2/2 0s" in text
+    assert "default/sweep research waits 0/4 2s 1 of 1 NoRoom" in text
+    assert "default/sweep: NoRoom: the suitable nodes do not have room for the whole group (cpu: 8" in text
+    assert "room for 1 of 4 members). Ahead of it: default/train." in text
     assert "3 nodes, 4 of 12 cpu in use" in text
-    assert "1.0 s sweep waits: NoRoom" in text
+    assert "1.0 s default/sweep waits: NoRoom" in text
+
+
+def test_nothing_starts_before_muster_has_decided(service: Service) -> None:
+    """A group without pods is Inqueue, for operators that make pods only then; it does not start."""
+    gang(service, "new", 2, "Pending", None)
+    gang(service, "empty", 0, "Inqueue", ("NotEnoughMembers", "0 of 2 members exist"), min_member=2)
+    gang(service, "starts", 2, "Inqueue", ("Starting", ""))
+    states = {gang.summary.name: gang.state for gang in seen(service).gangs}
+    assert states == {"new": "pending", "empty": "waits", "starts": "starts"}
+    log = TransitionLog()
+    assert {each.subject for each in log.observe(seen(service), 0.0)} == {"default/empty", "default/starts"}
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
@@ -136,68 +128,189 @@ def test_it_stays_on_its_canvas(state: ClusterState, width: int, height: int) ->
 
 
 def test_many_gangs_are_counted(service: Service) -> None:
-    for number in range(30):
+    for number in range(40):
         gang(service, f"g{number:02}", 1, "Pending", ("NotEnoughMembers", ""))
-    lines = drawn(observe(service.store, None), Canvas(80, 24))
-    assert any(line.startswith("and 2") and line.endswith("wait") for line in lines)
+    lines = drawn(seen(service), Canvas(80, 16))
+    shown = sum(line.startswith("default/g") for line in lines)
+    assert f"and {40 - shown} more wait" in lines
+
+
+def test_positions_are_those_inside_a_queue(service: Service) -> None:
+    for name, queue in (("b", "q"), ("a", "q"), ("c", "other")):
+        gang(service, name, 1, "Pending", WAITS, queue=queue)
+    state = seen(service)
+    positions = {gang.summary.name: state.position(gang) for gang in state.gangs}
+    assert positions == {"a": (1, 2), "b": (2, 2), "c": (1, 1)}
 
 
 def test_without_unicode_it_is_ascii(state: ClusterState) -> None:
-    assert all(line.isascii() for line in drawn(state, Canvas(60, 24, unicode=False)))
+    assert all(line.isascii() for line in drawn(state, Canvas(60, 30, unicode=False)))
 
 
-def test_a_gang_with_a_fault_of_its_own_has_nobody_ahead(service: Service) -> None:
-    gang(service, "a", 1, "Running", ("Running", ""), on="n0")
+def test_a_gang_with_a_fault_of_its_own_has_no_gang_ahead(service: Service) -> None:
+    gang(service, "a", 1, "Running", RUNS, on="n0")
     gang(service, "b", 2, "Pending", ("NotEnoughMembers", "1 of 2 pods exist"))
     (transition,) = (
         transition
-        for transition in TransitionLog().observe(observe(service.store, None), 0.0)
-        if transition.gang == "default/b"
+        for transition in TransitionLog().observe(seen(service), 0.0)
+        if transition.subject == "default/b"
     )
     assert transition.text.endswith("than the group needs to start (1 of 2 pods exist).")
 
 
 def test_only_those_are_ahead_whose_status_says_so(service: Service) -> None:
-    """A group that came earlier and waits as well is in nobody's way."""
+    """A group that came earlier and waits as well is not in the way."""
     gang(service, "earlier", 1, "Pending", ("NoRoom", ""))
     gang(service, "later", 1, "Pending", ("NoRoom", ""))
     gang(service, "starts", 1, "Inqueue", ("Starting", ""))
     texts = {
-        transition.gang: transition.text
-        for transition in TransitionLog().observe(observe(service.store, None), 0.0)
+        transition.subject: transition.text for transition in TransitionLog().observe(seen(service), 0.0)
     }
-    assert texts["default/later"].endswith(" Ahead of it: starts.")
-    assert texts["default/earlier"].endswith(" Ahead of it: starts.")
+    assert texts["default/later"].endswith(" Ahead of it: default/starts.")
+    assert texts["default/earlier"].endswith(" Ahead of it: default/starts.")
 
 
-def test_a_gang_behind_others_is_told_in_the_words_of_its_condition(service: Service) -> None:
+def test_a_gang_behind_others_has_the_words_of_its_condition(service: Service) -> None:
     gang(service, "a", 1, "Pending", ("NoRoom", ""))
     gang(service, "b", 1, "Pending", ("BehindOthers", "default/a goes first in queue research"))
     texts = {
-        transition.gang: transition.text
-        for transition in TransitionLog().observe(observe(service.store, None), 0.0)
+        transition.subject: transition.text for transition in TransitionLog().observe(seen(service), 0.0)
     }
     assert texts["default/b"].endswith("(default/a goes first in queue research).")
 
 
-def test_only_turns_are_told_and_the_end_sums_up(service: Service, state: ClusterState) -> None:
+def test_only_turns_are_shown_and_the_end_sums_up(service: Service, state: ClusterState) -> None:
     transitions = TransitionLog()
-    assert [transition.gang for transition in transitions.observe(state, 1.0)] == [
+    assert [transition.subject for transition in transitions.observe(state, 1.0)] == [
         "default/sweep",
         "default/train",
     ]
     assert transitions.observe(state, 2.0) == []
     service.delete(POD_GROUPS, "default", "sweep", {})
     for number in range(2):
-        service.amend(PODS, "default", f"train-{number}", lambda pod: _in_phase(pod, "Succeeded"), "status")
-    later = observe(service.store, None)
+        turn(service, f"train-{number}", "Succeeded")
+    later = seen(service)
     assert [transition.text for transition in transitions.observe(later, 3.0)] == [
         "was deleted",
         "has ended: all 2 pods succeeded",
     ]
-    text = "\n".join(closing_summary(later, transitions, ["some.yaml"], Canvas()))
-    assert "train: started whole; all 2 pods succeeded." in text
+    text = "\n".join(closing_summary(later, transitions, RERUN, Canvas()))
+    assert "default/train: started whole; all 2 pods succeeded." in text
     assert "muster run -f some.yaml" in text
+
+
+# ---- what never started
+
+
+def summary(state: ClusterState) -> str:
+    log = TransitionLog()
+    log.observe(state, 1.0)
+    return " ".join(" ".join(closing_summary(state, log, RERUN, Canvas())).split())
+
+
+def test_pods_that_name_a_group_almost_right(service: Service) -> None:
+    gang(service, "train", 0, "Inqueue", ("NotEnoughMembers", "0 of 2 members exist"), min_member=2)
+    for number in range(2):
+        pod(service, f"p-{number}", "trian")
+    decided = {"podGroup": "default/trian", "reason": "GroupNotFound", "detail": "no such group"}
+    state = seen(service, podgroups=[decided])
+    text = summary(state)
+    assert "default/train: never started, and has no pods. NotEnoughMembers: " in text
+    assert text.count("2 pods name trian: did you mean train?") == 2
+    assert "default/p-0, default/p-1: never started. GroupNotFound: " in text
+    assert not state.everything_started
+    assert [each.reason for each in state.report.pods] == ["GroupNotFound"] * 2
+
+
+def test_pods_of_another_scheduler_are_no_members(service: Service) -> None:
+    gang(service, "train", 0, "Inqueue", ("NotEnoughMembers", "0 of 1 members exist"), min_member=1)
+    pod(service, "p", "train", schedulerName="mustre")
+    text = summary(seen(service))
+    assert "1 pod names it with schedulerName mustre, which is not Muster's." in text
+    assert "default/p: never started. NoSuchScheduler (no scheduler named mustre runs here;" in text
+    assert "Did you mean muster?" in text
+
+
+def test_pods_of_another_namespace_are_no_members(service: Service) -> None:
+    service.create(NAMESPACES, "", objects.namespace("lab"))
+    gang(service, "train", 0, "Inqueue", ("NotEnoughMembers", "0 of 1 members exist"), min_member=1)
+    service.create(PODS, "", objects.pod("p", namespace="lab", group="train"))
+    decided = {"podGroup": "lab/train", "reason": "GroupNotFound", "detail": "no such group"}
+    text = summary(seen(service, podgroups=[decided]))
+    assert "1 pod names it in namespace lab, where there is no such group." in text
+    assert "there is one in namespace default" in text
+
+
+def test_members_that_a_running_gang_does_without(service: Service) -> None:
+    gang(service, "train", 2, "Running", WAITS, on="n0", min_member=2)
+    pod(service, "train-2", "train")
+    state = seen(service)
+    assert "default/train: started whole, and 2 of 3 pods run; 1 more waits. NoRoom: " in summary(state)
+    assert any("NoRoom" in line for line in drawn(state, Canvas(80, 24)) if line.startswith("default/train"))
+    assert not state.everything_started
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(0, "its pods are deleted"), (1, "its pod succeeded"), (2, "all 2 pods succeeded")]
+)
+def test_a_gang_that_has_ended(service: Service, size: int, said: str) -> None:
+    gang(service, "train", size, "Completed", ("Completed", ""))
+    assert f"default/train: started whole; {said}." in summary(seen(service))
+
+
+def test_a_queue_that_was_probably_meant(service: Service) -> None:
+    service.create(QUEUES, "", objects.queue("research"))
+    gang(service, "g", 1, "Pending", ("QueueNotFound", "queue reserch does not exist"), queue="reserch")
+    assert "(queue reserch does not exist). Did you mean research?" in summary(seen(service))
+
+
+def test_a_pod_without_group_waits_for_its_own_reason(service: Service) -> None:
+    pod(service, "lone", "")
+    decided = {"podGroup": "default/pod:lone", "reason": "NeverFits", "detail": "no node can hold cpu 2"}
+    text = summary(seen(service, podgroups=[decided]))
+    assert "default/lone: never started. NeverFits: " in text
+    assert "(no node can hold cpu 2)." in text
+
+
+def test_a_pod_of_which_nothing_is_known_has_not_started(service: Service) -> None:
+    pod(service, "lone", "")
+    state = seen(service)
+    assert "default/lone: has not started; why is not known yet." in summary(state)
+    assert not state.everything_started
+
+
+def test_a_group_that_muster_made_is_shown_as_its_owner(service: Service) -> None:
+    pod(service, "lone", "")
+    (lone,) = service.store.all(PODS)
+    uid = lone["metadata"]["uid"]
+    group = objects.pod_group(f"podgroup-{uid}", namespace="default", min_member=1)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "lone", "uid": uid, "controller": True}
+    group["metadata"]["ownerReferences"] = [owner]
+    said = {
+        "type": "Scheduled",
+        "status": "False",
+        "reason": "NeverFits",
+        "message": "no node can hold cpu 2",
+    }
+    service.create(POD_GROUPS, "", {**group, "status": {"phase": "Pending", "conditions": [said]}})
+    state = seen(service)
+    assert "default/pod/lone: never started; 0 of 1 pod placed. NeverFits: " in summary(state)
+    assert [each.reason for each in state.report.pods] == ["NeverFits"]
+
+
+def test_pods_that_run_are_summed_up(service: Service) -> None:
+    for number in range(2):
+        pod(service, f"p-{number}", "", "Running", on="n0")
+    state = seen(service)
+    assert "default/p-0, default/p-1: run on n0." in summary(state)
+    assert state.everything_started
+
+
+def test_more_nodes_are_offered_only_where_they_help(service: Service) -> None:
+    gang(service, "g", 1, "Pending", ("NotEnoughMembers", "1 of 2 members exist"), min_member=2)
+    assert "--nodes" not in summary(seen(service))
+    gang(service, "h", 1, "Pending", WAITS)
+    assert "muster run -f some.yaml --nodes 2 room for default/h?" in summary(seen(service))
 
 
 # ---- where it is shown
@@ -209,10 +322,10 @@ class Terminal(io.StringIO):
 
 def test_a_pipe_gets_plain_lines(state: ClusterState) -> None:
     stream = Terminal()
-    view, transitions = LogView(stream), TransitionLog()
+    view, log = LogView(stream), TransitionLog()
     view.begin(["head"])
-    view.show(state, transitions.transitions, transitions.observe(state, 1.0))
-    view.show(state, transitions.transitions, transitions.observe(state, 2.0))
+    for second in (1.0, 2.0):
+        view.show(Moment(state, log, second), log.observe(state, second))
     view.end(["over"])
     text = stream.getvalue()
     assert "\x1b" not in text
@@ -223,9 +336,10 @@ def test_a_screen_rewrites_what_changed_and_gives_the_cursor_back(state: Cluster
     stream = Terminal()
     screen = LiveView(stream)
     screen.begin(["head"])
-    screen.show(state, [], [])
+    moment = Moment(state, TransitionLog(), 1.0)
+    screen.show(moment, [])
     begun = stream.tell()
-    screen.show(state, [], [])
+    screen.show(moment, [])
     assert stream.tell() == begun
     screen.end(["over"])
     hidden, shown = stream.getvalue().index("\x1b[?25l"), stream.getvalue().rindex("\x1b[?25h")

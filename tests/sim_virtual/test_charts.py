@@ -15,6 +15,7 @@ from extender.sim.virtual.gantt.averages import averages
 from extender.sim.virtual.gantt.bars import Bar
 from extender.sim.virtual.gantt.chart import chart
 from extender.sim.virtual.gantt.packing import Piece, pack
+from extender.sim.virtual.gantt.panel import WIDTH
 from extender.sim.virtual.measurements import GroupTimeline
 from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.sim_virtual.bench import row, run_rows
@@ -35,6 +36,18 @@ def test_few_gangs_have_a_row_each() -> None:
     assert {"first", "second & last", "8 pods", "default", "10s", "20s"} <= set(words(svg))
     assert "default/second & last (default, 8 pods), waited 9s, ran 10s" in titles(svg)
     assert "prefers-color-scheme: dark" in svg
+
+
+def test_a_long_legend_takes_several_lines() -> None:
+    queues = [f"the-queue-of-team-{number:02}" for number in range(12)]
+    svg = chart(run_rows(*(row(f"g{number}", 1, queue=queue) for number, queue in enumerate(queues))))
+    places = {
+        each.text: (float(each.get("x", "0")), float(each.get("y", "0")))
+        for each in ElementTree.fromstring(svg).iter(f"{SVG}text")
+    }
+    assert all(places[queue][0] + len(queue) * 7 <= WIDTH for queue in queues)
+    assert len({places[queue] for queue in queues}) == len(queues)
+    assert max(places[queue][1] for queue in queues) < places["g0"][1]
 
 
 def test_many_gangs_fill_the_room() -> None:

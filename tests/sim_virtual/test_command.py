@@ -1,7 +1,14 @@
 """`muster simulate` as it is typed."""
 
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -44,7 +51,7 @@ def test_the_chart_is_written(tmp_path: Path) -> None:
     assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
 
-def test_a_chart_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_chart_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     result = muster("--synthetic", "10", "--gantt", tmp_path / "none" / "chart.svg")
     assert result.exit_code == 2
     assert "chart.svg: cannot be written: No such file or directory" in result.output
@@ -66,7 +73,7 @@ def test_a_file_and_a_trace_go_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "said"),
     [
         ([], "nothing to simulate"),
         (["-f", "none.yaml"], "none.yaml: cannot be read"),
@@ -74,9 +81,58 @@ def test_a_file_and_a_trace_go_together(tmp_path: Path) -> None:
         (["--synthetic", "0"], "0 is not in the range"),
     ],
 )
-def test_what_makes_no_sense_is_told(arguments: list[str], told: str) -> None:
+def test_what_makes_no_sense_is_an_error(arguments: list[str], said: str) -> None:
     result = muster(*arguments)
-    assert (result.exit_code, told in result.output) == (2, True)
+    assert (result.exit_code, said in result.output) == (2, True)
+
+
+GPU_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: learner, namespace: default}
+spec:
+  schedulerName: muster
+  containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+
+
+def test_gpus_of_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.yaml"
+    path.write_text(GPU_POD)
+    assert "NeverFits: no node has nvidia.com/gpu\n" in muster("-f", path).output
+    report = json.loads(muster("-f", path, "--node-gpu", "1", "-o", "json").output)
+    assert report["neverStarted"] == []
+
+
+def test_names_are_whole_and_every_column_has_its_heading(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    queue = "research-of-the-vision-team-in-the-north"
+    path.write_text(f"arrival,group,queue,gpu,seconds\n0,a,{queue},1,5\n")
+    lines = muster("--trace", path, "--node-gpu", "2").output.splitlines()
+    for title in ("time that gangs waited", "shares of nvidia.com/gpu, on average"):
+        head, row = lines[lines.index(title) + 1 :][:2]
+        assert (head.split()[0], row.split()[0]) == ("queue", queue)
+        assert len(head.split()) == len(row.split())
+        assert len(head) == len(row)
+
+
+def test_progress_shows_from_the_beginning_on_a_terminal() -> None:
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (40, 100))
+    command = [str(Path(sys.executable).with_name("muster")), "simulate", "--synthetic", "500"]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=its, env=environment) as run:
+        os.close(its)
+        shown = "".join(_chunks(ours))
+    os.close(ours)
+    assert run.returncode == 0
+    assert shown.index("reading what to simulate") < shown.index("starting pods in virtual time")
+
+
+def _chunks(terminal: int) -> Iterator[str]:
+    with suppress(OSError):  # how a terminal says that no process writes to it any more
+        while chunk := os.read(terminal, 65536):
+            yield chunk.decode(errors="replace")
 
 
 # ---- docs/simulate.md

@@ -1,6 +1,6 @@
 """A world with a barrier and the verbs in front of it, for several threads at once.
 
-The scheduler's bind calls are threads that wait as real ones do; tests wait for what they do, never for time.
+The scheduler's bind calls are threads that wait as real ones do; tests wait for conditions, never for time.
 """
 
 from collections.abc import Callable, Iterator, Sequence

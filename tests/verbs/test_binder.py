@@ -20,7 +20,7 @@ from tests.kube.server import Reply, Server, status
 from tests.verbs.stage import PATIENCE, Patient
 
 BOUND = Reply(201)
-NO_ANSWER = Reply(raw=b"")  # the request left, and the connection is cut: nobody knows
+NO_ANSWER = Reply(raw=b"")  # the request was sent, and the connection is cut: the outcome is unknown
 
 
 def read(node: str = "", uid: str = "uid-p", deleted: bool = False) -> Reply:

@@ -13,7 +13,7 @@ from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
 from tests.domain.world import gang, key, nodes
 from tests.verbs.stage import Stage, raw
 
-UNREADABLE_NAMES = msgspec.Raw(b'["a", 7, {]')  # whoever decodes them fails
+UNREADABLE_NAMES = msgspec.Raw(b'["a", 7, {]')  # decoding them fails
 
 
 def refused(reason: Reason, offered: str) -> FilterResult:

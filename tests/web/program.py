@@ -1,9 +1,9 @@
 """The smallest program with all ports that holds bind calls, for the tests of the real server.
 
-Its webhook port says back what it is told at /echo, with a certificate that nobody vouches for. Run as
-`python -m tests.web.program`, with `--tls FOLDER` for the verbs over TLS. Its debug port can be asked to
-wait: /debug/pods/held/N answers once N calls are held, and /debug/pods/gone/NAME once the socket of the
-caller that binds NAME has something to tell.
+Its webhook port echoes requests to /echo, with a self-signed certificate. Run as `python -m
+tests.web.program`, with `--tls FOLDER` for the verbs over TLS. Its debug port can wait: /debug/pods/held/N
+answers once N calls are held, and /debug/pods/gone/NAME once something can be read on the socket of the
+caller that binds NAME.
 """
 
 import sys

@@ -53,10 +53,10 @@ def test_bytes_of_any_kind_are_a_request_or_a_fault_or_not_whole(data: bytes) ->
         try:
             whole = caller.receive(0)
         except HTTPException as fault:
-            told, whole = fault.code, None
+            status, whole = fault.code, None
         else:
-            told = None
-    assert told in (None, 400, 411, 413)
+            status = None
+    assert status in (None, 400, 411, 413)
     assert whole is None or data.startswith(whole)
 
 

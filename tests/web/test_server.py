@@ -196,6 +196,6 @@ def test_the_names_of_loopback_are_answered(program: Server, host: str) -> None:
 def test_what_is_no_request_is_told_so(program: Server, sent: bytes, status: int) -> None:
     with socket.create_connection(("127.0.0.1", program.port), timeout=60) as caller:
         caller.sendall(sent)
-        told = caller.makefile("rb").read()
-    assert told.split()[1] == b"%d" % status
-    assert b'"error"' in told
+        answer = caller.makefile("rb").read()
+    assert answer.split()[1] == b"%d" % status
+    assert b'"error"' in answer

@@ -292,7 +292,7 @@ def test_a_new_queue_is_restricted_from_its_first_moment(desk: Desk) -> None:
     assert desk.faults("/podgroups/validate", pod_group("new")) == ["UseNotGranted"]
 
 
-# ---- who may
+# ---- the right to use a queue
 
 
 @pytest.fixture
@@ -364,7 +364,7 @@ def test_what_controllers_make_of_anything_else_needs_its_account_to_be_granted(
 ) -> None:
     """A user who may create a Deployment may write any group into it, even an existing one."""
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
-    granted(private, str(CONTROLLER["username"]))  # what it may do itself says nothing
+    granted(private, str(CONTROLLER["username"]))  # its own rights do not count
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
     assert granted(private, ACCOUNT).faults("/pods/validate", deployed, userInfo=CONTROLLER) == []
 

@@ -16,6 +16,20 @@ _OF_JOB = {
 }
 
 
+def _with_claimed_volumes(stateful_set: Json) -> Json:
+    """Its controller gives each pod the volumes that are claimed for it: here empty ones, as no claims are
+    made."""
+    claims = at(stateful_set, ("spec", "volumeClaimTemplates")) or []
+    template = at(stateful_set, TEMPLATE)
+    if not claims or not isinstance(template, dict):
+        return stateful_set
+    names = [each["metadata"]["name"] for each in claims]
+    given = template.get("spec") or {}
+    kept = [each for each in given.get("volumes") or [] if each.get("name") not in names]
+    spec = {**given, "volumes": [*kept, *({"name": name, "emptyDir": {}} for name in names)]}
+    return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
+
+
 def _later_pods(job: Json) -> str:
     """A Job makes the rest of its pods as earlier ones succeed."""
     rest = (at(job, ("spec", "completions")) or 0) - _PARALLEL.of(job)
@@ -107,6 +121,7 @@ CORE = (
             ),
         ),
         suspend=(),
+        complete=_with_claimed_volumes,
         remark=_in_order,
     ),
 )

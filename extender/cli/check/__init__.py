@@ -1,6 +1,6 @@
 """`muster check`: whether an installation is in order, looked at from outside.
 
-It asks the API server and nobody else, with the rights of an administrator, so it works from wherever kubectl
+It asks only the API server, with the rights of an administrator, so it works from wherever kubectl
 does. What Muster says of itself it reads through the API server's proxy to the pods, where they listen to
 more than loopback.
 """

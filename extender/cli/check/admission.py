@@ -26,13 +26,13 @@ _POD_WEBHOOK = "kube-muster-pods"
 
 def policies(site: Installation) -> Iterator[Finding]:
     if site.minor >= _GATES_FROM and not site.ours(MUTATING_POLICIES):
-        told = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
-        yield wrong("policies", told, APPLY)
+        message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
+        yield wrong("policies", message, APPLY)
     if MARKS_POLICY not in map(name_of, site.ours(VALIDATING_POLICIES)):
-        told = (
+        message = (
             f"{MARKS_POLICY} is missing, so Muster's records on PodGroups are not protected and not trusted"
         )
-        yield wrong("policies", told, APPLY)
+        yield wrong("policies", message, APPLY)
     for kind, bindings in (
         (MUTATING_POLICIES, MUTATING_BINDINGS),
         (VALIDATING_POLICIES, VALIDATING_BINDINGS),
@@ -46,8 +46,8 @@ def _policy(policy: Json, bound: bool) -> Finding:
     if not bound:
         return wrong("policies", f"{name} has no binding, so it does nothing", APPLY)
     if warnings := at(policy, "status", "typeChecking", "expressionWarnings"):
-        told = f"{name} does not fit this API server: {warnings[0].get('warning', '')}"
-        return wrong("policies", told, "Apply the manifests of this release.")
+        message = f"{name} does not fit this API server: {warnings[0].get('warning', '')}"
+        return wrong("policies", message, "Apply the manifests of this release.")
     return fine("policies", f"{name} is there and bound")
 
 
@@ -57,11 +57,13 @@ def _policy(policy: Json, bound: bool) -> Finding:
 def webhooks(site: Installation) -> Iterator[Finding]:
     found = [*site.ours(MUTATING_WEBHOOKS), *site.ours(VALIDATING_WEBHOOKS)]
     if not found:
-        told = "none is registered: what the CRDs and policies cannot check is not checked"
-        yield wrong("webhooks", told, APPLY)
+        message = "none is registered: what the CRDs and policies cannot check is not checked"
+        yield wrong("webhooks", message, APPLY)
     if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found):
-        told = f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
-        yield wrong("webhooks", told, "List manifests/older-kubernetes under components: of your overlay.")
+        message = (
+            f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
+        )
+        yield wrong("webhooks", message, "List manifests/older-kubernetes under components: of your overlay.")
     certificates = list(shown(site))
     for configuration in found:
         for webhook in configuration.get("webhooks", ()):

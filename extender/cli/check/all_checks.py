@@ -12,12 +12,14 @@ from extender.cli.check.certificates import certificates
 from extender.cli.check.crds import kinds
 from extender.cli.check.findings import Check, Finding, Installation, fine, looked, wrong
 from extender.cli.check.leadership import leader, workload
+from extender.cli.check.mutual_tls import mutual_tls
 from extender.cli.check.replicas import replicas
 from extender.cli.check.rights import rights
 from extender.cli.check.volcano import volcano
 
 _SKEW = 5.0  # seconds that clocks may differ
 _OLDEST = 34
+_EMBEDDED = "embedded"  # what the embedded API server says for its platform
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("kinds", kinds),
@@ -25,6 +27,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("policies", policies),
     ("webhooks", webhooks),
     ("certificates", certificates),
+    ("mutual TLS", mutual_tls),
     ("workload", workload),
     ("leader", leader),
     ("health", replicas),
@@ -35,18 +38,27 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 def all_findings(
     place: ClusterAccess, looking_at: Callable[[str], None] = lambda _: None
 ) -> Iterator[Finding]:
-    """`looking_at` takes what is looked at next, for people who wait."""
+    """`looking_at` takes what is looked at next, to be shown meanwhile."""
     with place.connection.stream("/version") as answer:
         here, date = time.time(), answer.answer.headers.get("date", "")
-        told = msgspec.json.decode(answer.read(), type=dict[str, str])
+        served = msgspec.json.decode(answer.read(), type=dict[str, str])
     there = parsedate_to_datetime(date).timestamp() if date else here
     site = Installation(place, there)
-    site.minor = int(told["minor"].rstrip("+"))
-    yield version(site, told["gitVersion"])
+    site.minor = int(served["minor"].rstrip("+"))
+    if served.get("platform") == _EMBEDDED:
+        yield embedded(served["gitVersion"])
+        return
+    yield version(site, served["gitVersion"])
     yield clocks(here - there)
     for subject, check in CHECKS:
         looking_at(f"looking at {subject}")
         yield from looked(subject, check, site)
+
+
+def embedded(git: str) -> Finding:
+    """`muster run` brings nothing that could be missing."""
+    told = f"this is the embedded cluster of muster run ({git}), where Muster runs beside the API server"
+    return fine("cluster", f"{told}; there is no installation to look at")
 
 
 def version(site: Installation, git: str) -> Finding:
@@ -62,5 +74,5 @@ def clocks(ahead: float) -> Finding:
     if abs(ahead) <= _SKEW:
         return fine("clocks", "this machine and the API server agree")
     side = "ahead of" if ahead > 0 else "behind"
-    told = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
-    return wrong("clocks", told, "Let both follow the same time server; ages are shown wrong until then.")
+    message = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
+    return wrong("clocks", message, "Let both follow the same time server; ages are shown wrong until then.")

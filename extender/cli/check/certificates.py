@@ -4,8 +4,9 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from extender.api.durations import as_seconds, rounded
-from extender.cli.check.findings import Finding, Installation, at, container_of, fine, setting, wrong
+from extender.api.durations import as_seconds
+from extender.cli.check.certificate_facts import ends, expiries, part_of
+from extender.cli.check.findings import Finding, Installation, fine, wrong
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
@@ -24,7 +25,7 @@ _NAME_OTHERS = "Its issuer has to name that host; for cert-manager, add it to dn
 
 class ShownCertificate(NamedTuple):
     """The Secret NAMESPACE/NAME with the certificate that the webhooks show; `own`: Muster makes it. `soon`:
-    somebody should look after it when it has as many seconds left."""
+    a person should look after it when it has as many seconds left."""
 
     name: str
     own: bool
@@ -35,30 +36,19 @@ class ShownCertificate(NamedTuple):
 def shown(site: Installation) -> Iterator[ShownCertificate]:
     """Where it is in files that are no Secret, nothing is known of it."""
     for each in site.workloads:
-        spec = each["spec"]["template"]["spec"]
-        container = container_of(spec)
-        source = setting(container, "webhook_certificates")
+        source = each.setting("webhook_certificates")
         if source == "self-signed":
-            name, life = setting(container, "webhook_secret"), setting(container, "webhook_lifetime")
+            name, life = each.setting("webhook_secret"), each.setting("webhook_lifetime")
             soon = min(_SOON, as_seconds(life) * _OVERDUE)
             yield ShownCertificate(name, True, site.get(SECRETS, *name.split("/")), soon)
-        elif source == "files" and (mounted := _mounted(spec, container)):
+        elif source == "files" and (mounted := each.secret_at(each.setting("webhook_folder"))):
             secret = site.get(SECRETS, site.namespace, mounted)
             yield ShownCertificate(f"{site.namespace}/{mounted}", False, secret)
 
 
 def certificate_in_files(site: Installation) -> bool:
-    """Somebody else makes and renews it."""
-    containers = [container_of(each["spec"]["template"]["spec"]) for each in site.workloads]
-    return any(setting(each, "webhook_certificates") == "files" for each in containers if each)
-
-
-def _mounted(spec: Json, container: Json) -> str:
-    """The Secret in the folder of the files."""
-    folder = setting(container, "webhook_folder")
-    volumes = {each["name"] for each in container.get("volumeMounts", ()) if each["mountPath"] == folder}
-    found = (each for each in spec.get("volumes", ()) if each["name"] in volumes)
-    return next((at(each, "secret", "secretName") or "" for each in found), "")
+    """Whether another component makes and renews it."""
+    return any(each.setting("webhook_certificates") == "files" for each in site.workloads)
 
 
 # ---- what the API server trusts
@@ -69,13 +59,13 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
     try:
-        left = max(_expiries(base64.b64decode(bundle))) - now
+        left = max(expiries(base64.b64decode(bundle))) - now
     except ValueError as fault:
         return f"caBundle cannot be read: {fault}"
     return (
         ""
         if left > min((each.soon for each in certificates), default=_SOON)
-        else f"its authority {_ends(left)}"
+        else f"its authority {ends(left)}"
     )
 
 
@@ -85,18 +75,18 @@ def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str
     from extender.webhooks.certificates import leads_to, names
 
     try:
-        pem = _pem_of(certificate.secret)
+        pem = part_of(certificate.secret, "tls.crt")
         trusted, known = leads_to(pem, base64.b64decode(bundle)), names(pem)
     except ValueError:
         return None
     if not trusted:
-        told = f"caBundle is not of the CA that made the certificate in the Secret {certificate.name}"
-        return f"{told}, so the API server refuses it", _TRUST if certificate.own else _TRUST_OTHERS
+        message = f"caBundle is not of the CA that made the certificate in the Secret {certificate.name}"
+        return f"{message}, so the API server refuses it", _TRUST if certificate.own else _TRUST_OTHERS
     if not {host, f"*.{host.partition('.')[2]}"} & known:
-        told = (
-            f"the certificate in the Secret {certificate.name} is for {', '.join(sorted(known)) or 'nobody'}"
+        message = (
+            f"the certificate in the Secret {certificate.name} is for {', '.join(sorted(known)) or 'no host'}"
         )
-        return f"{told}, and the API server calls {host}", _NAME if certificate.own else _NAME_OTHERS
+        return f"{message}, and the API server calls {host}", _NAME if certificate.own else _NAME_OTHERS
     return None
 
 
@@ -113,26 +103,10 @@ def _secret(found: ShownCertificate, now: float) -> Finding:
     if found.secret is None:
         return wrong("certificates", f"the Secret {found.name} does not exist", todo)
     try:
-        left = min(_expiries(_pem_of(found.secret))) - now
+        left = min(expiries(part_of(found.secret, "tls.crt"))) - now
     except ValueError as fault:
         delete = "Delete it. " if found.own else ""
         return wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
     if left <= found.soon:
-        return wrong("certificates", f"that of the Secret {found.name} {_ends(left)}", todo)
-    return fine("certificates", f"that of the Secret {found.name} {_ends(left)}")
-
-
-def _pem_of(secret: Json | None) -> bytes:
-    """Raises ValueError."""
-    return base64.b64decode(at(secret, "data", "tls.crt") or "")
-
-
-def _expiries(pem: bytes) -> list[float]:
-    """When each certificate ends, in seconds since 1970. Raises ValueError."""
-    from extender.webhooks.certificates import expiry, split
-
-    return [expiry(each) for each in split(pem)]
-
-
-def _ends(left: float) -> str:
-    return "has expired" if left <= 0 else f"expires in {rounded(int(left))}"
+        return wrong("certificates", f"that of the Secret {found.name} {ends(left)}", todo)
+    return fine("certificates", f"that of the Secret {found.name} {ends(left)}")

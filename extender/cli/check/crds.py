@@ -30,8 +30,8 @@ def _judged(name: str, crd: Json | None, field: tuple[str, str]) -> Finding:
         return wrong(name, f"does not serve {_VERSION}", _APPLY)
     schema = at(version, "schema", "openAPIV3Schema", "properties", field[0], "properties", field[1])
     if schema is None:
-        told = f"lacks {'.'.join(field)}: it is another project's or an older one"
-        return wrong(name, told, f"{_APPLY} (it takes all that is stored).")
+        message = f"lacks {'.'.join(field)}: it is another project's or an older one"
+        return wrong(name, message, f"{_APPLY} (it takes all that is stored).")
     return fine(name, f"is there and serves {_VERSION}")
 
 

@@ -67,25 +67,51 @@ class Installation:
         return self._place.connection.request("GET", path).decode("utf-8", "replace")
 
     @cached_property
-    def workloads(self) -> list[Json]:
-        """What runs Muster: a Deployment, or a DaemonSet beside the cluster's own scheduler. Lists of the API
+    def workloads(self) -> list["Serving"]:
+        """A Deployment, or a DaemonSet where Muster extends the cluster's own scheduler. Lists of the API
         server do not say the kind."""
-        return [
-            {**each, "kind": kind}
+        found = [
+            Serving({**each, "kind": kind}, each["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
             for each in self.ours(resource, self.namespace)
         ]
+        return [each for each in found if each.container]
 
     @cached_property
+    def pods(self) -> list["Serving"]:
+        found = [Serving(each, each["spec"]) for each in self.ours(PODS, self.namespace)]
+        return [each for each in found if each.container]
+
+    @property
     def container(self) -> Json:
         """The container that runs Muster, as the first workload has it; empty where there is none."""
-        specs = [each["spec"]["template"]["spec"] for each in self.workloads]
-        return next(filter(None, map(container_of, specs)), {})
+        return self.workloads[0].container if self.workloads else {}
 
-    @cached_property
-    def pods(self) -> list[Json]:
-        found = self.ours(PODS, self.namespace)
-        return [each for each in found if container_of(each["spec"])]
+
+class Serving(NamedTuple):
+    """What runs `muster serve`: a pod, or a workload by its template. `spec`: that of the pod."""
+
+    obj: Json
+    spec: Json
+
+    @property
+    def name(self) -> str:
+        return name_of(self.obj)
+
+    @property
+    def container(self) -> Json:
+        """The one that runs Muster; empty where there is none."""
+        return container_of(self.spec)
+
+    def setting(self, field: str) -> str:
+        return setting(self.container, field)
+
+    def secret_at(self, folder: str) -> str:
+        """The name of the Secret that Muster has in this folder; empty where there is none."""
+        mounts = self.container.get("volumeMounts", ())
+        volumes = {each["name"] for each in mounts if each["mountPath"] == folder}
+        found = (each for each in self.spec.get("volumes", ()) if each["name"] in volumes)
+        return next((at(each, "secret", "secretName") or "" for each in found), "")
 
 
 def container_of(spec: Json) -> Json:

@@ -12,11 +12,10 @@ from extender.cli.check.findings import (
     UNKNOWN,
     Finding,
     Installation,
+    Serving,
     at,
-    container_of,
     fine,
     name_of,
-    setting,
     wrong,
 )
 from extender.cli.output import Json
@@ -30,11 +29,10 @@ _SKEW = 5.0
 
 
 def workload(site: Installation) -> Iterator[Finding]:
-    running = [each for each in site.workloads if container_of(each["spec"]["template"]["spec"])]
-    if not running:
+    if not site.workloads:
         yield wrong("workload", f"nothing runs Muster in namespace {site.namespace}", f"{APPLY}, or give -n.")
-    for each in running:
-        yield _replicas(each)
+    for each in site.workloads:
+        yield _replicas(each.obj)
         yield _release(each)
 
 
@@ -42,20 +40,22 @@ def _replicas(found: Json) -> Finding:
     kind, name, status = found["kind"].lower(), name_of(found), found.get("status", {})
     wanted = status.get("desiredNumberScheduled", at(found, "spec", "replicas") or 0)
     ready = status.get("numberReady", status.get("readyReplicas", 0))
-    told = f"{kind}/{name} has {ready} of {wanted} replicas ready"
+    message = f"{kind}/{name} has {ready} of {wanted} replicas ready"
     if ready and ready >= wanted:
-        return fine("workload", told)
+        return fine("workload", message)
     where = f"kubectl -n {found['metadata']['namespace']}"
-    return wrong("workload", told, f"{where} describe {kind} {name}, and the logs of its pods, tell why.")
+    return wrong("workload", message, f"{where} describe {kind} {name}, and the logs of its pods, tell why.")
 
 
-def _release(found: Json) -> Finding:
-    image = container_of(found["spec"]["template"]["spec"])["image"]
+def _release(found: Serving) -> Finding:
+    image = found.container["image"]
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
     if tag.removeprefix("v") == __version__:
         return fine("version", f"{image}, as this muster is")
-    told = f"{image} runs, this muster is {__version__}"
-    return Finding("version", UNKNOWN, told, "What they say of each other may differ: use the same release.")
+    message = f"{image} runs, this muster is {__version__}"
+    return Finding(
+        "version", UNKNOWN, message, "What they say of each other may differ: use the same release."
+    )
 
 
 # ---- leader
@@ -63,20 +63,17 @@ def _release(found: Json) -> Finding:
 
 def leader(site: Installation) -> Iterator[Finding]:
     for each in site.workloads:
-        container = container_of(each["spec"]["template"]["spec"])
-        if not container:
-            continue
-        if setting(container, "leader_elect") == "off":
+        if each.setting("leader_elect") == "off":
             yield fine("leader", "every replica leads (--leader-elect=off)")
         else:
-            yield _lease(site, setting(container, "lease"))
+            yield _lease(site, each.setting("lease"))
 
 
 def _lease(site: Installation, name: str) -> Finding:
     found = site.get(LEASES, *name.split("/"))
     if found is None:
-        told = f"the lease {name} does not exist"
-        return wrong("leader", told, "The scheduler next to Muster creates it: see its log, and --lease.")
+        message = f"the lease {name} does not exist"
+        return wrong("leader", message, "The scheduler next to Muster creates it: see its log, and --lease.")
     lease = msgspec.convert(found, Lease).spec
     age = age_of(lease, site.now)
     if age is None or not lively(lease, site.now):
@@ -91,8 +88,8 @@ def _lease(site: Installation, name: str) -> Finding:
 def _holder(site: Installation, lease: str, holder: str) -> Finding:
     """The holder is HOSTNAME_UUID: a pod's name, or its node's where it uses the network of the node."""
     host = holder.rpartition("_")[0]
-    hosts = {name_of(pod) for pod in site.pods} | {at(pod, "spec", "nodeName") for pod in site.pods}
+    hosts = {pod.name for pod in site.pods} | {pod.spec.get("nodeName") for pod in site.pods}
     if host in hosts:
         return fine("leader", f"{holder} holds {lease}")
-    told = f"{holder} holds {lease}, and no Muster runs there"
-    return wrong("leader", told, "Another scheduler uses the same lease: give each its own resourceName.")
+    message = f"{holder} holds {lease}, and no Muster runs there"
+    return wrong("leader", message, "Another scheduler uses the same lease: give each its own resourceName.")

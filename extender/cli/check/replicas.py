@@ -5,18 +5,7 @@ part by part, and whether the scheduler calls it.
 import re
 from collections.abc import Iterator
 
-from extender.cli.check.findings import (
-    UNKNOWN,
-    Finding,
-    Installation,
-    at,
-    container_of,
-    fine,
-    name_of,
-    setting,
-    wrong,
-)
-from extender.cli.output import Json
+from extender.cli.check.findings import UNKNOWN, Finding, Installation, Serving, at, fine, wrong
 from extender.kube.errors import ApiError, Forbidden, Refused
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -32,12 +21,12 @@ _REMEDIES = {
 
 def replicas(site: Installation) -> Iterator[Finding]:
     for pod in site.pods:
-        if at(pod, "status", "phase") == "Running":
+        if at(pod.obj, "status", "phase") == "Running":
             yield from _replica(site, pod)
 
 
-def _replica(site: Installation, pod: Json) -> Iterator[Finding]:
-    name, address = name_of(pod), setting(container_of(pod["spec"]), "health_listen")
+def _replica(site: Installation, pod: Serving) -> Iterator[Finding]:
+    name, address = pod.name, pod.setting("health_listen")
     host, _, port = address.rpartition(":")
     if host in _LOOPBACK:
         yield _out_of_reach(name, f"it listens on {address} only", port)
@@ -58,9 +47,9 @@ def _asked(site: Installation, pod: str, port: str, page: str) -> str:
     try:
         return site.raw(f"/api/v1/namespaces/{site.namespace}/pods/{pod}:{port}/proxy/{page}")
     except Refused as fault:
-        told = fault.body.decode("utf-8", "replace")
-        if _FAILED.search(told):
-            return told
+        answer = fault.body.decode("utf-8", "replace")
+        if _FAILED.search(answer):
+            return answer
         raise
 
 
@@ -71,8 +60,8 @@ def _out_of_reach(pod: str, why: str, port: str) -> Finding:
     return Finding("health", UNKNOWN, f"{pod} cannot be asked from here: {why}", there)
 
 
-def _ready(site: Installation, pod: str, told: str) -> Iterator[Finding]:
-    failed = _FAILED.findall(told)
+def _ready(site: Installation, pod: str, readiness: str) -> Iterator[Finding]:
+    failed = _FAILED.findall(readiness)
     log = f"kubectl -n {site.namespace} logs {pod} -c muster"
     for part, why in failed:
         todo = next((each for end, each in _REMEDIES.items() if part.endswith(end)), "Look at its log")

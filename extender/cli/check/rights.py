@@ -1,30 +1,16 @@
 """Whether Muster's account may do what the manifests grant it: each right is asked for by itself."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from extender.cli.access_reviews import Right
 from extender.cli.check.certificates import certificate_in_files
-from extender.cli.check.findings import Finding, Installation, container_of, fine, wrong
+from extender.cli.check.findings import Finding, Installation, fine, wrong
 from extender.cli.output import Json
 from extender.kube.resources import ACCESS_REVIEWS
 from extender.shipped import RIGHTS
 
 _ACCOUNT = "muster"
 _NAMED = 5
-
-
-class Right(NamedTuple):
-    verb: str
-    group: str
-    resource: str
-    subresource: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        resource = "/".join(filter(None, (self.resource, self.subresource)))
-        where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{where}"
 
 
 def rights(site: Installation) -> Iterator[Finding]:
@@ -36,8 +22,8 @@ def rights(site: Installation) -> Iterator[Finding]:
         return
     named = ", ".join(map(str, missing[:_NAMED]))
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    told = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}{more}"
-    yield wrong("rights", told, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
+    message = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}{more}"
+    yield wrong("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
 
 
 def _is_needed(site: Installation, right: Right) -> bool:
@@ -46,8 +32,7 @@ def _is_needed(site: Installation, right: Right) -> bool:
 
 
 def _account(site: Installation) -> str:
-    specs = [each["spec"]["template"]["spec"] for each in site.workloads]
-    return next((spec["serviceAccountName"] for spec in specs if container_of(spec)), _ACCOUNT)
+    return next((each.spec["serviceAccountName"] for each in site.workloads), _ACCOUNT)
 
 
 def _documents() -> list[Json]:

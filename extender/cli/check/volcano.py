@@ -1,4 +1,4 @@
-"""Others who might schedule the same pods, or write the same status: Volcano."""
+"""What else might schedule the same pods, or write the same status: Volcano."""
 
 from collections.abc import Iterator
 
@@ -42,19 +42,21 @@ def volcano(site: Installation) -> Iterator[Finding]:
         yield _at_work(holder or name_of(pods[0]))
 
 
-def _at_work(who: str) -> Finding:
-    told = f"its scheduler is at work ({who}), so pods of schedulerName: volcano are left to it"
+def _at_work(holder: str) -> Finding:
+    message = f"its scheduler is at work ({holder}), so pods of schedulerName: volcano are left to it"
     todo = (
         f"Stop it when Muster is to take them over; {_PAGE}. Or take volcano out of --scheduler-name, the"
         " profiles and the policy, so that Muster's scheduler does not try them in vain."
     )
-    return wrong("Volcano", told, todo)
+    return wrong("Volcano", message, todo)
 
 
 def _unseen(pod: Json) -> Finding:
     place = pod["metadata"]["namespace"]
-    told = f"its scheduler is at work in namespace {place} ({name_of(pod)}), and Muster does not look there"
-    return wrong("Volcano", told, f"Set --volcano-namespace={place}: until then both take the same pods.")
+    message = (
+        f"its scheduler is at work in namespace {place} ({name_of(pod)}), and Muster does not look there"
+    )
+    return wrong("Volcano", message, f"Set --volcano-namespace={place}: until then both take the same pods.")
 
 
 def _controllers(site: Installation) -> Iterator[Finding]:
@@ -63,10 +65,10 @@ def _controllers(site: Installation) -> Iterator[Finding]:
         shared = [each for each in _SHARED if at(found, "spec", "replicas") and _is_on(found, each)]
         if shared:
             where = f"{found['metadata']['namespace']}/{name_of(found)}"
-            told = f"its {' and '.join(shared)} run ({where}), and do what Muster does"
+            message = f"its {' and '.join(shared)} run ({where}), and do what Muster does"
             off = ",".join(f"-{each}" for each in _SHARED)
             yield wrong(
-                "Volcano", told, f"Start it with --controllers=*,-sharding-controller,{off}; {_PAGE}."
+                "Volcano", message, f"Start it with --controllers=*,-sharding-controller,{off}; {_PAGE}."
             )
 
 
@@ -74,8 +76,8 @@ def _is_on(deployment: Json, controller: str) -> bool:
     """As its flag --controllers says; without it all of them are on."""
     containers = at(deployment, "spec", "template", "spec", "containers") or ()
     flags = [arg for each in containers for arg in each.get("args", ()) if arg.startswith("--controllers=")]
-    words = flags[-1].partition("=")[2].split(",") if flags else ["*"]
-    return f"-{controller}" not in words and not {"*", controller, f"+{controller}"}.isdisjoint(words)
+    named = flags[-1].partition("=")[2].split(",") if flags else ["*"]
+    return f"-{controller}" not in named and not {"*", controller, f"+{controller}"}.isdisjoint(named)
 
 
 def _holder(site: Installation, namespace: str) -> str:

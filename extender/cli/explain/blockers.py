@@ -1,5 +1,5 @@
-"""Who stands in the way of a group that waits, as far as objects tell: other groups, and queues above their
-share. Whom to look for follows from the reason.
+"""What stands in the way of a group that waits, as far as objects show: other groups, and queues above their
+share. What to look for follows from the reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,17 +32,16 @@ def queues_above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
 
 def share_of(queue: ObservedQueue) -> str:
     """`150% of what it deserves (cpu 12 of 8)`."""
-    told = queue.status
-    deserved, held = told.deserved or {}, told.allocated or {}
+    deserved, held = queue.status.deserved or {}, queue.status.allocated or {}
 
     def part(name: str) -> float:
         return number(name, held.get(name)) / (number(name, deserved[name]) or 1)
 
     most = max(sorted(deserved), key=part, default="")
-    words = f"{percent(queue.share)} of what it deserves"
+    used = f"{percent(queue.share)} of what it deserves"
     if not most:
-        return words
-    return f"{words} ({most} {amount(most, held.get(most, 0))} of {amount(most, deserved[most])})"
+        return used
+    return f"{used} ({most} {amount(most, held.get(most, 0))} of {amount(most, deserved[most])})"
 
 
 def waiting_groups(evidence: Evidence, queue: str) -> Iterator[Blocker]:
@@ -59,7 +58,7 @@ def waits(group: ObservedGroup) -> str:
     return f"waits: {said.reason} ({said.message})" if said.message else f"waits: {said.reason}"
 
 
-# ---- whom to look for
+# ---- what to look for
 
 
 def _queue_mates(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:

@@ -9,14 +9,32 @@ from functools import cached_property
 from typing import TypeVar
 
 from extender.api.objects import Namespace, Pod
+from extender.cli.access import ClusterAccess
+from extender.cli.access_reviews import Right, i_may
+from extender.cli.events import ObservedEvent
+from extender.cli.lookup import ListedObject
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name, own_queue
 from extender.domain.model.queue_of_group import namespace_queue, queue_of_podgroup, queue_of_pods
-from extender.kube.errors import Forbidden, NotFound
-from extender.kube.reader import Reader
-from extender.kube.resources import NAMESPACES, POD_GROUPS, PODS, QUEUES
+from extender.domain.model.reasons import Reason
+from extender.kube.errors import ApiError, Forbidden, NotFound
+from extender.kube.resources import (
+    API_GROUPS,
+    EVENTS,
+    NAMESPACES,
+    NATIVE_POD_GROUPS,
+    PLUGINS_POD_GROUPS,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    Resource,
+)
 
 T = TypeVar("T")
+
+_OF_THE_CLUSTER = (QUEUES, API_GROUPS)
+_REASONS = frozenset(map(str, Reason))
+_OTHER_GROUPS = {PLUGINS_POD_GROUPS: "scheduler-plugins", NATIVE_POD_GROUPS: "Kubernetes itself"}
 
 NO_QUEUES = (
     "Shares and limits of queues are not shown: you may not read queues. Queues belong to no namespace, so it"
@@ -29,10 +47,22 @@ NO_PODS = "Members are not shown: you may not list pods in this namespace."
 class Evidence:
     """`namespace` is the one that the question is about; empty means all."""
 
-    def __init__(self, reader: Reader, namespace: str) -> None:
-        self._reader = reader
+    def __init__(self, place: ClusterAccess, namespace: str) -> None:
+        self._reader, self._editor = place.reader, place.editor
         self.namespace = namespace
         self.notes: list[str] = []
+        self.unread: list[str] = []  # kinds of which one object may not be read, by their plural names
+        self._rights: dict[Right, bool] = {}
+
+    def may(self, right: Right) -> bool:
+        """Whether the user has a right. A cluster that cannot be asked, such as the embedded one, has no
+        rights that could be missing."""
+        if right not in self._rights:
+            try:
+                self._rights[right] = i_may(self._editor, right)
+            except ApiError:
+                self._rights[right] = True
+        return self._rights[right]
 
     @cached_property
     def queues(self) -> dict[str, ObservedQueue] | None:
@@ -52,6 +82,17 @@ class Evidence:
             everywhere = here if self.namespace and here else []
         return sorted(everywhere, key=lambda each: (each.metadata.creation_timestamp or "", each.key))
 
+    def other_project(self, name: str) -> str:
+        """Whose kind of PodGroup has one of this name; empty where none but Volcano's may have."""
+        for resource, project in _OTHER_GROUPS.items():
+            if self.find(resource, name, ListedObject):
+                return project
+        return ""
+
+    @property
+    def groups_here(self) -> list[ObservedGroup]:
+        return [each for each in self.groups if each.namespace == self.namespace]
+
     def group(self, name: str) -> ObservedGroup | None:
         """None where there is none of this name."""
         try:
@@ -67,8 +108,42 @@ class Evidence:
     @cached_property
     def waiting_pods(self) -> list[Pod]:
         """Those of this namespace that are not on a node yet; none where they may not be read."""
-        found = self._allowed(lambda: self._reader.list(PODS, self.namespace, Pod, "status.phase=Pending"))
+        return self._waiting_pods(self.namespace)
+
+    @cached_property
+    def waiting_pods_of_all(self) -> list[Pod]:
+        """Those of all namespaces that are not on a node yet; none where they may not be read."""
+        return self._waiting_pods("")
+
+    def _waiting_pods(self, namespace: str) -> list[Pod]:
+        found = self._allowed(lambda: self._reader.list(PODS, namespace, Pod, "status.phase=Pending"))
         return [pod for pod in found or () if not pod.spec.node_name]
+
+    def find(self, resource: Resource, name: str, kind: type[T]) -> T | None:
+        """One object of this namespace; None where there is none, or where it may not be read."""
+        namespace = "" if resource in _OF_THE_CLUSTER else self.namespace
+        try:
+            return self._reader.get(resource, namespace, name, kind)
+        except NotFound:
+            return None
+        except Forbidden:
+            self.unread.append(resource.plural)
+            return None
+
+    def reason_in_events(self, pod: Pod) -> tuple[str, str]:
+        """The reason for which a pod waits by its latest event, and the numbers; empty where none says."""
+        about = f"involvedObject.kind=Pod,involvedObject.name={pod.metadata.name}"
+        namespace = pod.metadata.namespace
+        found = self._allowed(lambda: self._reader.list(EVENTS, namespace, ObservedEvent, about))
+        ours = [each for each in found or () if each.reason in _REASONS]
+        latest = max(ours, key=lambda each: each.at, default=None)
+        return (latest.reason, latest.message.partition(": ")[2]) if latest else ("", "")
+
+    def all_of(self, resource: Resource, kind: type[T]) -> list[T]:
+        """The objects of this namespace; none where they may not be read."""
+        return self._allowed(lambda: self._reader.list(resource, self.namespace, kind)) or []
+
+    # ---- groups and their queues
 
     def members(self, group: ObservedGroup) -> list[Pod] | None:
         """None where they cannot be known."""

@@ -11,7 +11,7 @@ from extender.domain.model.resources import PODS, quantities, total
 
 WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
 PLACED, ENDING, OVER = "Placed", "Ending", "Ended"
-FOREIGN, UNSEEN = "NotOurs", "Unknown"
+FOREIGN, UNSEEN, EMPTY = "NotOurs", "Unknown", "NoPods"
 
 
 class MemberCounts(Wire, frozen=True, omit_defaults=False):
@@ -50,6 +50,27 @@ class Blocker(Wire, frozen=True):
     holds: Quantities = {}
 
 
+class Uncounted(Wire, frozen=True):
+    """Pods that were meant for a group and are no members of it, all for one `cause`. `misnamed`: they name
+    the group in a wrong way, so an annotation on them helps."""
+
+    pods: list[str]
+    namespace: str
+    cause: str
+    remedy: str
+    misnamed: bool = False
+
+
+class OfferedCommand(Wire, frozen=True, omit_defaults=False):
+    """What a person may run. `purpose`: an infinitive without `to`. `right`: what it takes; empty where it
+    takes none. `allowed`: whether the user has that."""
+
+    purpose: str
+    line: str
+    right: str = ""
+    allowed: bool = True
+
+
 class Explanation(Wire, frozen=True):
     kind: str
     name: str
@@ -62,9 +83,11 @@ class Explanation(Wire, frozen=True):
     since: str | None = None
     members: MemberCounts | None = None
     queue: QueueFigures | None = None
+    uncounted: list[Uncounted] = []
     waiting: list[Blocker] = []
     holders: list[Blocker] = []
     remedies: list[str] = []
+    commands: list[OfferedCommand] = []
     notes: list[str] = []
 
 
@@ -87,14 +110,14 @@ def has_gate(pod: Pod, name: str) -> bool:
 
 
 def queue_figures_of(queue: ObservedQueue) -> QueueFigures:
-    spec, told, counts = queue.spec, queue.status, queue.counts
+    spec, status, counts = queue.spec, queue.status, queue.counts
     return QueueFigures(
         name=queue.name,
         state=queue.state,
         weight=spec.weight,
-        share=told.share,
-        allocated=told.allocated or {},
-        deserved=told.deserved or {},
+        share=status.share,
+        allocated=status.allocated or {},
+        deserved=status.deserved or {},
         capability=spec.capability or {},
         pending=counts["pending"],
         inqueue=counts["inqueue"],

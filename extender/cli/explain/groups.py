@@ -1,10 +1,11 @@
-"""Why a group waits, or how it stands: its condition in words, with what members and queues add to it."""
+"""Why a group waits, or how it stands: its condition as a sentence, with what members and queues add."""
 
 from collections.abc import Mapping
 
 from extender.api.keys import GATE
 from extender.api.objects import Pod
 from extender.cli.explain.blockers import holders
+from extender.cli.explain.commands import Case, commands
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import (
     OVER,
@@ -14,18 +15,19 @@ from extender.cli.explain.explanation import (
     WAITING,
     Explanation,
     MemberCounts,
+    OfferedCommand,
     QueueFigures,
+    Uncounted,
     member_counts,
     queue_figures_of,
 )
+from extender.cli.explain.offers import checking, offered
 from extender.cli.explain.remedies import remedy, sentence
+from extender.cli.explain.uncounted import renaming, uncounted
 from extender.cli.observed import ObservedGroup
-from extender.domain.model.reasons import NOT_WAITING
+from extender.domain.model.reasons import NOT_WAITING, Reason
 
-NOT_LOOKED_AT = (
-    "Wait a moment. If it stays so, Muster does not run, or does not lead: ask the administrator to look at"
-    " its readiness (/readyz) and its log."
-)
+NOT_LOOKED_AT = "Wait a moment. If it stays so, Muster does not run, or does not lead."
 _VERDICTS = {
     "Pending": WAITING,
     "Inqueue": STARTING,
@@ -35,12 +37,26 @@ _VERDICTS = {
 }
 
 
-def explain_group(evidence: Evidence, group: ObservedGroup) -> Explanation:
-    members = _members(evidence, group)
+def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Explanation:
+    """`pod`: the member that is asked about, if one is."""
+    strays = _strays(evidence, group)
+    members = _members(evidence, group, strays)
     verdict, reason = _verdict(group, members), _reason(group)
     said = group.scheduled
     name = evidence.queue_of(group)
     figures = queue_figures(evidence, name)
+    there = (
+        members.there if members and not strays else 0
+    )  # with strays it is not known how many it will have
+    case = Case(
+        evidence,
+        group.namespace,
+        name,
+        said.message if said else "",
+        group,
+        pod or _one_that_waits(evidence, group),
+        there=there,
+    )
     return Explanation(
         kind="PodGroup",
         name=group.name,
@@ -52,8 +68,10 @@ def explain_group(evidence: Evidence, group: ObservedGroup) -> Explanation:
         since=said.last_transition_time if said else None,
         members=members,
         queue=figures,
+        uncounted=strays,
         holders=holders(evidence, group, reason) if verdict in (WAITING, RUNNING) else [],
-        remedies=_remedies(verdict, reason),
+        remedies=[*(each.remedy for each in strays), *_remedies(verdict, reason)],
+        commands=[*_renaming(evidence, group, strays), *_commands(verdict, reason, case)],
         notes=[*in_queue(name, figures), *evidence.notes],
     )
 
@@ -68,9 +86,20 @@ def in_queue(name: str, figures: QueueFigures | None) -> list[str]:
     return [] if figures else [f"It is in queue {name}."]
 
 
-def _members(evidence: Evidence, group: ObservedGroup) -> MemberCounts | None:
+def _strays(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
+    """Looked for where they could be what it lacks."""
+    lacks = group.scheduled is None or group.scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
+    return uncounted(evidence, group) if lacks else []
+
+
+def _members(evidence: Evidence, group: ObservedGroup, strays: list[Uncounted]) -> MemberCounts | None:
+    """Without the pods that name it and do not count."""
     pods: list[Pod] | None = evidence.members(group)
-    return None if pods is None else member_counts(group.spec.min_member, pods, GATE)
+    left_out = {name for each in strays if each.namespace == group.namespace for name in each.pods}
+    if pods is None:
+        return None
+    counted = [pod for pod in pods if pod.metadata.name not in left_out]
+    return member_counts(group.spec.min_member, counted, GATE)
 
 
 def _verdict(group: ObservedGroup, members: MemberCounts | None) -> str:
@@ -107,3 +136,24 @@ def _remedies(verdict: str, reason: str) -> list[str]:
     if verdict == UNSEEN:
         return [NOT_LOOKED_AT]
     return [remedy(reason)] if verdict in (WAITING, RUNNING) and remedy(reason) else []
+
+
+# ---- commands
+
+
+def _one_that_waits(evidence: Evidence, group: ObservedGroup) -> str:
+    return next((pod.metadata.name for pod in evidence.members(group) or () if not pod.spec.node_name), "")
+
+
+def _renaming(evidence: Evidence, group: ObservedGroup, strays: list[Uncounted]) -> list[OfferedCommand]:
+    return [offered(evidence, each) for each in renaming(group, strays)]
+
+
+def _commands(verdict: str, reason: str, case: Case) -> list[OfferedCommand]:
+    if verdict == UNSEEN:
+        return not_looked_at(case.evidence)
+    return commands(reason, case) if verdict in (WAITING, RUNNING) else []
+
+
+def not_looked_at(evidence: Evidence) -> list[OfferedCommand]:
+    return [offered(evidence, checking())]

@@ -1,7 +1,7 @@
-"""What a pod's object shows of who is to place it, and of what that one said.
+"""What a pod's object shows of the scheduler that is to place it, and of what that one said.
 
 Which pods are Muster's is for its configuration to say, which only its administrator sees. What it left on a
-pod (its gate, its mark, its words in a condition) says it, too, and else the names that it has by default.
+pod (its gate, its mark, its message in a condition) says it, too, and else the names that it has by default.
 """
 
 import re
@@ -18,7 +18,7 @@ _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
 
 
 def ours(pod: Pod) -> bool:
-    if pod.spec.scheduler_name in SCHEDULERS or has_gate(pod, GATE) or _our_words(pod):
+    if pod.spec.scheduler_name in SCHEDULERS or has_gate(pod, GATE) or _our_reason(pod):
         return True
     return any(not MARKS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
 
@@ -32,15 +32,17 @@ def scheduled(pod: Pod) -> Condition:
     return condition(pod.status.conditions, "PodScheduled") or Condition("PodScheduled", "Unknown")
 
 
-def _our_words(pod: Pod) -> str:
+def _our_reason(pod: Pod) -> str:
     """The reason that Muster gave the scheduler, which wrote it on the pod; empty if there is none."""
     found = _OURS.search(scheduled(pod).message)
     return found[1] if found else ""
 
 
 def said(pod: Pod) -> tuple[str, str]:
-    """The reason that the pod's condition gives, and the words for it; empty where it gives none."""
-    if reason := _our_words(pod):
+    """The reason that the pod's condition gives, and its message; empty where it gives none."""
+    if reason := _our_reason(pod):
         return reason, ""
-    told = scheduled(pod)
-    return (Reason.REFUSED_BY_SCHEDULER, told.message) if told.reason == "Unschedulable" else ("", "")
+    condition = scheduled(pod)
+    return (
+        (Reason.REFUSED_BY_SCHEDULER, condition.message) if condition.reason == "Unschedulable" else ("", "")
+    )

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from extender.api.conditions import condition
 from extender.cli.explain.blockers import queues_above_share, share_of, waiting_groups
 from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import Blocker, Explanation, queue_figures_of
+from extender.cli.explain.explanation import Blocker, Explanation, OfferedCommand, queue_figures_of
+from extender.cli.explain.offers import offered, opening
 from extender.cli.explain.remedies import REMEDIES, remedy
 from extender.cli.observed import ObservedGroup, ObservedQueue
 
@@ -21,7 +22,8 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
         queue=queue_figures_of(queue),
         waiting=waiting,
         holders=list(queues_above_share(evidence, but=queue.name)) if short else [],
-        remedies=[*_opening(queue), *_remedies(evidence.groups, waiting)],
+        remedies=[*_shut_by_parent(queue), *_remedies(evidence.groups, waiting)],
+        commands=_opening(evidence, queue),
         notes=evidence.notes,
     )
 
@@ -47,14 +49,17 @@ def _of_share(queue: ObservedQueue) -> str:
     return used
 
 
-def _opening(queue: ObservedQueue) -> Iterator[str]:
-    if queue.state not in ("Closing", "Closed"):
-        return
+def _shut_by_parent(queue: ObservedQueue) -> Iterator[str]:
     said = condition(queue.status.conditions, "Open")
     if said is not None and said.reason == "ParentClosed":
-        yield f"To open it: {said.message}"
-    else:
-        yield f"To open it: muster queue open {queue.name}"
+        yield f"{said.message[0].upper()}{said.message[1:]}."
+
+
+def _opening(evidence: Evidence, queue: ObservedQueue) -> list[OfferedCommand]:
+    if queue.state not in ("Closing", "Closed"):
+        return []
+    said = condition(queue.status.conditions, "Open")
+    return [offered(evidence, opening(queue.name, said.message if said else ""))]
 
 
 def _remedies(groups: Iterable[ObservedGroup], waiting: Iterable[Blocker]) -> Iterator[str]:

@@ -14,7 +14,7 @@ REMEDIES: Mapping[Reason, str] = {
     ),
     Reason.QUEUE_NOT_FOUND: "Create the queue, or name another in `spec.queue`.",
     Reason.INVALID_SPEC: ("Correct that field of the PodGroup or, if the message says so, of the queue."),
-    Reason.QUEUE_NOT_OPEN: ("Ask the queue's owner to open it (`spec.state: Open`), or name another queue."),
+    Reason.QUEUE_NOT_OPEN: ("Open the queue (`spec.state: Open`), or name another."),
     Reason.NOT_ENOUGH_MEMBERS: (
         "Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the "
         "same namespace and has the right `schedulerName`."
@@ -73,5 +73,5 @@ def sentence(reason: str) -> str:
     """What a reason means, as a sentence; a reason that is not ours unchanged."""
     if reason not in REMEDIES:
         return reason
-    words = refusal(Reason(reason)).removeprefix(f"{REFUSAL_PREFIX}{reason}: ")
-    return f"{words[0].upper()}{words[1:]}."
+    meaning = refusal(Reason(reason)).removeprefix(f"{REFUSAL_PREFIX}{reason}: ")
+    return f"{meaning[0].upper()}{meaning[1:]}."

@@ -1,4 +1,4 @@
-"""An answer as text for people: what is the matter first, then the numbers, then who and what would help."""
+"""An answer as text for people: what is the matter, then the numbers, what is ahead, and what would help."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,10 +15,12 @@ from extender.cli.explain.explanation import (
     WAITING,
     Blocker,
     Explanation,
+    OfferedCommand,
     QueueFigures,
+    Uncounted,
 )
 from extender.cli.formatting import NOTHING, age, amount, amounts, number, percent
-from extender.cli.output import folded
+from extender.cli.output import folded, width
 from extender.domain.model.resources import PODS
 from extender.terminal.columns import columns
 
@@ -33,7 +35,7 @@ _COLOURS = {
 }
 
 
-def told(answer: Explanation) -> str:
+def rendered(answer: Explanation) -> str:
     return joined(*paragraphs(answer))
 
 
@@ -45,19 +47,20 @@ def joined(*parts: str) -> str:
 def paragraphs(answer: Explanation) -> list[str]:
     """The first says what it is about, the second how it stands."""
     parts: Sequence[Iterable[str]] = (
-        [folded(_who(answer))],
+        [folded(_heading_of(answer))],
         _verdict(answer),
         _members(answer),
         _queue(answer),
+        _list("Pods that do not count:", map(_uncounted, answer.uncounted)),
         _others("Groups that wait in it:", answer.waiting),
         _others(_HEADINGS.get(answer.kind, "Ahead of it:"), answer.holders),
-        _list("What helps:", answer.remedies),
+        _help(answer),
         [folded(note) for note in dict.fromkeys(answer.notes)],
     )
     return ["\n".join(lines) for part in parts if (lines := list(part))]
 
 
-def _who(answer: Explanation) -> str:
+def _heading_of(answer: Explanation) -> str:
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
     group = f", of podgroup/{answer.group}" if answer.group else ""
     return f"{answer.kind.lower()}/{answer.name}{where}{group}"
@@ -124,8 +127,38 @@ def _holding(other: Blocker) -> str:
     return "" if held == NOTHING else f": {held}"
 
 
+def _uncounted(pods: Uncounted) -> str:
+    first, *rest = pods.pods
+    more = f" and {len(rest)} more" if rest else ""
+    return f"pod/{first}{more}: {pods.cause}"
+
+
+def _help(answer: Explanation) -> Iterator[str]:
+    if not answer.remedies and not answer.commands:
+        return
+    yield from _list("What helps:", answer.remedies) if answer.remedies else [_heading("What helps:")]
+    for command in answer.commands:
+        yield from _command(command)
+
+
+def _command(command: OfferedCommand) -> Iterator[str]:
+    """A command stays in one line, so that it can be copied."""
+    lead = f"To {command.purpose}:"
+    if not command.allowed:
+        lead = f"To {command.purpose}, ask an administrator, for you may not {command.right}:"
+    if len(line := f"{_INDENT}{lead} {command.line}") <= width():
+        yield line
+    else:
+        yield folded(lead, _INDENT, hanging=_INDENT)
+        yield f"{_INDENT * 2}{command.line}"
+
+
+def _heading(text: str) -> str:
+    return click.style(text, dim=True)
+
+
 def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
     items = list(items)
     if items:
-        yield click.style(heading, dim=True)
+        yield _heading(heading)
     yield from (folded(each, _INDENT, hanging=_INDENT) for each in items)

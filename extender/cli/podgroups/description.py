@@ -20,10 +20,10 @@ from extender.terminal.columns import columns
 
 def description(place: ClusterAccess, name: str) -> str:
     group = fetch(place.reader, POD_GROUPS, place.namespace, name, ObservedGroup)
-    evidence = Evidence(place.reader, place.namespace)
-    who, *rest = paragraphs(explain_group(evidence, group))
+    evidence = Evidence(place, place.namespace)
+    heading, *rest = paragraphs(explain_group(evidence, group))
     return joined(
-        who,
+        heading,
         fields(_spec(group, evidence)),
         *rest,
         section("Pods:", _members(evidence.members(group) or [])),

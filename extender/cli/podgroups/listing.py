@@ -60,7 +60,7 @@ def _show_table(place: ClusterAccess, found: list[Json], wide: bool) -> None:
         where = f" in namespace {place.namespace}" if place.namespace else ""
         click.echo(f"No podgroups found{where}", err=True)
         return
-    evidence = Evidence(place.reader, place.namespace)
+    evidence = Evidence(place, place.namespace)
     head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
     seen = (msgspec.convert(each, ObservedGroup) for each in found)
     rows = [_row(each, evidence, wide)[bool(place.namespace) :] for each in seen]
@@ -71,15 +71,15 @@ def _row(group: "ObservedGroup", evidence: "Evidence", wide: bool) -> tuple[obje
     from extender.cli.formatting import NOTHING, age
     from extender.domain.model.reasons import NOT_WAITING
 
-    said, told = group.scheduled, group.status
+    said, status = group.scheduled, group.status
     reason = said.reason if said and said.reason not in NOT_WAITING else ""
     message = said.message if said else ""
-    more = (told.running, told.succeeded, told.failed, message or NOTHING) if wide else ()
+    more = (status.running, status.succeeded, status.failed, message or NOTHING) if wide else ()
     return (
         group.namespace,
         group.name,
         evidence.queue_of(group),
-        told.phase or NOTHING,
+        status.phase or NOTHING,
         group.spec.min_member,
         reason or NOTHING,
         age(group.metadata.creation_timestamp),

@@ -23,14 +23,14 @@ def see_to_state(place: ClusterAccess, written: Json, wanted: str | None, dry: b
     if wanted is None or written["spec"].get("state") == wanted:
         return
     if written["metadata"]["name"] == ROOT_QUEUE and wanted == "Closed":
-        told = f"queue {ROOT_QUEUE} was not closed: {_NO_FIELD}, and no Command closes {ROOT_QUEUE}"
-        raise click.ClickException(f"{told}\n{_APPLY}")
+        message = f"queue {ROOT_QUEUE} was not closed: {_NO_FIELD}, and no Command closes {ROOT_QUEUE}"
+        raise click.ClickException(f"{message}\n{_APPLY}")
     try:
         place.editor.create(COMMANDS, _NAMESPACE, _command(written, _ACTIONS[wanted]), dry)
     except NotFound as fault:
         name = written["metadata"]["name"]
-        told = f"queue {name} was not made {wanted}: {_NO_FIELD}, and it has no Commands of bus.volcano.sh"
-        raise click.ClickException(f"{told}\n{_APPLY}") from fault
+        message = f"queue {name} was not made {wanted}: {_NO_FIELD}, and it has no Commands of bus.volcano.sh"
+        raise click.ClickException(f"{message}\n{_APPLY}") from fault
 
 
 def _command(queue: Json, action: str) -> Json:

@@ -30,7 +30,7 @@ def delete_queue(
 
     With --cascade each is closed first, its groups are deleted, and it goes when the last of them has gone.
     Pods are left alone: those on nodes that name the queue themselves are waited for, those that wait go on
-    to wait, and are told. End what owns them.
+    to wait, and are listed. End what owns them.
     """
     found = the_names(names, named)
     with opened(Flags(**flags)) as place:

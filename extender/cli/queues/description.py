@@ -1,4 +1,4 @@
-"""All about one queue, in paragraphs: what it is, what it uses, who is in it and what blocks whom."""
+"""All about one queue, in paragraphs: what it is, what it uses, its groups and what blocks them."""
 
 from collections.abc import Iterator, Mapping
 
@@ -32,12 +32,12 @@ _HEADINGS: Mapping[str, str] = {
 def description(place: ClusterAccess, name: str) -> str:
     found = fetch(place.reader, QUEUES, "", name, Json)
     queue = msgspec.convert(found, ObservedQueue)
-    evidence = Evidence(place.reader, "")
+    evidence = Evidence(place, "")
     answer = explain_queue(evidence, queue)
     bare = msgspec.structs.replace(answer, queue=None, waiting=[])
-    who, verdict, *rest = paragraphs(bare)
+    heading, verdict, *rest = paragraphs(bare)
     return joined(
-        who,
+        heading,
         fields(_spec(found, queue)),
         verdict,
         section("Shares:", _shares(queue_figures_of(queue))),

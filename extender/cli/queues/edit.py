@@ -45,7 +45,7 @@ def _created(name: str, spec: Json, dry_run: str, flags: Flags) -> Json:
 
 
 def _other_than_new(state: str | None) -> str | None:
-    """A new queue is Open without being told."""
+    """A new queue is Open without a flag."""
     return None if state == "Open" else state
 
 

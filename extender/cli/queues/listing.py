@@ -75,7 +75,7 @@ def _row(queue: "ObservedQueue") -> tuple[object, ...]:
 def _more(queue: "ObservedQueue") -> tuple[object, ...]:
     from extender.cli.formatting import NOTHING, amounts
 
-    spec, told, counts = queue.spec, queue.status, queue.counts
-    held = (amounts(told.allocated), amounts(told.deserved), amounts(spec.capability))
+    spec, status, counts = queue.spec, queue.status, queue.counts
+    held = (amounts(status.allocated), amounts(status.deserved), amounts(spec.capability))
     ended = (counts["unknown"], counts["completed"])
     return (spec.parent or NOTHING, *ended, spec.dequeue_strategy or "traverse", *held)

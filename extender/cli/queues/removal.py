@@ -59,15 +59,15 @@ class Removal:
         queues = self._place.reader.list(QUEUES, "", ObservedQueue)
         children = [each.name for each in queues if each.spec.parent == self._name]
         if children:
-            told = f"queue {self._name} has queues below it: {', '.join(children)}"
-            raise click.ClickException(f"{told}\nDelete them first, or give them another --parent.")
+            message = f"queue {self._name} has queues below it: {', '.join(children)}"
+            raise click.ClickException(f"{message}\nDelete them first, or give them another --parent.")
 
     def _refuse_unless_closed(self, queue: ObservedQueue) -> None:
         if queue.status.state == "Closed":
             return
-        told = f"queue {self._name} is {in_it(queue)}; only a Closed queue can be deleted"
+        message = f"queue {self._name} is {in_it(queue)}; only a Closed queue can be deleted"
         steps = f"muster queue close {self._name} --wait, or muster queue delete {self._name} --cascade"
-        raise click.ClickException(f"{told}\nTo close it: {steps}")
+        raise click.ClickException(f"{message}\nTo close it: {steps}")
 
     # ---- emptying
 

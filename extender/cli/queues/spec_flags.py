@@ -1,6 +1,6 @@
 """The flags that say what a queue is, and the spec that they make. Names and values are those of `spec`.
 
-Only what can be read from a value alone is judged here, so that a mistake is told with its flag. All the
+Only what can be read from a value alone is judged here, so that a mistake is reported with its flag. All the
 rest is for the API server and Muster's admission to say.
 """
 
@@ -80,7 +80,7 @@ _FLAGS = (
     _Flag(("--priority",), ("priority",), _PRIORITY),
     _Flag(("-S", "--state"), ("state",), _STATES),
     _of_truth("--reclaimable", "Whether others may take back what it uses above its share."),
-    _of_truth("--restricted", 'Whether only those may use it to whom RBAC grants the verb "use" on it.'),
+    _of_truth("--restricted", 'Whether using it takes the verb "use" on it, granted by RBAC.'),
     _Flag(("--dequeue-strategy",), ("dequeueStrategy",), _ORDERS),
 )
 FLAG_NAMES = tuple(flag.names[-1] for flag in _FLAGS)

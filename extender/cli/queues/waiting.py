@@ -22,7 +22,7 @@ from extender.terminal.progress import working
 T = TypeVar("T")
 
 PACE = 0.5  # seconds between two looks
-_SILENCE = 15.0  # seconds without any state after which it is likely that nobody is there to write one
+_SILENCE = 15.0  # seconds without any state after which Muster is probably not there to write one
 _NAMED = 6
 _ALONE = "pods that have no PodGroup are left to their owners"
 
@@ -83,7 +83,7 @@ class WatchedQueue:
 def in_it(queue: ObservedQueue) -> str:
     """`Closing, 3 groups left: 1 waits, 2 run`."""
     fare, total = _fare(queue), groups_in(queue)
-    parts = ", ".join(f"{count} {words(verb, count)}" for verb, count in fare.items() if count)
+    parts = ", ".join(f"{count} {in_number(verb, count)}" for verb, count in fare.items() if count)
     groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
     return f"{queue.state}{groups}"
 
@@ -106,19 +106,19 @@ def _fare(queue: ObservedQueue) -> dict[str, int]:
 _OF_MANY = {"has ended": "have ended", "is unclear": "are unclear"}
 
 
-def words(verb: str, count: int) -> str:
+def in_number(verb: str, count: int) -> str:
     return verb if count == 1 else _OF_MANY.get(verb, verb.removesuffix("s"))
 
 
 def groups_of(place: ClusterAccess, queue: str) -> list[ObservedGroup]:
     """Of all namespaces where that is allowed."""
-    evidence = Evidence(place.reader, "")
+    evidence = Evidence(place, "")
     return [each for each in evidence.groups if evidence.queue_of(each) == queue]
 
 
 def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
     """The pods that name a queue, wait, and are in no PodGroup: nothing but themselves keeps them there."""
-    evidence = Evidence(place.reader, "")
+    evidence = Evidence(place, "")
     groups = {each.key for each in evidence.groups}
     return [
         f"{pod.metadata.namespace}/{pod.metadata.name}"

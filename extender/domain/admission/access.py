@@ -19,10 +19,10 @@ _CONTROLLER_MANAGER = "system:kube-controller-manager"
 class Subject(msgspec.Struct, frozen=True):
     """A user or service account, as a SubjectAccessReview names it."""
 
-    user: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    user: str  # its name
+    uid: str = ""  # empty if unknown, as for a service account
+    groups: tuple[str, ...] = ()  # sorted
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what the authenticator added, sorted by key
 
 
 def subject(user: UserInfo) -> Subject:

@@ -39,7 +39,7 @@ class Cluster(Protocol):
 class Destination(msgspec.Struct, frozen=True):
     """The queue that an object goes to."""
 
-    queue: str
+    queue: str  # its name, whether it exists or not
     field: str  # the field that names it
     joined: bool = False  # whether it is the queue of an existing group that the object joins
     named: bool = True  # whether anything names it; otherwise it is `default`, for lack of another

@@ -17,17 +17,19 @@ from extender.domain.snapshot.nodes import Mask
 
 
 class Posting(NamedTuple):
-    """A binding that is on its way to the API server, and may have been done."""
+    """A binding that is on its way to the API server, and may have taken effect."""
 
     token: int  # of its bind call
-    since: float  # monotonic, in seconds
+    since: float  # when it was posted: monotonic, in seconds
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: PodRecord
+    """The pod as it was when the claim was last put."""
     node: str
     """The name of the node, which may be unknown so far."""
     stage: ClaimStage
+    """How far the pod has come on its way to the node."""
     since: float = 0.0
     """When it reached this stage: monotonic, in seconds."""
     version: int = 0
@@ -39,7 +41,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def calls(self) -> set[int]:
-        """The tokens of all bind calls for whose sake it lasts."""
+        """The tokens of all bind calls that hold it or have posted a binding of it."""
         return {self.token, *(posting.token for posting in self.posting)}
 
     @property

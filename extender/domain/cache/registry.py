@@ -144,17 +144,17 @@ class Registry:
     def accepts(self, group: Group) -> str:
         """The UID of the queue that takes a group in, or empty. A queue created again under the name of a
         deleted one does not take in the groups of that one."""
-        there = self.queues.get(self.queue_of(group))
-        accepts = there is not None and group.entitled and not self.lost_its_queue(group)
-        return there.uid if there is not None and accepts else ""
+        queue = self.queues.get(self.queue_of(group))
+        accepts = queue is not None and group.entitled and not self.lost_its_queue(group)
+        return queue.uid if queue is not None and accepts else ""
 
     def was_taken_in(self, group: Group) -> bool:
-        """Whether a mark shows that the group came while its queue was open. Phase and reason, which anybody
-        may write, show nothing."""
-        there, record = self.queues.get(self.queue_of(group)), group.record
-        if there is None or record is None or not self.marks_count:
+        """Whether a mark proves that the group was created while its queue was open. Phase and reason, which
+        users may write, prove nothing."""
+        queue, record = self.queues.get(self.queue_of(group)), group.record
+        if queue is None or record is None or not self.marks_count:
             return False
-        queue_took_it = bool(there.uid) and record.queue_uid == there.uid
+        queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
         return queue_took_it or record.admitted or record.stood_with is not None
 
     def is_suspended(self, group: Group) -> bool:

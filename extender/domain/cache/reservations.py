@@ -127,7 +127,7 @@ class Reservations:
     # ---- inside
 
     def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
-        """The claim is that of the call `token`, with the bindings of `posting` on their way."""
+        """The call `token` has the claim from now on, with the bindings of `posting` on their way."""
         is_posted = any(each.token == token for each in posting)
         event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
         self._moves.put(claim.pod, event, claim.node, token, posting)

@@ -16,10 +16,10 @@ OPEN, VALID = "Open", "Valid"
 class QueueCondition(msgspec.Struct, frozen=True):
     """A condition without the time of its last transition."""
 
-    type: str
-    holds: bool
-    reason: str
-    message: str
+    type: str  # OPEN or VALID
+    holds: bool  # whether its status is True
+    reason: str  # a code
+    message: str  # for people
 
 
 def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:

@@ -24,12 +24,12 @@ _NEEDS_ACTION = frozenset(
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """`reason` is a code of the closed list. `for_members`: it is reported on waiting members as well."""
+    """What an Event reports."""
 
-    reason: str
-    message: str
-    warning: bool = False
-    for_members: bool = False
+    reason: str  # a code of the closed list
+    message: str  # for people
+    warning: bool = False  # whether a person has to act
+    for_members: bool = False  # whether it is reported on waiting members as well
 
 
 def course(decision: GroupDecision) -> tuple[Verdict, Reason | None]:

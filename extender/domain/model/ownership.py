@@ -43,7 +43,8 @@ def group_name(pod: Pod) -> str:
 
 
 def spoken_group_name(pod: Pod) -> str:
-    """The group of a pod as a person calls it: pods that name none go by what makes them, `job/train`."""
+    """The group of a pod by the name that people use: for pods that name none, that of their owner,
+    `job/train`."""
     named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
     if named and named != auto_name(pod):
         return named

@@ -89,8 +89,8 @@ def show(name: str, amount: float) -> str:
 
 
 def three_digits(name: str, amount: int) -> int:
-    """An amount rounded down to what `show` prints of it, or a little more: three digits, ten bits of bytes.
-    Negative ones are 0."""
+    """An amount rounded down to about the precision that `show` prints: three digits, for bytes ten bits.
+    Negative amounts become 0."""
     if amount <= 0:
         return 0
     if _is_bytes(name):

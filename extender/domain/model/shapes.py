@@ -61,10 +61,10 @@ class Constraints(NamedTuple):
 
     node_labels: tuple[tuple[str, str], ...] = ()  # spec.nodeSelector, sorted
     node_terms: bytes = b""  # the required node affinity's terms as JSON; empty if there are none
-    tolerations: tuple[Toleration, ...] = ()
-    ports: tuple[HostPort, ...] = ()
-    affinity: tuple[Term, ...] = ()
-    anti_affinity: tuple[Term, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()  # as written
+    ports: tuple[HostPort, ...] = ()  # the host ports of its containers
+    affinity: tuple[Term, ...] = ()  # required terms only
+    anti_affinity: tuple[Term, ...] = ()  # required terms only
     # What only the scheduler judges (spreading, volumes, devices), as written: a node that it refuses to one
     # pod is not held against pods that differ in these.
     unplanned: tuple[bytes, ...] = ()

@@ -52,7 +52,7 @@ class Capacity:
         return tuple(self._columns)
 
     def without_counts(self) -> "Capacity":
-        """To be kept: counts by row are as many as shapes times nodes."""
+        """Itself, to be kept: without the counts by row, which are as many as shapes times nodes."""
         self._counts = {}
         return self
 

@@ -45,8 +45,8 @@ class KeptTotals:
         return self.known[shape]
 
     def after(self, room: AmountRows, more: Mapping[Shape, int]) -> "KeptTotals":
-        """Once there is other room, for so many `more` pods of each shape; what is not among them is
-        forgotten."""
+        """The totals once the room is `room`, which holds so many `more` pods of each shape; totals of other
+        shapes are forgotten."""
         later = KeptTotals(room, self._nodes, self._refused)
         later.known = {shape: self.known[shape] + n for shape, n in more.items() if shape in self.known}
         return later

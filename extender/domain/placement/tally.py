@@ -1,6 +1,6 @@
 """Tallies: how many pods of each shape all nodes have room for, and how much is left on them together.
 
-A tally is carried from event to event: what one changes is worked out from the few rows that changed.
+A tally is carried from event to event: the effect of an event is computed from the few rows that it changed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +13,11 @@ from extender.domain.placement.capacity import Capacity
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
-Alike = frozenset[object]  # shapes that the same nodes suit, by what says so
+Alike = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
 
 
 class Tally:
-    """Of shapes that the scheduler refuses nowhere. Never changed."""
+    """A tally of shapes that the scheduler refuses nowhere. Never changed."""
 
     def __init__(
         self,
@@ -27,11 +27,11 @@ class Tally:
     ) -> None:
         self._table = table
         self.totals = totals
-        self._sums = sums  # by Alike: shapes that stand for it, and what is left where any of them may go
+        self._sums = sums  # by Alike: example shapes, and what is left on the nodes that suit any of them
 
     @classmethod
     def of(cls, capacity: Capacity, gangs: Iterable[Iterable[Shape]]) -> "Tally":
-        """`gangs`: the shapes of each."""
+        """The tally of a capacity. `gangs`: the shapes of each gang."""
         parts = [tuple(gang) for gang in gangs]
         shapes = dict.fromkeys(shape for part in parts for shape in part)
         parts += [(shape,) for shape in shapes]
@@ -48,11 +48,11 @@ class Tally:
         return self._sums[_alike(shapes)][1]
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
-        """Whether so many pods of a shape are more than there is room for, wherever the others go."""
+        """Whether the nodes lack room for any shape's number of pods, even without those of other shapes."""
         return any(n > self.totals[shape] for shape, n in shapes.items())
 
     def after(self, rows: Rows, then: AmountRows, now: AmountRows) -> "Tally":
-        """The tally once some `rows`, where so much was left `then`, have what they have `now`."""
+        """The tally once the amounts left on `rows` have changed from `then` to `now`."""
         if not len(rows):
             return self
         more = self._table.count(rows, now) - self._table.count(rows, then)
@@ -68,7 +68,7 @@ class Tally:
         return Tally(self._table, totals, sums)
 
     def reads_like(self, later: "Tally") -> bool:
-        """Whether what is left reads the same in both."""
+        """Whether the amounts left are printed alike for both."""
         if self._sums is later._sums:
             return True
         return all(
@@ -78,18 +78,18 @@ class Tally:
         )
 
     def recounted(self, later: "Tally") -> set[Shape]:
-        """Shapes for which there is room for more, or fewer, pods in the later one."""
+        """Shapes of which the later tally has room for more, or fewer, pods."""
         if self.totals is later.totals:
             return set()
         return {shape for shape, total in self.totals.items() if later.totals[shape] != total}
 
     def difference(self, later: "Tally") -> dict[Shape, int]:
-        """How many more pods of each shape there is room for in the later one."""
+        """How many more pods of each shape the later tally has room for; negative for fewer."""
         return {shape: later.totals[shape] - total for shape, total in self.totals.items()}
 
 
 class _ShapeTable:
-    """What shapes ask for, a row each, so that all of them are counted at once."""
+    """The requests of shapes, one row per shape, so that all of them are counted at once."""
 
     def __init__(self, shapes: Sequence[Shape], dimensions: Sequence[str], nodes: NodeTable) -> None:
         self._shapes = shapes
@@ -104,7 +104,7 @@ class _ShapeTable:
                 self._asked[row, self._columns[name]] = amount
 
     def count(self, rows: Rows, left: AmountRows) -> Rows:
-        """How many pods of each shape fit on `rows`, where so much is left."""
+        """How many pods of each shape fit on `rows`, with the amounts `left` on them."""
         asked, sums = self._asked, np.zeros(len(self._shapes), dtype=np.int64)
         for number, row in enumerate(rows):
             fits = np.where(asked > 0, left[number] // np.maximum(asked, 1), _UNBOUNDED).min(axis=1)
@@ -114,7 +114,8 @@ class _ShapeTable:
     def add(
         self, sums: Mapping[str, int], shapes: Sequence[Shape], rows: Rows, difference: AmountRows
     ) -> Mapping[str, int]:
-        """What is left where any of `shapes` may go, with so much more on `rows`."""
+        """`sums`, which are left on the nodes that suit any of `shapes`, with `difference` added on
+        `rows`."""
         suitable = np.logical_or.reduce([self._nodes.suitable(shape)[rows] for shape in shapes])
         more = difference[suitable].sum(axis=0)
         if not more.any():

@@ -11,6 +11,7 @@ from extender.domain.placement.planner import Planner
 from extender.domain.placement.tally import Tally
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.snapshot import Snapshot
 
 _MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
 
@@ -36,17 +37,30 @@ def explain_shortage(capacity: Capacity | Tally, shapes: Counter[Shape]) -> tupl
 def _never(round_: Round, wanted: Missing) -> tuple[Reason, str] | None:
     for shape in wanted.shapes:
         if not round_.empty.capacity.total(shape):
-            suitable = int(round_.snapshot.nodes.suitable(shape).sum())
-            return (
-                Reason.NEVER_FITS,
-                f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})",
-            )
+            return Reason.NEVER_FITS, _no_node(round_, shape)
     if not round_.could_stand_alone(wanted):
         return (
             Reason.NEVER_FITS,
             f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty",
         )
     return None
+
+
+def _no_node(round_: Round, shape: Shape) -> str:
+    """Resources that no node has at all explain more than the whole request."""
+    if lacking := _lacked_by_all(round_.snapshot, shape.requests):
+        more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
+        return f"no node has {', '.join(lacking[:_MOST_NAMES])}{more}"
+    suitable = int(round_.snapshot.nodes.suitable(shape).sum())
+    return f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})"
+
+
+def _lacked_by_all(snapshot: Snapshot, requests: Resources) -> list[str]:
+    """What is requested and no node has, by name; empty without nodes, which lack more than that."""
+    if not len(snapshot.allocatable):
+        return []
+    offers = dict(zip(snapshot.dimensions, snapshot.allocatable.max(axis=0), strict=True))
+    return sorted(name for name, amount in requests.items() if amount > 0 >= offers.get(name, 0))
 
 
 def _refused(capacity: Capacity, group: GroupView, shapes: Counter[Shape]) -> tuple[Reason, str] | None:

@@ -28,7 +28,7 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     labels: Labels
-    taints: tuple[Taint, ...]  # with that of a cordon
+    taints: tuple[Taint, ...]  # including that of a cordon
     allocatable: Resources  # rounded down
 
 
@@ -73,7 +73,8 @@ class NodeTable:
         return self._most
 
     def standing_alone(self) -> dict[frozenset[tuple[Shape, int]], bool]:
-        """What was worked out so far of whether so many pods of these shapes stand when nothing else runs."""
+        """Whether so many pods of these shapes fit if nothing else runs, as far as computed; callers add to
+        it."""
         if len(self._standing_alone) > _MOST_GANGS:
             self._standing_alone.clear()
         return self._standing_alone

@@ -4,7 +4,6 @@ The scheduling gate of our pods is put on here, as the policy in manifests/sidec
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from extender.api.keys import ENDED_PHASES, GATE
 from extender.api.objects import Node, Pod, PodGroup, Queue
@@ -12,10 +11,14 @@ from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import asked, offered
 from extender.sim.apiserver.conditions import condition, set_condition
 from extender.sim.apiserver.decoding import UNREADABLE, typed
-from extender.sim.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, QUEUES, Json, ResourceKind
+from extender.sim.apiserver.field_errors import FieldError, forbidden_field, wrong_as_told
+from extender.sim.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Json, ResourceKind
+from extender.sim.apiserver.schemas.field_schemas import schema_of
 from extender.sim.apiserver.status_errors import forbidden, invalid
 from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.unsupported_fields import unsupported
+from extender.sim.apiserver.validation.crds import defaulted
+from extender.sim.apiserver.validation.objects import change_errors, creation_errors
 
 GATED_SCHEDULERS = ("muster", "volcano")
 _UNGATED_NAMESPACES = ("kube-system", "kube-muster")
@@ -32,27 +35,32 @@ def born(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
     if kind.status and kind is not NODES:
         obj.pop("status", None)
     if kind.custom:
+        obj |= defaulted(obj, schema_of(kind))
         obj["metadata"]["generation"] = 1
     match kind.plural:
         case "pods":
             _pod_born(obj, store, gating)
         case "namespaces":
-            obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+            _label(obj, "kubernetes.io/metadata.name")
             obj["status"] = {"phase": "Active"}
         case "nodes":
-            obj["metadata"].setdefault("labels", {}).setdefault(
-                "kubernetes.io/hostname", obj["metadata"]["name"]
-            )
-    judge(kind, obj)
+            _label(obj, "kubernetes.io/hostname")
+    judge(kind, obj, creation_errors(kind, obj))
+
+
+def _label(obj: Json, key: str) -> None:
+    """Label an object with its own name."""
+    meta = obj["metadata"]
+    meta["labels"] = {key: meta.get("name", ""), **(meta.get("labels") or {})}
 
 
 def _pod_born(pod: Json, store: Store, gating: bool) -> None:
-    spec = pod.setdefault("spec", {})
+    spec = pod["spec"] = pod.get("spec") or {}
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", _GRACE)
     _prioritize(pod, store)
-    for container in [*spec.get("containers", []), *spec.get("initContainers", [])]:
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
         resources = container.get("resources") or {}
         if limits := resources.get("limits"):
             resources["requests"] = {**limits, **(resources.get("requests") or {})}
@@ -66,7 +74,7 @@ def _pod_born(pod: Json, store: Store, gating: bool) -> None:
 
 def _gate(pod: Json) -> None:
     meta, spec = pod["metadata"], pod["spec"]
-    daemon = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences", []))
+    daemon = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ())
     ours = spec["schedulerName"] in GATED_SCHEDULERS and meta["namespace"] not in _UNGATED_NAMESPACES
     gates = spec.get("schedulingGates") or []
     if ours and not spec.get("nodeName") and not daemon and {"name": GATE} not in gates:
@@ -80,35 +88,34 @@ def _prioritize(pod: Json, store: Store) -> None:
         name = next((each["metadata"]["name"] for each in classes if each.get("globalDefault")), "")
     found = next((each for each in classes if each["metadata"]["name"] == name), None)
     if name and found is None:
-        raise forbidden(PODS, pod["metadata"]["name"], f"no PriorityClass with name {name} was found")
+        raise forbidden(PODS, pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found")
     if found is not None:
         spec["priorityClassName"] = name
-    spec["priority"] = int(found.get("value", 0)) if found else 0
+    computed = int(found.get("value", 0)) if found else 0
+    if spec.get("priority", computed) != computed:
+        told = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
+        why = f"{told}; priority admission controller computed {computed} from the given PriorityClass name"
+        raise forbidden(PODS, pod["metadata"].get("name", ""), why)
+    spec["priority"] = computed
     spec["preemptionPolicy"] = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
 
 
 # ---- what is not allowed
 
 
-def judge(kind: ResourceKind, obj: Json) -> None:
-    """Raises StatusError for what cannot be stored in any case."""
-    name, spec = obj["metadata"]["name"], obj.get("spec") or {}
+def judge(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
+    """Raises StatusError for `errors`, and for what nobody plays or could read here."""
+    name = obj["metadata"].get("name", "")
+    if found := [*errors]:
+        raise invalid(kind, name, found)
+    if kind is PODS:
+        for field, what in unsupported(obj.get("spec") or {}):
+            told = f"the embedded cluster does not play {field} with {what}"
+            raise invalid(kind, name, [forbidden_field(f"spec.{field}", told)])
     try:
         _read(kind, obj)
     except UNREADABLE as fault:
-        raise invalid(kind, name, "spec", f"Invalid value: {fault}") from fault
-    if kind is PODS:
-        if not spec.get("containers"):
-            raise invalid(kind, name, "spec.containers", "Required value")
-        if spec.get("nodeName") and spec.get("schedulingGates"):
-            raise invalid(kind, name, "spec.nodeName", "cannot be set until all schedulingGates are cleared")
-        for field, what in unsupported(spec):
-            told = f"Forbidden: the embedded cluster does not play {field} with {what}"
-            raise invalid(kind, name, f"spec.{field}", told)
-    if kind is QUEUES and not _whole(spec.get("weight", 1), 1):
-        raise invalid(kind, name, "spec.weight", "Invalid value: should be a whole number of at least 1")
-    if kind.name == "PodGroup" and not _whole(spec.get("minMember", 1), 0):
-        raise invalid(kind, name, "spec.minMember", "Invalid value: should be a whole number of at least 0")
+        raise invalid(kind, name, [wrong_as_told("spec", str(fault))]) from fault
 
 
 def _read(kind: ResourceKind, obj: Json) -> None:
@@ -124,28 +131,28 @@ def _read(kind: ResourceKind, obj: Json) -> None:
             typed(obj, PodGroup)
 
 
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def updated(kind: ResourceKind, before: Json, obj: Json) -> None:
-    """Raises StatusError for a change that is not allowed; completes one that is."""
-    judge(kind, obj)
+def updated(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
+    """`obj`, completed. Raises StatusError for a change that is not allowed, if it is to be `checked`."""
+    if kind.custom:
+        obj = defaulted(obj, schema_of(kind))
     if kind.custom and before.get("spec") != obj.get("spec"):
         obj["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
+    if checked:
+        judge(kind, obj, change_errors(kind, before, obj))
     if kind is PODS:
         _pod_updated(before, obj)
+    return obj
 
 
 def _pod_updated(before: Json, pod: Json) -> None:
     old, new, name = before["spec"], pod["spec"], pod["metadata"]["name"]
     gates, kept = old.get("schedulingGates") or [], new.get("schedulingGates") or []
     if any(gate not in gates for gate in kept):
-        raise invalid(PODS, name, "spec.schedulingGates", "Forbidden: only deletion is allowed")
+        raise invalid(PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")])
     free = (*_FREE, *(_FREE_WHILE_GATED if gates else ()))
     if _rest(old, free) != _rest(new, free):
-        told = f"Forbidden: pod updates may not change fields other than {', '.join(free)} and images"
-        raise invalid(PODS, name, "spec", told)
+        told = f"pod updates may not change fields other than {', '.join(free)} and images"
+        raise invalid(PODS, name, [forbidden_field("spec", told)])
 
 
 def _rest(spec: Json, free: Iterable[str]) -> Json:

@@ -2,7 +2,7 @@
 
 from extender import __version__
 from extender.sim.apiserver import openapi
-from extender.sim.apiserver.kinds import KINDS, SUBRESOURCES, Json, ResourceKind
+from extender.sim.apiserver.kinds import REVIEWS, SERVED, SUBRESOURCES, Json, ResourceKind
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _MINOR = "36"  # the release whose behaviour is played
@@ -32,7 +32,7 @@ def _version() -> Json:
 
 def _groups() -> dict[str, str]:
     """Each named group and its version."""
-    return {kind.group: kind.version for kind in KINDS if kind.group}
+    return {kind.group: kind.version for kind in SERVED if kind.group}
 
 
 def _group(name: str) -> Json:
@@ -41,7 +41,7 @@ def _group(name: str) -> Json:
 
 
 def _resources(root: str) -> Json | None:
-    kinds = [kind for kind in KINDS if kind.root == root]
+    kinds = [kind for kind in SERVED if kind.root == root]
     if not kinds:
         return None
     resources = [each for kind in kinds for each in (_resource(kind), *_subresources(kind))]
@@ -55,7 +55,7 @@ def _resource(kind: ResourceKind) -> Json:
         "singularName": kind.name.lower(),
         "namespaced": kind.namespaced,
         "kind": kind.name,
-        "verbs": _VERBS,
+        "verbs": ["create"] if kind in REVIEWS else _VERBS,
         "shortNames": list(kind.short),
         "categories": ["all"] if kind.plural in ("pods", "podgroups") else [],
     }

@@ -55,9 +55,16 @@ DEPLOYMENTS = ResourceKind("apps", "v1", "Deployment", "deployments", short=("de
 REPLICA_SETS = ResourceKind("apps", "v1", "ReplicaSet", "replicasets", short=("rs",), status=True)
 STATEFUL_SETS = ResourceKind("apps", "v1", "StatefulSet", "statefulsets", short=("sts",), status=True)
 
-_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)  # stored; nobody acts on them
+_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)  # stored; no controller acts on them
 _CLUSTER = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS)
 KINDS = (*_CLUSTER, *_WORKLOADS, PODS)
+_AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
+ACCESS = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
+RULES = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)
+IDENTITY = ResourceKind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", False)
+REVIEWS = (ACCESS, RULES, IDENTITY)  # questions, which are created and not stored
+
+SERVED = (*KINDS, *REVIEWS)
 SUBRESOURCES = {PODS: ("binding", "eviction")}
-BY_PATH = {(kind.root, kind.plural): kind for kind in KINDS}
+BY_PATH = {(kind.root, kind.plural): kind for kind in SERVED}
 BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}

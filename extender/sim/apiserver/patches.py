@@ -1,7 +1,5 @@
 """The forms of a patch. Each makes a new object and leaves the one given as it is.
 
-Who owns which field is not kept: what is applied is merged, as by somebody who may have everything.
-
 JSON Patch is the library's. A merge patch takes ten lines, so no library is worth it. A strategic patch is
 Kubernetes' own, and no library has it: it knows lists whose elements have a key, and merges those; all other
 lists are replaced. Only lists that Muster, kubelets, schedulers and kubectl patch are known here.
@@ -15,7 +13,7 @@ import jsonpatch
 import jsonpointer
 
 from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.status_errors import StatusError, bad_request, unsupported
+from extender.sim.apiserver.status_errors import StatusError, bad_request, unsupported_patch
 
 Patch = Callable[[Json], Json]
 
@@ -34,18 +32,19 @@ _KEYS = {
 _DIRECTIVE = "$patch"
 
 
-def patching(content_type: str, body: Any, strategic_known: bool) -> Patch:
+def patching(form: str, body: Any, strategic_known: bool) -> Patch:
     """What `body` does to an object. Raises StatusError for a form that is not known."""
-    form = content_type.partition(";")[0].strip()
-    if form == "application/json-patch+json" and isinstance(body, list):
+    if form == "application/json-patch+json":
+        if not isinstance(body, list):
+            raise bad_request("error decoding patch: a JSON patch is a list of operations")
         return lambda target: json_patched(target, body)
     if not isinstance(body, dict):
-        raise bad_request("a patch of this form is an object")
-    if form in ("application/merge-patch+json", "application/apply-patch+yaml"):
+        raise bad_request("error decoding patch: a patch of this form is an object")
+    if form == "application/merge-patch+json":
         return lambda target: merged(target, body)
     if form == "application/strategic-merge-patch+json" and strategic_known:
         return lambda target: strategically_merged(target, body)
-    raise unsupported(form)
+    raise unsupported_patch(strategic_known)
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -4,14 +4,18 @@ import base64
 import json
 from typing import Any, NamedTuple
 
-from extender.sim.apiserver.kinds import BY_PATH, SUBRESOURCES, Json, ResourceKind
-from extender.sim.apiserver.patches import patching
+from extender.sim.apiserver.field_errors import wrong
+from extender.sim.apiserver.kinds import BY_PATH, REVIEWS, SUBRESOURCES, Json, ResourceKind
+from extender.sim.apiserver.options import APPLY_PATCH, LONGEST_MANAGER, Query, check
+from extender.sim.apiserver.ownership.managers import APPLY, UPDATE, Manager
+from extender.sim.apiserver.ownership.wanted import wanted_of
+from extender.sim.apiserver.patches import Patch, patching
+from extender.sim.apiserver.reviews import reviewed
 from extender.sim.apiserver.selectors import selecting
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError, bad_request, no_such_path
+from extender.sim.apiserver.status_errors import StatusError, bad_request, invalid_object, no_such_path
 from extender.sim.apiserver.store import key_of
-
-Query = dict[str, str]
+from extender.sim.apiserver.validation.forms import read
 
 
 class RequestTarget(NamedTuple):
@@ -27,10 +31,21 @@ class Request(NamedTuple):
     query: Query
     content_type: str
     body: Any
+    user_agent: str = ""
 
     @property
     def dry(self) -> bool:
         return self.query.get("dryRun") == "All"
+
+    @property
+    def strict(self) -> bool:
+        """Whether fields that the kind does not have are refused."""
+        return self.query.get("fieldValidation") == "Strict"
+
+    def manager(self, operation: str = UPDATE) -> Manager:
+        """Who asks: what it calls itself as a field manager, or the first word of its User-Agent."""
+        name = self.query.get("fieldManager") or self.user_agent.partition("/")[0][:LONGEST_MANAGER]
+        return Manager(name, operation, self.target.kind.api_version, self.target.subresource)
 
 
 def target_of(path: str) -> RequestTarget:
@@ -43,10 +58,10 @@ def target_of(path: str) -> RequestTarget:
         namespace, rest = rest[1], rest[2:]
     kind = BY_PATH.get((root, rest[0])) if rest else None
     if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
-        raise no_such_path(path)
+        raise no_such_path()
     target = RequestTarget(kind, namespace, *rest[1:])
     if target.subresource and target.subresource not in _subresources(kind):
-        raise no_such_path(path)
+        raise no_such_path()
     return target
 
 
@@ -57,11 +72,16 @@ def _subresources(kind: ResourceKind) -> tuple[str, ...]:
 def answer(service: Service, request: Request) -> tuple[int, Json]:
     """Do what is asked: the status of the answer and its body. Raises StatusError."""
     target = request.target
+    check(request.method, _form(request), request.query)
     match request.method:
         case "GET":
             return 200, _read(service, request)
+        case "POST" if target.kind in REVIEWS:
+            return 201, reviewed(target.kind, read(target.kind, request.body, request.strict))
         case "POST":
             return 201, _post(service, request)
+        case "PATCH" if target.name and _form(request) == APPLY_PATCH:
+            return _apply(service, request)
         case "PUT" | "PATCH" if target.name:
             return 200, _change(service, request)
         case "DELETE":
@@ -119,18 +139,46 @@ def _post(service: Service, request: Request) -> Json:
         case "eviction":
             service.evict(namespace, name, request.body)
         case _:
-            return service.create(kind, namespace, request.body, request.dry)
+            return service.create(
+                kind, namespace, request.body, request.dry, request.manager(), request.strict
+            )
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 def _change(service: Service, request: Request) -> Json:
     kind, namespace, name, subresource = request.target
     if request.method == "PATCH":
-        change = patching(request.content_type, request.body, strategic_known=not kind.custom)
+        change = patching(_form(request), request.body, strategic_known=not kind.custom)
     else:
-        body: Json = request.body
-        change = lambda _before: body  # noqa: E731
-    return service.amend(kind, namespace, name, change, subresource, request.dry)
+        change = _replacing(kind, name, request.body)
+    asked = request.dry, request.manager(), request.strict
+    return service.amend(kind, namespace, name, change, subresource, *asked)
+
+
+def _replacing(kind: ResourceKind, name: str, body: Json) -> Patch:
+    """Who replaces an object of a CRD says which version of it."""
+
+    def change(_before: Json) -> Json:
+        meta = body.get("metadata") or {}
+        if kind.custom and meta.get("name") == name and not meta.get("resourceVersion"):
+            error = wrong("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_object(kind.plural, kind.group, name, [error])
+        return body
+
+    return change
+
+
+def _apply(service: Service, request: Request) -> tuple[int, Json]:
+    kind, namespace, name, subresource = request.target
+    wanted = wanted_of(kind, name, subresource, request.body)
+    force = request.query.get("force") in ("true", "1")
+    asked = request.manager(APPLY), force, request.dry, request.strict
+    found, new = service.apply(kind, namespace, name, wanted, *asked)
+    return (201 if new else 200), found
+
+
+def _form(request: Request) -> str:
+    return request.content_type.partition(";")[0].strip()
 
 
 def _delete(service: Service, request: Request) -> Json:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import msgspec
-
+from extender.sim.apiserver.bodies import decoded
 from extender.sim.apiserver.discovery import document
 from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.routes import Request, RequestTarget, answer, target_of
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError, bad_request, unsupported
+from extender.sim.apiserver.status_errors import StatusError, bad_request
 from extender.sim.apiserver.tables import table, wanted
 from extender.sim.apiserver.watch import Watch, encode
 
@@ -102,7 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET" and (found := document(path)) is not None:
             return self._send(200, found)
         query = dict(parse_qsl(url.query))
-        request = Request(self.command, target_of(path), query, self.headers.get("Content-Type", ""), body)
+        form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
+        request = Request(self.command, target_of(path), query, form, body, agent)
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
         code, found = answer(self.server.service, request)
@@ -110,14 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> Any:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if not raw:
-            return None
-        if "json" not in self.headers.get("Content-Type", "application/json"):
-            raise unsupported(self.headers["Content-Type"])
-        try:
-            return msgspec.json.decode(raw)
-        except msgspec.DecodeError as fault:
-            raise bad_request(f"the body is not JSON: {fault}") from fault
+        return decoded(raw, self.headers.get("Content-Type", "")) if raw else None
 
     def _send(self, code: int, body: Json) -> None:
         self._write(code, encode(body), "application/json")

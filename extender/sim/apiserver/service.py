@@ -12,8 +12,18 @@ from copy import deepcopy
 from extender.sim.apiserver.admission import FIRST_OBJECTS, born, grace, updated
 from extender.sim.apiserver.conditions import condition, now, set_condition
 from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, ResourceKind
-from extender.sim.apiserver.status_errors import bad_request, conflict, exists, invalid, not_found
+from extender.sim.apiserver.ownership.apply import applied
+from extender.sim.apiserver.ownership.managers import APPLY, Manager, kept_account, noted
+from extender.sim.apiserver.ownership.wanted import refuse_untyped
+from extender.sim.apiserver.same_object import named_by, other_namespace, refuse_another
+from extender.sim.apiserver.status_errors import (
+    StatusError,
+    conflict,
+    exists,
+    not_found,
+)
 from extender.sim.apiserver.store import Store, key_of
+from extender.sim.apiserver.validation.forms import filled, read
 
 Amend = Callable[[Json], Json]
 _LETTERS = string.ascii_lowercase + string.digits
@@ -37,11 +47,29 @@ class Service:
 
     # ---- create
 
-    def create(self, kind: ResourceKind, namespace: str, given: Json, dry: bool = False) -> Json:
-        obj = deepcopy(given)
+    def create(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        given: Json,
+        dry: bool = False,
+        manager: Manager | None = None,
+        strict: bool = False,
+    ) -> Json:
+        """`manager`: whose fields these are; without one nobody keeps account of this object's fields.
+
+        `strict`: fields that the kind does not have are refused, not dropped.
+        """
+        obj = deepcopy(read(kind, given, strict))
         with self.store:
             self._name(kind, namespace, obj)
+            obj["metadata"].pop("managedFields", None)
+            if manager is not None:
+                obj = noted(kind, None, obj, manager)
             born(kind, obj, self.store, self._gating)
+            meta = obj["metadata"]
+            if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
+                raise exists(kind, meta["name"])
             return obj if dry else self.store.put(kind, obj)
 
     def _name(self, kind: ResourceKind, namespace: str, obj: Json) -> None:
@@ -49,11 +77,7 @@ class Service:
         meta = obj["metadata"] = {**(obj.get("metadata") or {})}
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = meta["generateName"] + "".join(self._dice.choices(_LETTERS, k=5))
-        if not meta.get("name"):
-            raise invalid(kind, "", "metadata.name", "Required value: name or generateName is required")
         self._place(kind, namespace, meta)
-        if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
-            raise exists(kind, meta["name"])
         obj |= {"apiVersion": kind.api_version, "kind": kind.name}
         meta["uid"] = str(uuid.UUID(int=self._dice.getrandbits(128), version=4))
         meta["creationTimestamp"] = now()
@@ -63,7 +87,7 @@ class Service:
             meta.pop("namespace", None)
             return
         if meta.setdefault("namespace", namespace or "default") != namespace and namespace:
-            raise bad_request("the namespace of the object does not match the namespace of the request")
+            raise other_namespace()
         self.get(NAMESPACES, "", meta["namespace"])
 
     # ---- change
@@ -76,15 +100,25 @@ class Service:
         change: Amend,
         subresource: str = "",
         dry: bool = False,
+        manager: Manager | None = None,
+        strict: bool = False,
     ) -> Json:
-        """Replace an object by what `change` makes of it; one that changes nothing leaves no trace."""
+        """Replace an object by what `change` makes of it; one that changes nothing leaves no trace.
+
+        What comes without a manager, from the kubelets and the scheduler played here, is not checked.
+        """
         with self.store:
             before = self.get(kind, namespace, name)
-            after = self._merge_parts(kind, before, change(before), subresource)
-            self._same_object(kind, before, after)
+            wanted = change(before)
+            if manager is not None:
+                wanted = read(kind, wanted, strict)
+            after = self._merge_parts(kind, before, wanted, subresource)
+            refuse_another(kind, before, after)
+            if manager is not None and manager.operation != APPLY:  # who applies has kept account
+                after = noted(kind, before, kept_account(before, after, subresource), manager)
             if after == before:
                 return before
-            updated(kind, before, after)
+            after = updated(kind, before, after, checked=manager is not None)
             if dry:
                 return after
             meta = after["metadata"]
@@ -92,10 +126,43 @@ class Service:
                 return self.store.remove(kind, key_of(before))
             return self.store.put(kind, after)
 
+    def apply(
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        wanted: Json,
+        manager: Manager,
+        force: bool = False,
+        dry: bool = False,
+        strict: bool = False,
+    ) -> tuple[Json, bool]:
+        """Make an object what `manager` wants of it: the object, and whether it is new."""
+        refuse_untyped(kind, wanted)
+        wanted = {**wanted, "metadata": filled(wanted["metadata"])}
+        with self.store:
+            if self.store.get(kind, namespace, name) is None:
+                self._may_be_new(kind, name, wanted, manager)
+                return self.create(kind, namespace, wanted, dry, manager, strict), True
+
+            def change(before: Json) -> Json:
+                return applied(kind, before, wanted, manager, force)
+
+            made = self.amend(kind, namespace, name, change, manager.subresource, dry, manager, strict)
+            return made, False
+
+    def _may_be_new(self, kind: ResourceKind, name: str, wanted: Json, manager: Manager) -> None:
+        if manager.subresource:
+            raise not_found(kind, name)
+        if uid := wanted["metadata"].get("uid"):
+            told = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise conflict(kind, name, told)
+
     def _merge_parts(self, kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
         """Status is written through its subresource and nowhere else, where a kind has one."""
         if subresource == "status":
-            meta = {**before["metadata"], **_identity(wanted)}
+            kept = {"managedFields": wanted["metadata"].get("managedFields")}
+            meta = {**before["metadata"], **named_by(wanted), **{k: v for k, v in kept.items() if v}}
             return {**before, "metadata": meta, "status": wanted.get("status") or {}}
         after = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
         after["metadata"] = {**wanted.get("metadata", {})}
@@ -103,20 +170,6 @@ class Service:
             after.pop("status", None)
             after |= {"status": before["status"]} if "status" in before else {}
         return after
-
-    def _same_object(self, kind: ResourceKind, before: Json, after: Json) -> None:
-        """What names another object, or an older version of this one, is refused."""
-        old, new = before["metadata"], after["metadata"]
-        for field in ("uid", "name", "namespace"):
-            if new.get(field) != old.get(field):
-                if new.get(field):
-                    raise invalid(kind, old["name"], f"metadata.{field}", "field is immutable")
-                new |= {field: old[field]} if field in old else {}
-        if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
-            raise conflict(kind, old["name"], "the object has been modified; please apply your changes to it")
-        for field in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "generation"):
-            new.pop(field, None)
-            new |= {field: old[field]} if field in old else {}
 
     # ---- delete
 
@@ -149,7 +202,9 @@ class Service:
         for field in ("uid", "resourceVersion"):
             found = obj["metadata"][field]
             if wanted.get(field) not in (None, found):
-                why = f"the {field} in the precondition is {wanted[field]}, that of the object is {found}"
+                what = {"uid": "UID", "resourceVersion": "ResourceVersion"}[field]
+                told = f"the {what} in the precondition ({wanted[field]}) does not match the {what} in record"
+                why = f"{told} ({found}). The object might have been deleted and then recreated"
                 raise conflict(kind, obj["metadata"]["name"], why)
 
     def _empty(self, namespace: str) -> None:
@@ -163,6 +218,8 @@ class Service:
     def bind(self, namespace: str, name: str, binding: Json) -> None:
         """Place a pod: once, on the pod that was meant, and not behind its gates."""
         node = (binding.get("target") or {}).get("name", "")
+        if not node:
+            raise StatusError(500, "", "target.name: Required value")
         with self.store:
             pod = self.get(PODS, namespace, name)
             self._may_bind(pod, (binding.get("metadata") or {}).get("uid"))
@@ -193,9 +250,3 @@ class Service:
     def evict(self, namespace: str, name: str, eviction: Json) -> None:
         """A deletion that disruption budgets could forbid; there are none here."""
         self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})
-
-
-def _identity(obj: Json) -> Json:
-    """What a writer of status may say about whom it means."""
-    meta = obj.get("metadata") or {}
-    return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}

@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 
+from extender.sim.apiserver.field_errors import FieldError, told
 from extender.sim.apiserver.kinds import Json, ResourceKind
 
 
 class StatusError(Exception):
-    def __init__(self, code: int, reason: str, message: str, fields: Sequence[str] = ()) -> None:
+    """`details`: those of a Status: which object is meant, and causes with reason, message and field."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
-        self.fields = tuple(fields)
+        self.details = details or {}
 
     def status(self) -> Json:
         """The body of the answer."""
-        causes = [{"reason": "FieldValueInvalid", "field": field} for field in self.fields]
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -23,34 +25,47 @@ class StatusError(Exception):
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
-            "details": {"causes": causes} if causes else {},
+            "details": self.details,
             "code": self.code,
         }
 
 
 def not_found(kind: ResourceKind, name: str) -> StatusError:
-    return StatusError(404, "NotFound", f'{kind.qualified} "{name}" not found')
+    return StatusError(404, "NotFound", f'{kind.qualified} "{name}" not found', _of(kind, name))
 
 
-def no_such_path(path: str) -> StatusError:
-    return StatusError(404, "NotFound", f"the server could not find the requested resource: {path}")
+def no_such_path() -> StatusError:
+    return StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
 def exists(kind: ResourceKind, name: str) -> StatusError:
-    return StatusError(409, "AlreadyExists", f'{kind.qualified} "{name}" already exists')
+    return StatusError(409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', _of(kind, name))
 
 
 def conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
     told = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
-    return StatusError(409, "Conflict", told)
+    return StatusError(409, "Conflict", told, _of(kind, name))
 
 
-def invalid(kind: ResourceKind, name: str, field: str, why: str) -> StatusError:
-    return StatusError(422, "Invalid", f'{kind.name} "{name}" is invalid: {field}: {why}', [field])
+def _of(kind: ResourceKind, name: str) -> Json:
+    return {"name": name, "kind": kind.plural, **({"group": kind.group} if kind.group else {})}
+
+
+def invalid(kind: ResourceKind, name: str, errors: Sequence[FieldError]) -> StatusError:
+    return invalid_object(kind.name, kind.group, name, errors)
+
+
+def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
+    """`kind`: of an object or of a request's options."""
+    causes = [{"reason": each.reason, "message": each.told, "field": each.field} for each in errors]
+    qualified = f"{kind}.{group}" if group else kind
+    details = {"name": name, "group": group, "kind": kind, "causes": causes}
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {told(errors)}', details)
 
 
 def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
-    return StatusError(403, "Forbidden", f'{kind.qualified} "{name}" is forbidden: {why}')
+    told = f'{kind.qualified} "{name}" is forbidden: {why}'
+    return StatusError(403, "Forbidden", told, _of(kind, name))
 
 
 def bad_request(why: str) -> StatusError:
@@ -61,7 +76,22 @@ def expired(version: int) -> StatusError:
     return StatusError(410, "Expired", f"too old resource version: {version}")
 
 
-def unsupported(what: str) -> StatusError:
-    return StatusError(
-        415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {what}"
-    )
+def unsupported() -> StatusError:
+    return _unsupported(_READ)
+
+
+def unsupported_patch(strategic_known: bool) -> StatusError:
+    return _unsupported([form for form in _PATCHES if strategic_known or "strategic" not in form])
+
+
+_READ = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_PATCHES = (
+    *("application/json-patch+json", "application/merge-patch+json"),
+    *("application/strategic-merge-patch+json", "application/apply-patch+yaml"),
+)
+
+
+def _unsupported(accepted: Sequence[str]) -> StatusError:
+    told = f"accepted media types include: {', '.join(accepted)}"
+    message = f"the body of the request was in an unknown format - {told}"
+    return StatusError(415, "UnsupportedMediaType", message)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.routes import Query, RequestTarget
+from extender.sim.apiserver.options import Query
+from extender.sim.apiserver.routes import RequestTarget
 from extender.sim.apiserver.selectors import Test, selecting
 from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.apiserver.store import Change, Store

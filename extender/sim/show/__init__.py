@@ -1,1 +1,1 @@
-"""What people see of the embedded cluster: a state of it, what happened, and how both are drawn."""
+"""What `muster run` shows of the embedded cluster: its state, what happened, and how both are drawn."""

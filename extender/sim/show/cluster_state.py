@@ -1,226 +1,121 @@
-"""The cluster at one moment, as far as it is shown: queues, gangs, pods, nodes. Also the form of `-o json`.
+"""The cluster at one moment, as far as it is shown: queues, gangs, other pods, nodes."""
 
-Shares come from Queue status, and where that does not carry them yet, from Muster's debug port.
-"""
-
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from extender.api.conditions import condition
-from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, ROOT_QUEUE, SCHEDULED
-from extender.api.objects import Namespace, Node, Pod, PodGroup, Queue
-from extender.api.quantities import Quantity
+from extender.api.keys import ENDED_PHASES
+from extender.api.objects import Namespace, Node, Pod, PodGroup
 from extender.domain.model.ownership import group_name
-from extender.domain.model.queue_of_group import namespace_queue, queue_of_podgroup
-from extender.domain.model.reasons import NOT_WAITING
-from extender.domain.model.requests import pod_requests
-from extender.domain.model.resources import CPU, Resources, offered, total
+from extender.domain.model.pod_owners import auto_name
+from extender.domain.model.queue_of_group import namespace_queue
 from extender.sim.apiserver.decoding import typed
 from extender.sim.apiserver.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.apiserver.store import Store
+from extender.sim.scheduler.loop import EXTENDED
+from extender.sim.show.gangs import Gang, gang_of, key_of
+from extender.sim.show.hints import hint_for
+from extender.sim.show.loose_pods import Known, LoosePod, loose_pod
+from extender.sim.show.outcome import ClusterReport, PodSummary
+from extender.sim.show.queues_and_nodes import node_summary, queue_summaries
 
-Written = dict[str, Quantity]
-
-
-class QueueSummary(msgspec.Struct, frozen=True):
-    name: str
-    state: str
-    weight: int
-    deserved: Written
-    allocated: Written
-    share: float
+Look = Callable[[str], Any]
 
 
-class GroupSummary(msgspec.Struct, frozen=True, rename="camel"):
-    namespace: str
-    name: str
-    queue: str
-    phase: str
-    reason: str
-    min_member: int
-    bound: int
+class ShownObjects(NamedTuple):
+    """The objects of a cluster that are shown, as an API server lists them."""
 
+    queues: Sequence[Json]
+    groups: Sequence[Json]
+    pods: Sequence[Json]
+    nodes: Sequence[Json]
+    namespaces: Sequence[Json]
 
-class PodSummary(msgspec.Struct, frozen=True):
-    namespace: str
-    name: str
-    node: str
-
-
-class NodeSummary(msgspec.Struct, frozen=True):
-    name: str
-    allocatable: Written
-    used: Written
-
-
-class ClusterReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What `-o json` prints."""
-
-    pod_groups: list[GroupSummary]
-    queues: list[QueueSummary]
-    pods: list[PodSummary]
-    nodes: list[NodeSummary]
-
-
-class Gang(msgspec.Struct, frozen=True):
-    """A group as the screen needs it: its summary in the report, and what that does not have."""
-
-    summary: GroupSummary
-    detail: str
-    pods: int
-    running: int
-    ended: int
-    failed: int
-    nodes: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        return f"{self.summary.namespace}/{self.summary.name}"
-
-    @property
-    def done(self) -> bool:
-        return self.summary.phase == "Completed" or 0 < self.pods == self.ended
-
-    @property
-    def runs(self) -> bool:
-        return self.summary.phase in ("Running", "Unknown") and not self.done
-
-    @property
-    def starts(self) -> bool:
-        return self.summary.phase == "Inqueue"
-
-    @property
-    def waits(self) -> bool:
-        return not (self.done or self.runs or self.starts)
+    @classmethod
+    def of(cls, store: Store) -> "ShownObjects":
+        with store:
+            return cls(*(store.all(kind) for kind in (QUEUES, POD_GROUPS, PODS, NODES, NAMESPACES)))
 
 
 class ClusterState(msgspec.Struct, frozen=True):
+    """`loose`: pods that are members of none of the gangs. `holding`: the gangs that run or start."""
+
     report: ClusterReport
     gangs: list[Gang]
-    plain_pods: int  # of no group
-    ended_pods: int
+    loose: list[LoosePod]
+    holding: list[Gang]
 
     @property
-    def done(self) -> bool:
-        """All pods that there are have ended."""
-        return 0 < len(self.report.pods) == self.ended_pods
+    def everything_started(self) -> bool:
+        gangs = all(gang.has_started and not gang.left_out for gang in self.gangs)
+        return gangs and all(pod.has_started for pod in self.loose)
+
+    @property
+    def everything_ended(self) -> bool:
+        states = {gang.state for gang in self.gangs} | {pod.state for pod in self.loose}
+        return states <= {"ended", "failed"}
+
+    def position(self, gang: Gang) -> tuple[int, int]:
+        """Which of the waiting groups of its queue it is, and how many those are."""
+        line = [each for each in self.gangs if each.waits and each.summary.queue == gang.summary.queue]
+        return 1 + sum(each.order < gang.order for each in line), len(line)
 
 
-def observe(store: Store, shares: Iterable[Json] | None) -> ClusterState:
-    """`shares`: what /debug/queues says, None if it does not."""
-    with store:
-        queues, groups, pods, nodes, namespaces = (
-            store.all(kind) for kind in (QUEUES, POD_GROUPS, PODS, NODES, NAMESPACES)
-        )
-    read = [typed(pod, Pod) for pod in pods]
-    by_group: dict[str, list[Pod]] = {}
-    for pod in read:
-        by_group.setdefault(f"{pod.metadata.namespace}/{group_name(pod)}", []).append(pod)
-    queue_of = {each["metadata"]["name"]: namespace_queue(typed(each, Namespace)) for each in namespaces}
-    gangs = [_gang(typed(group, PodGroup), by_group, queue_of) for group in groups]
+def observe(objects: ShownObjects, look: Look) -> ClusterState:
+    """`look`: a page of Muster's debug port by its name; None while it does not answer."""
+    pods = [typed(pod, Pod) for pod in objects.pods]
+    groups = {key_of(group.metadata): group for group in (typed(each, PodGroup) for each in objects.groups)}
+    members = _by_group(pods, groups)
+    known = Known(
+        {each["podGroup"]: each for each in look("podgroups") or ()},
+        groups.keys(),
+        {queue["metadata"]["name"] for queue in objects.queues},
+    )
+    loose = [loose_pod(pod, known) for pod in members.pop("", [])]
+    named = [typed(each, Namespace) for each in objects.namespaces]
+    queue_of = {each.metadata.name: namespace_queue(each) for each in named}
+    gangs = [
+        _hinted(gang_of(group, members.get(key, []), queue_of), known, loose) for key, group in groups.items()
+    ]
     report = ClusterReport(
         pod_groups=[gang.summary for gang in gangs],
-        queues=_queues(queues, gangs, shares),
-        pods=[PodSummary(p.metadata.namespace, p.metadata.name, p.spec.node_name) for p in read],
-        nodes=[_node(typed(node, Node), read) for node in nodes],
+        queues=queue_summaries(objects.queues, {gang.summary.queue for gang in gangs}, look("queues")),
+        pods=_pod_summaries(pods, gangs, loose),
+        nodes=[node_summary(typed(node, Node), pods) for node in objects.nodes],
     )
-    alone = sum(not group_name(pod) for pod in read)
-    return ClusterState(report, gangs, alone, sum(pod.status.phase in ENDED_PHASES for pod in read))
+    return ClusterState(report, gangs, loose, [gang for gang in gangs if gang.state in ("runs", "starts")])
 
 
-# ---- gangs
+def _hinted(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> Gang:
+    hint = hint_for(gang, known.groups, known.queues, loose)
+    return msgspec.structs.replace(gang, hint=hint) if hint else gang
 
 
-def _gang(group: PodGroup, by_group: Mapping[str, list[Pod]], queue_of: Mapping[str, str]) -> Gang:
-    """`queue_of`: the queue that a namespace names, by the namespace."""
-    meta, scheduled = group.metadata, condition(group.status.conditions, SCHEDULED)
-    members = by_group.get(f"{meta.namespace}/{meta.name}", [])
-    phases = [pod.status.phase for pod in members]
-    bound = [pod.spec.node_name for pod in members if pod.spec.node_name]
-    reason = scheduled.reason if scheduled else ""
-    summary = GroupSummary(
-        namespace=meta.namespace,
-        name=meta.name,
-        queue=queue_of_podgroup(group.spec.queue, queue_of.get(meta.namespace, "")),
-        phase=group.status.phase or "Pending",
-        reason="" if reason in NOT_WAITING else reason,
-        min_member=group.spec.min_member,
-        bound=len(bound),
-    )
-    return Gang(
-        summary,
-        detail=scheduled.message if scheduled else "",
-        pods=len(members),
-        running=phases.count("Running"),
-        ended=sum(phase in ENDED_PHASES for phase in phases),
-        failed=phases.count("Failed"),
-        nodes=tuple(sorted(set(bound))),
-    )
+def _by_group(pods: Iterable[Pod], groups: Collection[str]) -> dict[str, list[Pod]]:
+    """Pods by the group that they are members of; by the empty key those of none."""
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        key = _group_of(pod)
+        counts = key in groups and pod.spec.scheduler_name in EXTENDED
+        found.setdefault(key if counts else "", []).append(pod)
+    return found
 
 
-# ---- queues
+def _group_of(pod: Pod) -> str:
+    """The key of the group that it names, or of the one that Muster makes for it."""
+    return f"{pod.metadata.namespace}/{group_name(pod) or auto_name(pod)}"
 
 
-def _queues(
-    queues: Iterable[Json], gangs: Iterable[Gang], shares: Iterable[Json] | None
-) -> list[QueueSummary]:
-    """Those that exist, and the default one where it is used without being made. Those that every cluster has
-    are left out where nobody uses them."""
-    debugged = {share["name"]: share for share in shares or ()}
-    used = {gang.summary.queue for gang in gangs}
-    shown = [queue for queue in queues if queue["metadata"]["name"] in used or not _is_everywhere(queue)]
-    made = [_queue(queue, debugged.get(queue["metadata"]["name"], {})) for queue in shown]
-    if DEFAULT_QUEUE in used - {part.name for part in made}:
-        made.append(_queue({"metadata": {"name": DEFAULT_QUEUE}}, debugged.get(DEFAULT_QUEUE, {})))
-    return sorted(made, key=lambda part: part.name)
+def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[LoosePod]) -> list[PodSummary]:
+    """A member waits for the reason of its group."""
+    of_group = {gang.key: gang.summary.reason for gang in gangs}
+    of_pod = {pod.key: pod.why.reason for pod in loose}
 
+    def summary(pod: Pod) -> PodSummary:
+        meta, named, node = pod.metadata, group_name(pod), pod.spec.node_name
+        reason = of_pod.get(key_of(meta), of_group.get(_group_of(pod), ""))
+        placed = node or pod.status.phase in ENDED_PHASES
+        return PodSummary(meta.namespace, meta.name, named, pod.status.phase, "" if placed else reason, node)
 
-def _is_everywhere(queue: Json) -> bool:
-    return queue["metadata"]["name"] in (DEFAULT_QUEUE, ROOT_QUEUE)
-
-
-def _queue(given: Json, debugged: Json) -> QueueSummary:
-    queue, status = typed(given, Queue), given.get("status") or {}
-    if "deserved" in status:
-        deserved, allocated = status["deserved"], status.get("allocated") or {}
-        share = status.get("share") or 0.0
-    else:
-        deserved, allocated = _written(debugged.get("deserved")), _written(debugged.get("allocated"))
-        share = debugged.get("share") or 0.0
-    state = queue.status.state or debugged.get("state") or queue.spec.state or "Open"
-    return QueueSummary(queue.metadata.name, state, queue.spec.weight, deserved, allocated, round(share, 4))
-
-
-# ---- nodes and amounts
-
-
-def _node(node: Node, pods: Iterable[Pod]) -> NodeSummary:
-    name = node.metadata.name
-    here = [pod for pod in pods if pod.spec.node_name == name and pod.status.phase not in ENDED_PHASES]
-    used = total(pod_requests(pod.spec) for pod in here)
-    room = offered(node.status.allocatable)
-    return NodeSummary(
-        name, node.status.allocatable or {}, _written({each: used.get(each, 0) for each in room})
-    )
-
-
-def _written(amounts: Mapping[str, Any] | None) -> Written:
-    """Amounts as Kubernetes writes them; those without bound are left out."""
-    finite = ((name, amount) for name, amount in (amounts or {}).items() if isinstance(amount, int | float))
-    return {name: _quantity(name, round(amount)) for name, amount in finite if abs(amount) < 2**63}
-
-
-def _quantity(name: str, amount: int) -> str:
-    if name == CPU:
-        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    for suffix, unit in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-        if amount and amount % unit == 0:
-            return f"{amount // unit}{suffix}"
-    return str(amount)
-
-
-def amounts(written: Mapping[str, Quantity]) -> Resources:
-    """The numbers behind written amounts."""
-    return offered(written)
+    return [summary(pod) for pod in pods]

@@ -1,60 +1,122 @@
-"""The summary at the end: what happened to each gang, how the queues stand, and what to try next."""
+"""The summary at the end: what happened to gangs and other pods, how the queues stand, what to try next."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from extender.sim.show.cluster_state import ClusterState, Gang
-from extender.sim.show.frames import Canvas, cpu_in_use, queue_lines
-from extender.sim.show.transitions import GangTimes, TransitionLog, ahead, listed, waiting_for
+from extender.api.keys import GPU
+from extender.domain.model.reasons import Reason
+from extender.sim.show.canvas import Canvas
+from extender.sim.show.cluster_state import ClusterState
+from extender.sim.show.gangs import Gang
+from extender.sim.show.loose_pods import LoosePod
+from extender.sim.show.queue_bars import cpu_in_use, queue_lines
+from extender.sim.show.sentences import (
+    ahead,
+    ending,
+    left_out,
+    listed,
+    pods_sentence,
+    waiting_for,
+    why_pods_wait,
+)
+from extender.sim.show.transitions import GangTimes, TransitionLog, alike
+from extender.terminal.counts import many
+
+_MOST_NAMES = 10  # of pods in one sentence
+_MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED})
 
 
-def closing_summary(
-    cluster: ClusterState, log: TransitionLog, files: Sequence[str], canvas: Canvas
-) -> list[str]:
+class Rerun(NamedTuple):
+    """How this run was started. `own_nodes`: the files hold Nodes, so that none are made up."""
+
+    program: str
+    files: Sequence[str]
+    own_nodes: bool
+
+    @property
+    def command(self) -> str:
+        return " ".join([f"{self.program} run", *(f"-f {file}" for file in self.files)])
+
+
+def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, canvas: Canvas) -> list[str]:
     lines = ["What happened"]
     for gang in cluster.gangs:
-        lines += canvas.wrapped(f"{gang.summary.name}: {_outcome(gang, cluster, log)}", "  ")
-    if cluster.plain_pods:
-        lines += canvas.wrapped(f"{cluster.plain_pods} other pods, of no gang, ran as well.", "  ")
+        lines += canvas.wrapped(f"{gang.title}: {_outcome(gang, cluster, log)}", "  ")
+    for together in alike(cluster.loose):
+        lines += canvas.wrapped(_of_loose_pods(together), "  ")
+    if not cluster.gangs and not cluster.loose:
+        lines.append("  There are no gangs and no pods.")
     lines += ["", cpu_in_use(cluster)]
-    if not cluster.done:
+    if not cluster.everything_ended:
         lines += [line.plain.rstrip() for line in queue_lines(cluster, canvas)]
-    return [*lines, "", "Try next", *_next(cluster, files)]
+    return [*lines, "", "Try next", *_suggestions(cluster, rerun, canvas)]
+
+
+def _of_loose_pods(pods: Sequence[LoosePod]) -> str:
+    names = listed([pod.key for pod in pods], _MOST_NAMES)
+    if pods[0].state != "waits":
+        return f"{names}: {pods_sentence(pods)}."
+    return f"{names}: never started. {why_pods_wait(pods)}"
+
+
+# ---- gangs
 
 
 def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
     times = log.times.get(gang.key)
-    if gang.waits or times is None:
+    if not gang.has_started or times is None:
         reason = f"{waiting_for(gang)}{ahead(gang, cluster)}"
-        return f"still waits, with none of its {gang.pods} pods placed. {reason}"
-    return f"{_progress(gang, times)}."
+        return (
+            f"is starting with {many(gang.pods, 'pod')}." if gang.state == "starts" else _waits(gang, reason)
+        )
+    return f"{_progress(gang, times)}{left_out(gang) or '.'}"
+
+
+def _waits(gang: Gang, reason: str) -> str:
+    if not gang.pods:
+        return f"never started, and has no pods. {reason}"
+    return f"never started; {gang.summary.bound} of {many(gang.pods, 'pod')} placed. {reason}"
 
 
 def _progress(gang: Gang, times: GangTimes) -> str:
     if times.ran is None:
-        return "is starting"
-    waited = f"waited {times.ran - times.seen:.1f} s, then started whole" if times.waited else "started whole"
-    if not gang.done:
-        return f"{waited}, and {gang.running} of its {gang.pods} pods run"
-    how = (
-        f"{gang.failed} of its {gang.pods} pods failed" if gang.failed else f"all {gang.pods} pods succeeded"
-    )
-    return f"{waited}; {how}"
+        return "has started"
+    waited = f"waited {times.wait(times.ran):.1f} s, then started whole" if times.waited else "started whole"
+    if gang.state != "ended":
+        return f"{waited}, and {gang.running} of {many(gang.pods, 'pod')} run"
+    return f"{waited}; {ending(gang)}"
 
 
-def _next(cluster: ClusterState, files: Sequence[str]) -> list[str]:
-    """What would show something new, as commands."""
-    given = " ".join(f"-f {file}" for file in files)
-    waiting = [gang.summary.name for gang in cluster.gangs if gang.waits]
-    more = len(cluster.report.nodes) + 2
-    fewer = max(len(cluster.report.nodes) - 1, 1)
-    nodes = (
-        (f"muster run {given} --nodes {more}", f"room for {listed(waiting, 3)}?")
-        if waiting
-        else (f"muster run {given} --nodes {fewer}", "the same gangs with less room")
-    )
+# ---- what to try
+
+
+def _suggestions(cluster: ClusterState, rerun: Rerun, canvas: Canvas) -> list[str]:
+    """What would show something new, as commands, which are never folded."""
     suggestions = [
-        nodes,
-        (f"muster run {given} --until-settled -o json", "the outcome for programs"),
-        ("muster run -f YOUR.yaml", "your own pods, PodGroups and queues"),
+        *_other_nodes(cluster, rerun),
+        (f"{rerun.command} -o json", "the outcome for programs"),
+        (f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"),
     ]
-    return [line for command, what in suggestions for line in (f"  {command}", f"      {what}")]
+    return [
+        line for command, what in suggestions for line in (f"  {command}", *canvas.wrapped(what, "      "))
+    ]
+
+
+def _lacks_gpus(cluster: ClusterState) -> bool:
+    never = [gang.detail for gang in cluster.gangs if gang.summary.reason == Reason.NEVER_FITS]
+    never += [pod.why.detail for pod in cluster.loose if pod.why.reason == Reason.NEVER_FITS]
+    offered = any(GPU in node.allocatable for node in cluster.report.nodes)
+    return not offered and any(GPU in detail for detail in never)
+
+
+def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:
+    if rerun.own_nodes:
+        return
+    nodes = len(cluster.report.nodes)
+    short = [gang.title for gang in cluster.gangs if gang.waits and gang.summary.reason in _MORE_NODES_HELP]
+    if short:
+        yield f"{rerun.command} --nodes {nodes + 2}", f"room for {listed(short, 3)}?"
+    if _lacks_gpus(cluster):
+        yield f"{rerun.command} --node-gpu 8", f"nodes with {GPU}"
+    elif cluster.everything_started and nodes > 1:
+        yield f"{rerun.command} --nodes {nodes - 1}", "the same with less room"

@@ -1,17 +1,21 @@
-"""What happened: the transitions of every gang, found by comparing one state of the cluster with the next."""
+"""What happened: transitions of gangs and other pods, found by comparing one state of the cluster with the
+next."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
-from extender.sim.show.cluster_state import ClusterState, Gang
+from extender.sim.show.cluster_state import ClusterState
+from extender.sim.show.gangs import Gang
+from extender.sim.show.loose_pods import LoosePod
+from extender.sim.show.sentences import listed, pods_sentence, state_sentence
 
 
 class ShownTransition(NamedTuple):
-    """`second` is since the beginning; `brief` is for where the reason is shown anyway."""
+    """`second` is since the beginning. `subject`: a gang's key, or the names of pods. `brief`: the text for
+    where the reason is shown anyway."""
 
     second: float
-    gang: str
+    subject: str
     text: str
     brief: str
 
@@ -24,6 +28,10 @@ class GangTimes(NamedTuple):
     ran: float | None = None
     ended: float | None = None
 
+    def wait(self, now: float) -> float:
+        """Seconds from when it was first seen until it ran, or until now."""
+        return (now if self.ran is None else self.ran) - self.seen
+
 
 class TransitionLog:
     """All transitions so far, in order, and each gang's times by its key, NAMESPACE/NAME."""
@@ -32,99 +40,59 @@ class TransitionLog:
         self.transitions: list[ShownTransition] = []
         self.times: dict[str, GangTimes] = {}
         self._states: dict[str, tuple[str, str]] = {}
+        self._titles: dict[str, str] = {}
+        self._pods: dict[str, tuple[str, str]] = {}
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
         """Note what is new; returns it."""
-        new = list(self._new(cluster, second))
+        new = [*self._of_gangs(cluster, second), *self._of_pods(cluster.loose, second)]
         self.transitions += new
         return new
 
-    def _new(self, cluster: ClusterState, second: float) -> Iterator[ShownTransition]:
+    def _of_gangs(self, cluster: ClusterState, second: float) -> Iterator[ShownTransition]:
         present = {gang.key: gang for gang in cluster.gangs}
         for key in self._states.keys() - present.keys():
             del self._states[key]
-            yield ShownTransition(second, key, "was deleted", "was deleted")
+            title = self._titles.pop(key)
+            yield ShownTransition(second, title, "was deleted", "was deleted")
         for key, gang in present.items():
-            state = (state_of(gang), gang.summary.reason)
-            if self._states.get(key) != state and state != ("waits", ""):
-                self._states[key] = state
-                self._note_times(gang, second)
-                brief = f"waits: {gang.summary.reason}" if gang.waits else state_sentence(gang, cluster)
-                yield ShownTransition(second, key, state_sentence(gang, cluster), brief)
+            self._note_times(gang, second)
+            state = (gang.state, gang.summary.reason if gang.waits or gang.left_out else "")
+            if self._states.get(key) != state and gang.state != "pending":
+                self._states[key], self._titles[key] = state, gang.title
+                text = state_sentence(gang, cluster)
+                brief = f"waits: {gang.summary.reason}" if gang.waits else text.partition(";")[0]
+                yield ShownTransition(second, gang.title, text, brief)
 
     def _note_times(self, gang: Gang, second: float) -> None:
         times = self.times.get(gang.key, GangTimes(second))
         if gang.waits:
             times = times._replace(waited=True)
-        elif gang.runs or gang.done:
-            times = times._replace(ran=second if times.ran is None else times.ran)
-        if gang.done:
+        elif gang.has_started and times.ran is None:
+            times = times._replace(ran=second)
+        if gang.state == "ended" and times.ended is None:
             times = times._replace(ended=second)
         self.times[gang.key] = times
 
+    def _of_pods(self, pods: Sequence[LoosePod], second: float) -> Iterator[ShownTransition]:
+        """Pods that do the same for the same reason are one transition."""
+        turned = [pod for pod in pods if self._turns(pod)]
+        for together in alike(turned):
+            text = pods_sentence(together)
+            brief = text.partition(".")[0] if together[0].state == "waits" else text
+            yield ShownTransition(second, listed([pod.key for pod in together], 3), text, brief)
 
-def state_of(gang: Gang) -> str:
-    if gang.done:
-        return "ended"
-    return "runs" if gang.runs else "starts" if gang.starts else "waits"
-
-
-def state_sentence(gang: Gang, cluster: ClusterState) -> str:
-    """A gang's state in a sentence."""
-    if gang.done:
-        return f"has ended: {_ends(gang)}"
-    if gang.runs:
-        return f"runs: {gang.running} of {gang.pods} pods on {', '.join(gang.nodes)}"
-    if gang.starts:
-        return f"starts: all {gang.pods} pods were admitted together"
-    return f"waits. {waiting_for(gang)}{ahead(gang, cluster)}"
+    def _turns(self, pod: LoosePod) -> bool:
+        state = (pod.state, pod.why.reason)
+        turns = pod.state != "pending" and self._pods.get(pod.key) != state
+        if turns:
+            self._pods[pod.key] = state
+        return turns
 
 
-def _ends(gang: Gang) -> str:
-    if not gang.failed:
-        return f"all {gang.pods} pods succeeded"
-    return f"{gang.failed} of {gang.pods} pods failed"
-
-
-def waiting_for(gang: Gang) -> str:
-    """The reason of a gang that waits, with the numbers that its PodGroup's condition gives."""
-    if not gang.summary.reason:
-        return "Muster has not looked at it yet."
-    sentence = _sentence(gang.summary.reason)
-    return f"{sentence} ({gang.detail})." if gang.detail else f"{sentence}."
-
-
-def _sentence(reason: str) -> str:
-    known = reason in [str(each) for each in Reason]
-    return refusal(Reason(reason)).removeprefix(REFUSAL_PREFIX) if known else reason
-
-
-def ahead(gang: Gang, cluster: ClusterState) -> str:
-    """The gangs that hold what a gang waits for, by what their status says. Empty where only the gang itself
-    could change it, or where the numbers of its own condition name the gang it waits for."""
-    holds = _IN_THE_WAY.get(gang.summary.reason)
-    others = [each for each in cluster.gangs if holds and each.key != gang.key and holds(each, gang)]
-    names = [each.summary.name for each in others]
-    return f" Ahead of it: {listed(names)}." if names else ""
-
-
-def _on_nodes(other: Gang, _gang: Gang) -> bool:
-    return other.runs or other.starts
-
-
-def _on_nodes_of_its_queue(other: Gang, gang: Gang) -> bool:
-    return other.summary.queue == gang.summary.queue and (other.runs or other.starts)
-
-
-_IN_THE_WAY: Mapping[str, Callable[[Gang, Gang], bool]] = {
-    **dict.fromkeys((Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RESERVED, Reason.RECLAIMING), _on_nodes),
-    **dict.fromkeys((Reason.QUEUE_CEILING, Reason.QUEUE_SHARE), _on_nodes_of_its_queue),
-    Reason.WINDOW_FULL: lambda other, _gang: other.starts,
-}
-
-
-def listed(names: list[str], most: int = 5) -> str:
-    """Names for a sentence: a few, and how many more."""
-    if len(names) <= most:
-        return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more"
+def alike(pods: Sequence[LoosePod]) -> list[list[LoosePod]]:
+    """Pods by what they do and why, in the order in which they came."""
+    found: dict[tuple[object, ...], list[LoosePod]] = {}
+    for pod in pods:
+        found.setdefault((pod.namespace, pod.state, pod.missing_group, pod.why), []).append(pod)
+    return list(found.values())

@@ -1,24 +1,20 @@
 """Where the cluster's state is shown: live on a terminal, as lines in a pipe, or not until the end."""
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.frames import Canvas, frame, head_lines, transition_text
+from extender.sim.show.canvas import canvas_of
+from extender.sim.show.frames import Moment, clock_line, frame, head_lines, transition_text
 from extender.sim.show.transitions import ShownTransition
-from extender.terminal.columns import shows_unicode
 
 
 class View(Protocol):
     def begin(self, head: Sequence[str]) -> None: ...
-    def show(
-        self, cluster: ClusterState, transitions: Sequence[ShownTransition], new: Sequence[ShownTransition]
-    ) -> None: ...
+    def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None: ...
     def end(self, lines: Sequence[str]) -> None: ...
 
 
@@ -28,9 +24,7 @@ class NoView:
     def begin(self, head: Sequence[str]) -> None:
         pass
 
-    def show(
-        self, cluster: ClusterState, transitions: Sequence[ShownTransition], new: Sequence[ShownTransition]
-    ) -> None:
+    def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
         pass
 
     def end(self, lines: Sequence[str]) -> None:
@@ -45,18 +39,16 @@ class LogView:
         self._canvas = canvas_of(stream)
 
     def begin(self, head: Sequence[str]) -> None:
-        self._write(head)
+        self._write(line for text in head for line in self._canvas.wrapped(text))
 
-    def show(
-        self, cluster: ClusterState, transitions: Sequence[ShownTransition], new: Sequence[ShownTransition]
-    ) -> None:
+    def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
         for transition in new:
             self._write(transition_text(transition, self._canvas))
 
     def end(self, lines: Sequence[str]) -> None:
         self._write(["", *lines])
 
-    def _write(self, lines: Sequence[str]) -> None:
+    def _write(self, lines: Iterable[str]) -> None:
         for line in lines:
             self._stream.write(line.rstrip() + "\n")
         self._stream.flush()
@@ -78,13 +70,11 @@ class LiveView:
     def begin(self, head: Sequence[str]) -> None:
         self._head = head
         self._live.start()
-        self._draw([*head_lines(head, self._canvas), Text("Starting ...")])
+        self._draw([clock_line(0.0), *head_lines(head, self._canvas), Text("Starting ...")])
 
-    def show(
-        self, cluster: ClusterState, transitions: Sequence[ShownTransition], new: Sequence[ShownTransition]
-    ) -> None:
+    def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
         self._follow_size()
-        self._draw(frame(cluster, transitions, self._head, self._canvas))
+        self._draw(frame(moment, self._head, self._canvas))
 
     def end(self, lines: Sequence[str]) -> None:
         """The last frame stays, `lines` come below it; the cursor is back however the run ends."""
@@ -104,13 +94,12 @@ class LiveView:
             self._live.update(Group(*lines), refresh=True)
 
 
-def canvas_of(stream: TextIO) -> Canvas:
-    """What `stream` can show; a stream that is no terminal has 80 columns unless $COLUMNS says otherwise."""
-    size = shutil.get_terminal_size((80, 24))
-    return Canvas(max(size.columns, 20), max(size.lines, 10), shows_unicode(stream))
+def is_live(stream: TextIO) -> bool:
+    """Whether frames can be drawn on `stream`: a terminal that moves its cursor."""
+    console = Console(file=stream)
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 def view_for(stream: TextIO) -> View:
     """Live where that is possible."""
-    console = Console(file=stream)
-    return LiveView(stream) if console.is_terminal and not console.is_dumb_terminal else LogView(stream)
+    return LiveView(stream) if is_live(stream) else LogView(stream)

@@ -46,8 +46,8 @@ class Made(NamedTuple):
     at: float | None
 
 
-def made_nodes(count: int, cpu: str, memory: str) -> VirtualWorkload:
-    made = (node(f"node-{number}", cpu, memory) for number in range(1, count + 1))
+def made_nodes(count: int, cpu: str, memory: str, gpu: int = 0) -> VirtualWorkload:
+    made = (node(f"node-{number}", cpu, memory, gpu) for number in range(1, count + 1))
     return VirtualWorkload(nodes=_all((Made(each, None) for each in made), Node))
 
 
@@ -105,7 +105,7 @@ def _coming(made: Made) -> GroupArrival:
 
 
 def _member(made: Made, comes: Mapping[str, float]) -> PodArrival:
-    """A pod that does not say when it comes does so with its PodGroup. Nobody here would open a gate."""
+    """A pod that does not say when it comes does so with its PodGroup. Nothing here would open a gate."""
     pod = msgspec.convert(made.object, Pod)
     key = f"{pod.metadata.namespace}/{group_name(pod)}"
     at = comes.get(key, 0.0) if made.at is None else made.at

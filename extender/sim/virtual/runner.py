@@ -18,7 +18,7 @@ from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace_workload import from_rows
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
-from extender.terminal.progress import Advance, progress
+from extender.terminal.progress import Advance, progress, working
 
 
 class SimulationOptions(msgspec.Struct, frozen=True):
@@ -31,6 +31,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     nodes: int = 0
     node_cpu: str = ""
     node_memory: str = ""
+    node_gpu: int = 0
     window: int = 0
     seed: int = 0
 
@@ -38,7 +39,9 @@ class SimulationOptions(msgspec.Struct, frozen=True):
         """As `muster run` makes them; a made-up trace alone gets a cluster of its size."""
         alone = self.synthetic and not self.files and not self.traces
         count, cpu, memory = (max(3, self.synthetic // 500), "32", "128Gi") if alone else (3, "4", "16Gi")
-        return made_nodes(self.nodes or count, self.node_cpu or cpu, self.node_memory or memory)
+        return made_nodes(
+            self.nodes or count, self.node_cpu or cpu, self.node_memory or memory, self.node_gpu
+        )
 
 
 class Result(NamedTuple):
@@ -51,7 +54,12 @@ class Result(NamedTuple):
 
 
 def workload(options: SimulationOptions) -> VirtualWorkload:
-    """Raises InvalidManifests and InvalidWorkload."""
+    """Shows that it is at work. Raises InvalidManifests and InvalidWorkload."""
+    with working("reading what to simulate"):
+        return _workload(options)
+
+
+def _workload(options: SimulationOptions) -> VirtualWorkload:
     made = _of_files(options) if options.files else VirtualWorkload()
     if not made.nodes:
         made += options.made_nodes()

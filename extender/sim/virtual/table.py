@@ -1,27 +1,28 @@
-"""A report for people: plain lines of at most 80 columns."""
+"""A report as plain lines, with names as long as they are, or as the terminal has room for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from extender.api.durations import two_units
-from extender.sim.virtual.report import QueueReport, SimulationReport
-from extender.terminal.columns import columns
+from extender.sim.virtual.report import QueueReport, SimulationReport, Unstarted
+from extender.terminal.columns import columns, shortened
+from extender.terminal.counts import many
 
 _MOST_UNSTARTED = 10
-_LONGEST_NAME = 16  # letters of a queue's name that are shown
+_SHORTEST_NAME = 12
+_Cells = tuple[object, ...]
 
 
-def lines(report: SimulationReport) -> Iterator[str]:
+def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
+    """`width`: the columns of the terminal; 0: no limit."""
     yield _head(report)
     if report.outsiders:
-        yield f"{_many(report.outsiders, 'pod')} of other schedulers were left alone."
+        yield f"{many(report.outsiders, 'pod')} of other schedulers left alone"
     yield ""
     yield f"makespan     {two_units(report.makespan)}"
-    yield f"done         {report.done:,} of {_many(report.groups, 'gang')}"
-    yield f"utilisation  {_percentages(report.utilisation) or 'nothing was asked for'}"
-    yield ""
-    yield from _waits(report)
-    yield ""
-    yield from _shares(report)
+    yield f"done         {report.done:,} of {many(report.groups, 'gang')}"
+    yield f"utilisation  {_percentages(report.utilisation) or 'nothing ran'}"
+    yield from _waits(report, width)
+    yield from _shares(report, width)
     if report.never_started:
         yield ""
         yield from _never_started(report)
@@ -29,57 +30,70 @@ def lines(report: SimulationReport) -> Iterator[str]:
 
 def _head(report: SimulationReport) -> str:
     parts = (
-        _many(report.pods, "pod"),
-        _many(report.groups, "gang"),
-        _many(len(report.queues), "queue"),
-        _many(report.nodes, "node"),
-        _many(report.decisions, "decision"),
+        many(report.pods, "pod"),
+        many(report.groups, "gang"),
+        many(len(report.queues), "queue"),
+        many(report.nodes, "node"),
+        many(report.decisions, "decision"),
     )
     return ", ".join(parts)
 
 
-def _waits(report: SimulationReport) -> list[str]:
-    head = ("waited", "weight", "gangs", "done", "mean", "median", "p95", "max")
+def _waits(report: SimulationReport, width: int) -> list[str]:
+    head = ("queue", "weight", "gangs", "done", "mean", "median", "p95", "max")
     rows = [_wait(queue.name, queue.weight, queue) for queue in report.queues]
     if len(rows) > 1:
         rows.append(_wait("all", "", report))
-    return columns(head, rows, right=len(head) - 1)
+    return ["", "time that gangs waited", *_fitting(head, rows, width)]
 
 
-def _wait(name: str, weight: int | str, of: QueueReport | SimulationReport) -> tuple[object, ...]:
+def _wait(name: str, weight: int | str, of: QueueReport | SimulationReport) -> _Cells:
     waits = of.waits
     times = (waits.mean, waits.median, waits.p95, waits.max) if waits else ()
     durations = tuple(map(two_units, times)) or ("-",) * 4
-    return (name[:_LONGEST_NAME], weight, f"{of.groups:,}", f"{of.done:,}", *durations)
+    return (name, weight, f"{of.groups:,}", f"{of.done:,}", *durations)
 
 
-def _shares(report: SimulationReport) -> list[str]:
+def _shares(report: SimulationReport, width: int) -> list[str]:
     """Of the resource that was used most."""
     name = max(report.utilisation, key=lambda each: report.utilisation[each], default="")
     if not name:
         return []
-    head = (f"{name} over time", "weight", "held", "deserved", "held/due")
-    return columns(head, [_share(queue, name) for queue in report.queues], right=len(head) - 1)
+    head = ("queue", "weight", "held", "deserved", "held/due")
+    rows = [_share(queue, name) for queue in report.queues]
+    return ["", f"shares of {name}, on average", *_fitting(head, rows, width)]
 
 
-def _share(queue: QueueReport, name: str) -> tuple[object, ...]:
+def _share(queue: QueueReport, name: str) -> _Cells:
     held, due = queue.allocated[name], queue.deserved[name]
     ratio = f"{held / due:.2f}" if due else "-"
-    return (queue.name[:_LONGEST_NAME], queue.weight, f"{held:.1%}", f"{due:.1%}", ratio)
+    return (queue.name, queue.weight, f"{held:.1%}", f"{due:.1%}", ratio)
+
+
+def _fitting(head: Sequence[str], rows: Sequence[_Cells], width: int) -> list[str]:
+    """Numbers are never cut; names get what they leave."""
+    made = columns(head, rows, right=len(head) - 1)
+    over = max(map(len, made)) - width
+    if not width or over <= 0:
+        return made
+    longest = max(len(str(row[0])) for row in rows)
+    room = max(longest - over, _SHORTEST_NAME)
+    cut = [(shortened(str(name), room, unicode=False), *rest) for name, *rest in rows]
+    return columns(head, cut, right=len(head) - 1)
 
 
 def _never_started(report: SimulationReport) -> Iterator[str]:
-    yield f"{_many(len(report.never_started), 'gang')} never started:"
+    yield f"{many(len(report.never_started), 'gang')} never started:"
     for each in report.never_started[:_MOST_UNSTARTED]:
-        yield f"  {each.group}: {each.reason}: {each.detail}"
+        yield f"  {each.group}: {_reason(each)}"
     more = len(report.never_started) - _MOST_UNSTARTED
     if more > 0:
         yield f"  and {more:,} more (-o json has them all)"
 
 
+def _reason(gang: Unstarted) -> str:
+    return ": ".join(filter(None, (gang.reason, gang.detail))) or "no reason was given"
+
+
 def _percentages(parts: dict[str, float]) -> str:
     return ", ".join(f"{name} {part:.1%}" for name, part in parts.items())
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,6 +1,6 @@
 """Trace files: CSV with a header, one row for members of a group that are alike (docs/simulate.md).
 
-Several rows may add to one group: roles of different sizes. All faults are told, each as FILE:LINE.
+Several rows may add to one group: roles of different sizes. All faults are reported, each as FILE:LINE.
 """
 
 import csv
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from extender.api.keys import GPU
 from extender.api.quantities import BadQuantity, at_least
 from extender.sim.virtual.workload import InvalidWorkload
 
-_GPU = "nvidia.com/gpu"
 _MOST_FAULTS = 20
 
 
@@ -92,8 +92,8 @@ def read(path: Path) -> list[Row]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(_rows(path, _content(file), faults))
     except (OSError, UnicodeDecodeError, csv.Error) as fault:
-        told = getattr(fault, "strerror", None) or fault
-        raise InvalidWorkload(f"{path}: cannot be read: {told}") from fault
+        cause = getattr(fault, "strerror", None) or fault
+        raise InvalidWorkload(f"{path}: cannot be read: {cause}") from fault
     if not faults and not rows:
         faults = [f"{path}: no rows in there"]
     if faults:
@@ -164,7 +164,7 @@ def _made(values: dict[str, Any], faults: list[str]) -> Row | None:
         members=members,
         min_member=needed,
         seconds=values.get("seconds"),
-        requests={_GPU if name == "gpu" else name: values[name] for name in resources},
+        requests={GPU if name == "gpu" else name: values[name] for name in resources},
         queue=values.get("queue", "default"),
         namespace=values.get("namespace", "default"),
         priority=values.get("priority", 0),

@@ -1,6 +1,6 @@
 """The cluster as the Ledger hears of it, with an ideal scheduler: what is planned is taken at once.
 
-Pods come without our gate, so that nobody has to open it. They are bound, run, and end; once all of a group
+Pods come without our gate, which nothing here would open. They are bound, run, and end; once all of a group
 has ended, it goes with its pods, as after the time to live of a Job.
 """
 
@@ -90,7 +90,7 @@ class VirtualCluster:
     # ---- decisions
 
     def settle(self) -> tuple[list[Claim], list[PodRecord]]:
-        """Decide until that starts nobody any more; returns who was bound, and who was evicted."""
+        """Decide until no more pods start; returns the claims that were bound, and the evicted pods."""
         bound: list[Claim] = []
         evicted: list[PodRecord] = []
         due = self._is_due()
@@ -113,7 +113,7 @@ class VirtualCluster:
         return decisions
 
     def _take(self) -> list[Claim]:
-        """The scheduler asks for every planned pod and binds it where it is told; the barrier lets go."""
+        """The scheduler asks for every planned pod and binds it to the planned node; the barrier lets go."""
         planned = self.ledger.to_release()
         for claim in planned:
             if isinstance(self.ledger.answer(claim.pod.uid, [claim.node]), list):
@@ -133,7 +133,7 @@ class VirtualCluster:
         return posting
 
     def _evict(self, uid: Uid) -> PodRecord | None:
-        """Of a start that failed for good; nobody makes the pod anew."""
+        """A pod of a start that failed finally; nothing creates it again."""
         record = self.end(uid, FAILED)
         self.ledger.drop_pod(uid)
         return record

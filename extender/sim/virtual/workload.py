@@ -1,4 +1,4 @@
-"""What a simulation starts from: the cluster, and who comes when and runs for how long."""
+"""What a simulation starts from: the cluster, and when pods and groups come and how long they run."""
 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple

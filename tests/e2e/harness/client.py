@@ -54,11 +54,26 @@ class Client:
     def close(self) -> None:
         self._pool.close()
 
-    def request(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
-        answer = self._pool.request(method, path, body=_encoded(body), headers=self._with(content))
-        if answer.status >= 300:
-            raise ApiError(answer.status, error_message(answer.data))
-        return json.loads(answer.data) if answer.data.startswith(b"{") else answer.data.decode()
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content: str = "application/json",
+        accept: str = "application/json",
+    ) -> Any:
+        status, data = self.exchange(method, path, _encoded(body), content, accept)
+        if status >= 300:
+            raise ApiError(status, error_message(data))
+        return json.loads(data) if data.startswith(b"{") else data.decode()
+
+    def exchange(
+        self, method: str, path: str, body: bytes | None, content: str, accept: str = "application/json"
+    ) -> tuple[int, bytes]:
+        """The answer as it is, also one that says what is wrong."""
+        headers = {**self._with(content), "Accept": accept}
+        answer = self._pool.request(method, path, body=body, headers=headers)
+        return answer.status, answer.data
 
     def create(self, resource: Resource, body: Json) -> Json:
         return self._json("POST", resource.path(_namespace(body)), body)

@@ -17,6 +17,7 @@ class Shell:
 
     def __init__(self, cluster: ControlPlane, user: User, namespace: str = "default") -> None:
         self._kubeconfig = str(cluster.kubeconfig(user))
+        self._path = f"{PROGRAM.parent}:{cluster.binaries}:{os.environ['PATH']}"
         self._namespace = namespace
 
     def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -36,3 +37,17 @@ class Shell:
         done = self(*arguments)
         assert (done.returncode, done.stdout) == (status, "")
         return done.stderr
+
+    def runs(self, line: str) -> str:
+        """Of any program, as a shell takes it."""
+        environment = {**os.environ, "KUBECONFIG": self._kubeconfig, "PATH": self._path}
+        done = subprocess.run(
+            ["bash", "-euc", line],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout

@@ -1,12 +1,14 @@
-"""A gang that stands still at the barrier, so that things can happen to it there."""
+"""Gangs that stand still at the barrier, or between two bindings, so that things can happen to them there."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import keep_gate_shut
+from tests.e2e.harness.faults import Fault, hold_request, keep_gate_shut
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
 
 
 class Standstill:
@@ -23,6 +25,27 @@ class Standstill:
         self.pods = stage.gang(name, size, gated=True, **gang)
         *self.held, self.last = self.pods
         self.nodes = muster.wait_held(self.held)
+
+    def let_go(self) -> None:
+        self._released.set()
+
+
+class HangingBinding:
+    """A gang of three of which two are bound when this is made, while the binding of the third hangs until
+    `let_go`. Then it arrives, unless `fault` says otherwise.
+
+    Muster must reach the API server through the proxy.
+    """
+
+    def __init__(
+        self, stage: Stage, proxy: FaultProxy, fault: Callable[[threading.Event], Fault] = hold_request
+    ) -> None:
+        self._released = threading.Event()
+        hangs = fault(self._released)
+        proxy.inject(hangs)
+        self.pods = stage.gang("a", 3, cpu="2", gated=True)
+        wait_for(lambda: hangs.hit.is_set() and len(stage.bound(self.pods)) == 2, what="two of three bound")
+        (self.hanging,) = {*self.pods} - stage.bound(self.pods).keys()
 
     def let_go(self) -> None:
         self._released.set()

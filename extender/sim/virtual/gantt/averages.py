@@ -10,7 +10,7 @@ Columns = npt.NDArray[np.float64]
 
 
 def averages(changes: Iterable[Change], begin: float, end: float, columns: int) -> Columns:
-    """The mean of a sum in each column, where it starts at 0 and changes as told."""
+    """The mean of a sum in each column, where it starts at 0 and takes these changes."""
     width = (end - begin) / columns
     part, rest = np.zeros(columns + 1), np.zeros(columns + 2)
     for moment, amount in changes:

@@ -1,4 +1,4 @@
-"""What is drawn, out of the timelines of the groups: who held how much of one resource, from when to when."""
+"""What is drawn, made from the timelines of groups: how much of a resource each held, from when to when."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,7 @@
 """Laying the chart out: queues and their colours, one large panel, how many wait, the time."""
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,12 +14,13 @@ from extender.sim.virtual.gantt.panel import WIDTH, Panel
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
 from extender.sim.virtual.report import SimulationReport
 from extender.sim.virtual.runner import Result
+from extender.terminal.counts import many
 
 _TOP, _LEFT, _LEFT_OF_ROWS = 76.0, 64.0, 176.0
 _ROOM, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0
 _MOST_ROWS = 40
 _MOST_BARS = 20_000
-_LETTER = 7.0
+_LETTER, _LINE, _MARGIN = 7.0, 18.0, 16.0
 
 
 def chart(result: Result) -> str:
@@ -27,8 +29,8 @@ def chart(result: Result) -> str:
     scene = _scene(measured, report, end)
     few = len(scene.timelines) <= _MOST_ROWS
     parts = [*_rows(scene)] if few else [*_room(scene)]
-    height = _TOP + _AXIS + (len(scene.timelines) * drawing.ROW if few else _ROOM + _GAP + _WAITING)
-    title = f"{report.groups:,} gangs of {report.pods:,} pods on {report.nodes:,} nodes"
+    height = _top(scene) + _AXIS + (len(scene.timelines) * drawing.ROW if few else _ROOM + _GAP + _WAITING)
+    title = f"{many(report.groups, 'gang')} of {many(report.pods, 'pod')} on {many(report.nodes, 'node')}"
     ground = svg.box(0, 0, WIDTH, height, "paper")
     return svg.document(WIDTH, height, title, [ground, *_head(scene, title), *parts])
 
@@ -51,24 +53,47 @@ def _scene(measured: Measurements, report: SimulationReport, end: float) -> Scen
 
 
 def _head(scene: Scene, title: str) -> Iterator[str]:
-    yield svg.text(16, 24, title, "head")
-    x = 16.0
+    yield svg.text(_MARGIN, 24, title, "head")
+    for entry in _legend(scene):
+        yield svg.box(entry.x, 36 + entry.row * _LINE, 12, 12, entry.colour)
+        yield svg.text(entry.x + 17, 46 + entry.row * _LINE, entry.queue)
+
+
+class LegendEntry(NamedTuple):
+    queue: str
+    colour: str
+    x: float
+    row: int
+
+
+def _legend(scene: Scene) -> list[LegendEntry]:
+    """The queues next to each other, in as many rows as they take."""
+    entries: list[LegendEntry] = []
+    x, row = _MARGIN, 0
     for queue, colour in scene.colours.items():
-        yield svg.box(x, 36, 12, 12, colour)
-        yield svg.text(x + 17, 46, queue)
-        x += 17 + len(queue) * _LETTER + 18
+        width = 17 + len(queue) * _LETTER
+        if x > _MARGIN and x + width > WIDTH:
+            x, row = _MARGIN, row + 1
+        entries.append(LegendEntry(queue, colour, x, row))
+        x += width + 18
+    return entries
+
+
+def _top(scene: Scene) -> float:
+    """Where the large panel begins: below the legend."""
+    return _TOP + _LINE * max((entry.row for entry in _legend(scene)), default=0)
 
 
 def _rows(scene: Scene) -> Iterator[str]:
     height = len(scene.timelines) * drawing.ROW
-    panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, _TOP, height, 1.0)
+    panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, _top(scene), height, 1.0)
     yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
     yield from panel.moments(panel.top)
     yield from drawing.rows(panel, scene)
 
 
 def _room(scene: Scene) -> Iterator[str]:
-    panel = Panel(scene.begin, scene.end, _LEFT, _TOP, _ROOM, scene.most)
+    panel = Panel(scene.begin, scene.end, _LEFT, _top(scene), _ROOM, scene.most)
     below = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, _most_waiting(scene))
     yield from panel.frame(_meaning(scene))
     if len(scene.bars) <= _MOST_BARS:

@@ -37,23 +37,23 @@ def _wait(panel: Panel, scene: Scene, timeline: GroupTimeline, top: float) -> It
     if timeline.came is not None:
         until = scene.end if timeline.started is None else timeline.started
         x = panel.x(timeline.came)
-        yield svg.box(x, top + 9, panel.x(until) - x, 4, "wait", told(timeline))
+        yield svg.box(x, top + 9, panel.x(until) - x, 4, "wait", tooltip(timeline))
 
 
 def _run(panel: Panel, scene: Scene, bar: Bar, top: float) -> Iterator[str]:
     x = panel.x(bar.start)
     width = panel.x(bar.end) - x
-    words = f"{bar.members} pod{'s' if bar.members > 1 else ''}"
-    yield svg.box(x, top + 3, width, ROW - 6, scene.colour(bar.timeline), told(bar.timeline))
-    if width > len(words) * _LETTER + 8:
-        yield svg.text(x + 5, top + 15, words, "inside")
+    label = f"{bar.members} pod{'s' if bar.members > 1 else ''}"
+    yield svg.box(x, top + 3, width, ROW - 6, scene.colour(bar.timeline), tooltip(bar.timeline))
+    if width > len(label) * _LETTER + 8:
+        yield svg.text(x + 5, top + 15, label, "inside")
 
 
 def room(panel: Panel, scene: Scene, pieces: Sequence[Piece]) -> Iterator[str]:
     """Bars packed into the room; when there are many they are one shape for each queue, and say nothing."""
     if len(pieces) <= _MOST_TITLES:
         for each in pieces:
-            yield svg.box(*_place(panel, each), scene.colour(each.bar.timeline), told(each.bar.timeline))
+            yield svg.box(*_place(panel, each), scene.colour(each.bar.timeline), tooltip(each.bar.timeline))
         return
     by_colour: dict[str, list[Piece]] = {}
     for each in pieces:
@@ -68,7 +68,7 @@ def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
 
 
 def _trimmed(size: float) -> float:
-    """A hair smaller than it is, so that neighbours can be told apart, as long as there is something left."""
+    """A little smaller than it is, which separates neighbours, unless that leaves too little."""
     return size - 0.5 if size > 2 else size
 
 
@@ -85,7 +85,7 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
         bottom = top
 
 
-def told(timeline: GroupTimeline) -> str:
+def tooltip(timeline: GroupTimeline) -> str:
     """A group in one line."""
     parts = [f"{timeline.name} ({timeline.queue}, {timeline.present} pods)"]
     if timeline.wait is None:

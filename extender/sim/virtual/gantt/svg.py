@@ -12,9 +12,9 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def text(x: float, y: float, words: str, kind: str = "", anchor: str = "") -> str:
+def text(x: float, y: float, content: str, kind: str = "", anchor: str = "") -> str:
     style = (f' class="{kind}"' if kind else "") + (f' text-anchor="{anchor}"' if anchor else "")
-    return f'<text x="{number(x)}" y="{number(y)}"{style}>{escape(words)}</text>'
+    return f'<text x="{number(x)}" y="{number(y)}"{style}>{escape(content)}</text>'
 
 
 def box(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:

@@ -1,0 +1,192 @@
+"""The commands that help a waiting group, for each reason that a command can change something about.
+
+They are the same for every user. Settings of Muster have none: they belong into the files of the install, and
+a change in the cluster alone would be undone by the next `kubectl apply`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from extender.cli.access_reviews import right_to
+from extender.cli.explain.evidence import Evidence
+from extender.cli.explain.explanation import OfferedCommand
+from extender.cli.explain.offers import (
+    NAME,
+    Offer,
+    annotating,
+    checking,
+    describing,
+    is_name,
+    offered,
+    opening,
+)
+from extender.cli.formatting import number
+from extender.cli.observed import ObservedGroup
+from extender.domain.model.reasons import Reason
+from extender.domain.model.resources import CPU, show
+from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES
+
+_GROUP = "podgroup.scheduling.volcano.sh"
+_QUEUE = "queue.scheduling.volcano.sh"
+_API_VERSION = "scheduling.volcano.sh/v1beta1"
+_FIRST = re.compile(rf"^({NAME})/({NAME}) ")
+# cpu: 4 + 2 > 5, as the detail of a ceiling has it
+_ABOVE = re.compile(r"([^\s:]{1,300}): (?:(\S{1,40}) \+ )?(\S{1,40}) > ")
+
+
+class Case(NamedTuple):
+    """What waits, as far as commands name it. `wanted`: the group that a pod names although there is none.
+    `there`: how many pods are members, or name `wanted`."""
+
+    evidence: Evidence
+    namespace: str
+    queue: str = ""
+    detail: str = ""
+    group: ObservedGroup | None = None
+    pod: str = ""
+    wanted: str = ""
+    there: int = 0
+
+
+def commands(reason: str, case: Case) -> list[OfferedCommand]:
+    offers = _OFFERS.get(reason)
+    return [offered(case.evidence, each) for each in offers(case)] if offers else []
+
+
+# ---- what names something that does not exist
+
+
+def _without_group(case: Case) -> Iterator[Offer]:
+    if not case.wanted:
+        return
+    right = right_to("patch", PODS, case.namespace)
+    for meant in get_close_matches(case.wanted, [each.name for each in case.evidence.groups_here], n=1):
+        line = annotating(case.namespace, [case.pod], meant)
+        yield Offer(f"name the group {meant}", line, right)
+    if not is_name(case.wanted):
+        return
+    new = {"apiVersion": _API_VERSION, "kind": "PodGroup", "metadata": {"name": case.wanted}}
+    text = json.dumps({**new, "spec": {"minMember": max(1, case.there)}})
+    line = f"echo '{text}' | kubectl -n {case.namespace} create -f -"
+    pods = f"the {case.there} pods that name it" if case.there > 1 else "the pod"
+    yield Offer(f"create it for {pods}", line, right_to("create", POD_GROUPS, case.namespace))
+
+
+def _without_queue(case: Case) -> Iterator[Offer]:
+    for meant in get_close_matches(case.queue, list(case.evidence.queues or ()), n=1):
+        yield from _changed_group(case, f"name the queue {meant}", {"queue": meant})
+    if is_name(case.queue):
+        yield Offer("create it", f"muster queue create {case.queue}", right_to("create", QUEUES))
+
+
+# ---- the group's own fields
+
+
+def _changed_group(case: Case, purpose: str, spec: dict[str, object]) -> Iterator[Offer]:
+    """Nothing for a group that Muster made: what it is made from would have to change."""
+    if case.group and not case.group.is_automatic:
+        right = right_to("patch", POD_GROUPS, case.namespace)
+        patch = json.dumps({"spec": spec})
+        line = f"kubectl -n {case.namespace} patch {_GROUP} {case.group.name} --type merge -p '{patch}'"
+        yield Offer(purpose, line, right)
+
+
+def _edited(case: Case) -> Iterator[Offer]:
+    """Whose specification is invalid: the queue's where the queue says so itself."""
+    queue = case.evidence.queue(case.queue)
+    if queue and queue.has_fault:
+        right = right_to("patch", QUEUES, name=case.queue)
+        yield Offer("correct the queue", f"kubectl edit {_QUEUE} {case.queue}", right)
+    elif case.group:
+        line = f"kubectl -n {case.namespace} edit {_GROUP} {case.group.name}"
+        yield Offer("correct it", line, right_to("patch", POD_GROUPS, case.namespace))
+
+
+def _fewer_members(case: Case) -> Iterator[Offer]:
+    """Where the number alone is what keeps it."""
+    group = case.group
+    if group and 0 < case.there < group.spec.min_member and not group.spec.min_task_member:
+        pods = "the pod that is there" if case.there == 1 else f"the {case.there} pods that are there"
+        yield from _changed_group(case, f"start with {pods}", {"minMember": case.there})
+
+
+# ---- queues
+
+
+def _opened(case: Case) -> Iterator[Offer]:
+    if is_name(case.queue):
+        yield opening(case.queue, case.detail)
+
+
+def _higher_capability(case: Case) -> Iterator[Offer]:
+    """As much as the group needs, of what the queue's own capability limits."""
+    queue = case.evidence.queue(case.queue)
+    limits = (queue.spec.capability or {}) if queue else {}
+    above = [
+        (name, number(name, held) + number(name, asked)) for name, held, asked in _ABOVE.findall(case.detail)
+    ]
+    if wanted := [f"{name}={_written(name, most)}" for name, most in above if name in limits]:
+        yield _updated(case, "raise its capability", f"--capability {','.join(wanted)}")
+
+
+def _written(name: str, amount: int) -> str:
+    """As people write it, where that is not rounded down."""
+    text = show(name, amount)
+    if number(name, text) >= amount:
+        return text
+    return f"{amount}m" if name == CPU else str(amount)
+
+
+def _larger_share(case: Case) -> Iterator[Offer]:
+    if queue := case.evidence.queue(case.queue):
+        yield _updated(case, "give it a larger share", f"--weight {2 * queue.spec.weight}")
+
+
+def _overtaking(case: Case) -> Iterator[Offer]:
+    if first := _FIRST.match(case.detail):
+        line = f"muster why podgroup/{first[2]} -n {first[1]}"
+        yield Offer("see what the first one waits for", line, right_to("get", POD_GROUPS, first[1]))
+    if is_name(case.queue):
+        yield _updated(case, "let groups overtake", "--dequeue-strategy traverse")
+
+
+def _updated(case: Case, purpose: str, flags: str) -> Offer:
+    line = f"muster queue update {case.queue} {flags}"
+    return Offer(purpose, line, right_to("patch", QUEUES, name=case.queue))
+
+
+# ---- looking further
+
+
+def _what_failed(case: Case) -> Iterator[Offer]:
+    if case.group:
+        line = f"muster podgroup describe {case.group.name} -n {case.namespace}"
+        yield Offer("see what failed", line, right_to("list", EVENTS, case.namespace))
+
+
+def _what_the_scheduler_said(case: Case) -> Iterator[Offer]:
+    if case.pod:
+        yield describing(case.namespace, case.pod, "read the scheduler's message")
+
+
+def _checking(_case: Case) -> Iterator[Offer]:
+    yield checking()
+
+
+_OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
+    Reason.GROUP_NOT_FOUND: _without_group,
+    Reason.QUEUE_NOT_FOUND: _without_queue,
+    Reason.INVALID_SPEC: _edited,
+    Reason.QUEUE_NOT_OPEN: _opened,
+    Reason.NOT_ENOUGH_MEMBERS: _fewer_members,
+    Reason.NEVER_FITS: _higher_capability,
+    Reason.QUEUE_CEILING: _higher_capability,
+    Reason.QUEUE_SHARE: _larger_share,
+    Reason.BEHIND_OTHERS: _overtaking,
+    Reason.BACKING_OFF: _what_failed,
+    Reason.REFUSED_BY_SCHEDULER: _what_the_scheduler_said,
+    Reason.NOT_READY: _checking,
+}

@@ -1,0 +1,101 @@
+"""What a name or a KIND/NAME leads to, and the answer about each."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+import click
+
+from extender.api.objects import Pod
+from extender.cli.access import ClusterAccess
+from extender.cli.explain.evidence import Evidence
+from extender.cli.explain.explanation import Explanation
+from extender.cli.explain.groups import explain_group
+from extender.cli.explain.pods import explain_pod
+from extender.cli.explain.queues import explain_queue
+from extender.cli.explain.workloads import Workloads
+from extender.cli.lookup import fetch
+from extender.cli.observed import ObservedGroup, ObservedQueue
+from extender.cli.owner_kinds import OWNER_KINDS, owner_kind
+from extender.cli.targets import POD, POD_GROUP, QUEUE, Target
+from extender.kube.resources import POD_GROUPS, PODS, QUEUES
+
+
+def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
+    """At least one; a target that there is not ends the command."""
+    evidence = Evidence(place, place.namespace)
+    match target.kind:
+        case "":
+            return _of_name(evidence, target.name)
+        case "pod":
+            return [explain_pod(evidence, fetch(place.reader, PODS, place.namespace, target.name, Pod))]
+        case "podgroup":
+            group = fetch(place.reader, POD_GROUPS, place.namespace, target.name, ObservedGroup)
+            return [explain_group(evidence, group)]
+        case "queue":
+            return [explain_queue(evidence, fetch(place.reader, QUEUES, "", target.name, ObservedQueue))]
+    return _of_workload(place, evidence, target)
+
+
+def _of_workload(place: ClusterAccess, evidence: Evidence, target: Target) -> list[Explanation]:
+    kind = owner_kind(target.kind)
+    assert kind is not None, "the command line lets no other through"
+    workloads = Workloads(evidence)
+    if found := workloads.explain(kind, target.name):
+        return found
+    resource = workloads.objects.resource_of(kind)
+    if resource is None:
+        raise click.ClickException(f"the cluster knows no {kind.plural}.{kind.group}")
+    fetch(place.reader, resource, place.namespace, target.name, object)
+    raise click.ClickException(f"{target.kind}/{target.name} was made just now: run the command again")
+
+
+# ---- a name alone
+
+
+def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
+    """One answer for each group, even if a pod or a workload of the name leads to it as well."""
+    found: dict[tuple[str, str], Explanation] = {}
+    for each in _called(evidence, name):
+        found.setdefault(_subject(evidence, each), each)
+    if not found:
+        raise _nothing_called(evidence, name)
+    return list(found.values())
+
+
+def _subject(evidence: Evidence, answer: Explanation) -> tuple[str, str]:
+    if any(group.name == answer.group for group in evidence.groups_here):
+        return "PodGroup", answer.group
+    return answer.kind, answer.name
+
+
+def _called(evidence: Evidence, name: str) -> Iterator[Explanation]:
+    if pod := evidence.find(PODS, name, Pod):
+        yield explain_pod(evidence, pod)
+    if group := evidence.find(POD_GROUPS, name, ObservedGroup):
+        yield explain_group(evidence, group)
+    workloads = Workloads(evidence)
+    for kind in OWNER_KINDS:
+        yield from workloads.explain(kind, name)
+    if queue := evidence.find(QUEUES, name, ObservedQueue):
+        yield explain_queue(evidence, queue)
+
+
+def _nothing_called(evidence: Evidence, name: str) -> click.ClickException:
+    message = f"no pod, podgroup, queue or workload is called {name!r} in namespace {evidence.namespace}"
+    unread = f"; you may not read {', '.join(evidence.unread)}" if evidence.unread else ""
+    return click.ClickException(f"{message}{unread}{_elsewhere(evidence, name) or _alike(evidence, name)}")
+
+
+def _elsewhere(evidence: Evidence, name: str) -> str:
+    homes = sorted(each.namespace for each in evidence.groups if each.name == name)
+    return f"; there is podgroup/{name} in namespace {homes[0]}: add -n {homes[0]}" if homes else ""
+
+
+def _alike(evidence: Evidence, name: str) -> str:
+    """The targets whose names are most like it."""
+    there = {f"{POD_GROUP}/{each.name}": each.name for each in evidence.groups_here}
+    there |= {f"{QUEUE}/{each}": each for each in evidence.queues or ()}
+    there |= {f"{POD}/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
+    alike = get_close_matches(name, list(dict.fromkeys(there.values())), n=3)
+    named = [next(target for target, called in there.items() if called == each) for each in alike]
+    return f"; did you mean {' or '.join(named)}?" if named else ""

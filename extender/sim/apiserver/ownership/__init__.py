@@ -1,0 +1,1 @@
+"""Who wrote which field: metadata.managedFields, and server-side apply, which goes by it."""

@@ -1,0 +1,146 @@
+"""What a pod may say: of ValidatePodCreate (pkg/apis/core/validation of Kubernetes) what people run into."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from extender.sim.apiserver.field_errors import (
+    FieldError,
+    FieldErrors,
+    duplicate,
+    forbidden_field,
+    not_found_field,
+    not_supported,
+    required,
+    wrong,
+)
+from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.validation.amounts import request_errors
+from extender.sim.apiserver.validation.metadata import labels_errors
+from extender.sim.apiserver.validation.names import NameRule, dns_label, label_key, label_value, subdomain
+
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_RESTARTS = ("Always", "OnFailure", "Never")
+_DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_PULLS = ("Always", "IfNotPresent", "Never")
+_LARGEST = 2**31 - 1
+
+
+def pod_errors(pod: Json) -> FieldErrors:
+    spec: Json = pod.get("spec") or {}
+    yield from _volumes(spec)
+    yield from _containers(spec)
+    yield from _choice("spec.restartPolicy", spec.get("restartPolicy"), _RESTARTS)
+    yield from _choice("spec.dnsPolicy", spec.get("dnsPolicy"), _DNS)
+    yield from labels_errors("spec.nodeSelector", spec.get("nodeSelector"))
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= _LARGEST:
+        yield wrong("spec.activeDeadlineSeconds", deadline, f"must be between 1 and {_LARGEST}, inclusive")
+    yield from _named("spec.nodeName", spec.get("nodeName"), subdomain)
+    yield from _named("spec.priorityClassName", spec.get("priorityClassName"), subdomain)
+    for place, toleration in enumerate(spec.get("tolerations") or ()):
+        yield from _toleration(toleration, f"spec.tolerations[{place}]")
+    yield from _gates(spec)
+
+
+def _gates(spec: Json) -> FieldErrors:
+    gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
+    if gates and spec.get("nodeName"):
+        yield forbidden_field("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+    for place, name in enumerate(gates):
+        yield from _named(f"spec.schedulingGates[{place}]", name, label_key, needed=True)
+        if name in gates[:place]:
+            yield duplicate(f"spec.schedulingGates[{place}]", name)
+
+
+# ---- containers
+
+
+def _containers(spec: Json) -> FieldErrors:
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    main, first = spec.get("containers") or [], spec.get("initContainers") or []
+    if not main:
+        yield required("spec.containers")
+    names: list[str] = []
+    for field, containers in (("containers", main), ("initContainers", first)):
+        for place, container in enumerate(containers):
+            at = f"spec.{field}[{place}]"
+            yield from _container(container, volumes, at)
+            name = container.get("name", "")
+            if name in names:
+                yield duplicate(f"{at}.name", name)
+            names.append(name)
+
+
+def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
+    yield from _named(f"{at}.name", container.get("name"), dns_label, needed=True)
+    if not container.get("image"):
+        yield required(f"{at}.image")
+    for place, variable in enumerate(container.get("env") or ()):
+        if not variable.get("name"):
+            yield required(f"{at}.env[{place}].name")
+    for place, mount in enumerate(container.get("volumeMounts") or ()):
+        yield from _mount(mount, volumes, f"{at}.volumeMounts[{place}]")
+    yield from _choice(f"{at}.imagePullPolicy", container.get("imagePullPolicy"), _PULLS)
+    yield from request_errors(container.get("resources") or {}, f"{at}.resources")
+
+
+def _mount(mount: Json, volumes: set[Any], at: str) -> FieldErrors:
+    if not mount.get("name"):
+        yield required(f"{at}.name")
+    elif mount["name"] not in volumes:
+        yield not_found_field(f"{at}.name", mount["name"])
+    if not mount.get("mountPath"):
+        yield required(f"{at}.mountPath")
+
+
+def _volumes(spec: Json) -> FieldErrors:
+    names: list[str] = []
+    for place, volume in enumerate(spec.get("volumes") or ()):
+        field, name = f"spec.volumes[{place}].name", volume.get("name", "")
+        yield from _named(field, name, dns_label, needed=True)
+        if name in names:
+            yield duplicate(field, name)
+        names.append(name)
+
+
+# ---- tolerations and taints
+
+
+def _toleration(toleration: Json, at: str) -> FieldErrors:
+    key, operator = toleration.get("key", ""), toleration.get("operator", "")
+    value, effect = toleration.get("value", ""), toleration.get("effect", "")
+    yield from _named(f"{at}.key", key, label_key)
+    if not key and operator != "Exists":
+        told = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield wrong(f"{at}.operator", operator, told)
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        yield wrong(f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    if operator in ("Equal", ""):
+        if told := ";".join(label_value(value)):
+            yield wrong(f"{at}.operator", value, told)
+    elif operator != "Exists":
+        yield not_supported(f"{at}.operator", operator, ("Equal", "Exists"))
+    elif value:
+        yield wrong(f"{at}.operator", value, "value must be empty when `operator` is 'Exists'")
+    yield from _choice(f"{at}.effect", effect, EFFECTS)
+
+
+def taint_errors(node: Json) -> FieldErrors:
+    for place, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
+        at = f"metadata.taints[{place}]"  # Kubernetes' own slip: they are in the spec
+        yield from _named(f"{at}.key", taint.get("key"), label_key, needed=True)
+        if told := ";".join(label_value(taint.get("value", ""))):
+            yield wrong(f"{at}.value", taint.get("value", ""), told)
+        if not taint.get("effect"):
+            yield required(f"{at}.effect")
+        yield from _choice(f"{at}.effect", taint.get("effect"), EFFECTS)
+
+
+def _choice(field: str, value: str | None, allowed: Iterable[str]) -> list[FieldError]:
+    return [not_supported(field, value, allowed)] if value and value not in allowed else []
+
+
+def _named(field: str, name: str | None, rule: NameRule, needed: bool = False) -> list[FieldError]:
+    if not name:
+        return [required(field)] if needed else []
+    return [wrong(field, name, each) for each in rule(name)]

@@ -1,0 +1,105 @@
+"""A gang as the screen shows it."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from extender.api.conditions import condition
+from extender.api.keys import ENDED_PHASES, SCHEDULED
+from extender.api.objects import Meta, Pod, PodGroup
+from extender.domain.model.pod_owners import controller_of, group_name_of
+from extender.domain.model.queue_of_group import queue_of_podgroup
+from extender.domain.model.reasons import NOT_WAITING, Verdict
+from extender.sim.show.outcome import GroupSummary
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """A group as the screen needs it: its summary in the report, and what that does not have.
+
+    `title`: how it is shown, NAMESPACE/NAME. A group that Muster made for pods that name none is shown as the
+    controller of those pods, or as the pod: NAMESPACE/KIND/NAME."""
+
+    summary: GroupSummary
+    title: str
+    verdict: str  # the reason of its condition; empty before Muster has written one
+    detail: str
+    pods: int
+    running: int
+    ended: int
+    failed: int
+    nodes: tuple[str, ...]
+    order: tuple[int, str, str]  # inside its queue: priority, age, name
+    hint: str = ""  # what was probably meant where a name leads nowhere, as a sentence
+
+    @property
+    def key(self) -> str:
+        return f"{self.summary.namespace}/{self.summary.name}"
+
+    @property
+    def state(self) -> str:
+        """ended, runs, starts, waits, or pending: Muster has not decided yet."""
+        if self.summary.phase == "Completed" or 0 < self.pods == self.ended:
+            return "ended"
+        if self.summary.phase in ("Running", "Unknown"):
+            return "runs"
+        if self.verdict == Verdict.STARTING:
+            return "starts"
+        return "waits" if self.summary.reason else "pending"
+
+    @property
+    def waits(self) -> bool:
+        return self.state == "waits"
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the members that it needs have started."""
+        return self.state in ("runs", "ended")
+
+    @property
+    def left_out(self) -> int:
+        """How many members wait although the gang runs: it has more than it needs, or replaces lost ones."""
+        return self.pods - self.summary.bound if self.state == "runs" else 0
+
+
+def gang_of(group: PodGroup, members: Sequence[Pod], queue_of: Mapping[str, str]) -> Gang:
+    """`queue_of`: the queue that a namespace names, by the namespace."""
+    meta, scheduled = group.metadata, condition(group.status.conditions, SCHEDULED)
+    phases = [pod.status.phase for pod in members]
+    bound = [pod.spec.node_name for pod in members if pod.spec.node_name]
+    reason = scheduled.reason if scheduled else ""
+    summary = GroupSummary(
+        namespace=meta.namespace,
+        name=meta.name,
+        queue=queue_of_podgroup(group.spec.queue, queue_of.get(meta.namespace, "")),
+        phase=group.status.phase or "Pending",
+        reason="" if reason in NOT_WAITING else reason,
+        min_member=group.spec.min_member,
+        bound=len(bound),
+    )
+    return Gang(
+        summary,
+        title=_title(meta),
+        verdict=reason,
+        detail=scheduled.message if scheduled else "",
+        pods=len(members),
+        running=phases.count("Running"),
+        ended=sum(phase in ENDED_PHASES for phase in phases),
+        failed=phases.count("Failed"),
+        nodes=tuple(sorted(set(bound))),
+        order=(-_priority(members), meta.creation_timestamp or "", meta.name),
+    )
+
+
+def _title(meta: Meta) -> str:
+    owner = controller_of(meta.owner_references)
+    if owner and meta.name == group_name_of(owner.uid):
+        return f"{meta.namespace}/{owner.kind.lower()}/{owner.name}"
+    return key_of(meta)
+
+
+def _priority(members: Sequence[Pod]) -> int:
+    return max((pod.spec.priority or 0 for pod in members), default=0)
+
+
+def key_of(meta: Meta) -> str:
+    return f"{meta.namespace}/{meta.name}"

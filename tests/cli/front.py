@@ -1,0 +1,121 @@
+"""An API server in front of the embedded one, with what that lacks: rights of a user, and workloads.
+
+It answers questions about rights and requests for workloads itself, and passes everything else on.
+"""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.cli.desk import Desk, ago, kubeconfig
+
+Json = dict[str, Any]
+_OWN_GROUPS = ("batch", "apps", "jobset.x-k8s.io", "kubeflow.org", "scheduling.x-k8s.io")
+
+
+class Front:
+    """`denied`: what the user may not do, as verb and resource."""
+
+    def __init__(self, behind: str) -> None:
+        self._behind = behind
+        self.denied: set[tuple[str, str]] = set()
+        self.unreadable: set[str] = set()  # plural names
+        self._collections: dict[str, list[Json]] = {}
+
+    def workload(
+        self, api_version: str, kind: str, name: str, owner: Json | None = None, **parts: Any
+    ) -> Json:
+        """Makes one of namespace team, and returns the reference that what belongs to it bears."""
+        owners = {"ownerReferences": [owner]} if owner else {}
+        meta = {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{kind}-{name}",
+            "creationTimestamp": ago(days=1),
+        }
+        path = f"/apis/{api_version}/namespaces/team/{kind.lower()}s"
+        self._collections.setdefault(path, []).append({"metadata": meta | owners, **parts})
+        return {"apiVersion": api_version, "kind": kind, "name": name, "uid": meta["uid"], "controller": True}
+
+    def answer(self, method: str, target: str, body: bytes, kind: str) -> tuple[int, bytes]:
+        path = target.partition("?")[0]
+        if path.endswith("/selfsubjectaccessreviews"):
+            return 201, self._review(json.loads(body))
+        if path == "/apis":
+            return 200, self._groups()
+        if path.split("/")[-1] in self.unreadable:
+            return 403, _status(403, "Forbidden")
+        if path.split("/")[2] in _OWN_GROUPS:
+            return self._read(path)
+        return self._pass_on(method, target, body, kind)
+
+    def _review(self, review: Json) -> bytes:
+        asked = review["spec"]["resourceAttributes"]
+        allowed = (asked["verb"], asked["resource"]) not in self.denied
+        return json.dumps({**review, "status": {"allowed": allowed}}).encode()
+
+    def _groups(self) -> bytes:
+        versions = {path.split("/")[2]: path.split("/")[3] for path in self._collections}
+        groups = [
+            {"name": name, "preferredVersion": {"version": version}} for name, version in versions.items()
+        ]
+        return json.dumps({"kind": "APIGroupList", "groups": groups}).encode()
+
+    def _read(self, path: str) -> tuple[int, bytes]:
+        if path in self._collections:
+            return 200, json.dumps({"metadata": {}, "items": self._collections[path]}).encode()
+        collection, _, name = path.rpartition("/")
+        found = [each for each in self._collections.get(collection, ()) if each["metadata"]["name"] == name]
+        return (200, json.dumps(found[0]).encode()) if found else (404, _status(404, "NotFound"))
+
+    def _pass_on(self, method: str, target: str, body: bytes, kind: str) -> tuple[int, bytes]:
+        headers = {"Content-Type": kind} if body else {}
+        request = urllib.request.Request(self._behind + target, body or None, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, refusal.read()
+
+
+def _status(code: int, reason: str) -> bytes:
+    return json.dumps({"kind": "Status", "code": code, "reason": reason, "message": reason}).encode()
+
+
+@contextmanager
+def in_front_of(desk: Desk) -> Iterator[Front]:
+    """The desk's commands go to it."""
+    front = Front(desk.server.url)
+    http = ThreadingHTTPServer(("127.0.0.1", 0), _handling(front))
+    thread = threading.Thread(target=http.serve_forever, args=[0.02], daemon=True)
+    thread.start()
+    desk.kubeconfig.write_text(json.dumps(kubeconfig(f"http://127.0.0.1:{http.server_address[1]}")))
+    yield front
+    http.shutdown()
+    http.server_close()
+
+
+def _handling(front: Front) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Silent."""
+
+        def _serve(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            code, text = front.answer(self.command, self.path, body, self.headers.get("Content-Type", ""))
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = _serve
+
+    return Handler

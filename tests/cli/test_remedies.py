@@ -1,0 +1,226 @@
+"""What helps: for each reason the commands that fit it, and whether the user may run them."""
+
+import json
+
+import pytest
+
+from extender.api.keys import GATE
+from extender.cli.output import Json
+from extender.domain.model.reasons import Reason
+from tests.cli.desk import Desk
+from tests.cli.front import Front
+
+GROUP = "podgroup.scheduling.volcano.sh g"
+PATCH_GROUP = f"kubectl -n team patch {GROUP} --type merge -p "
+
+# For each reason: the numbers of the case, and the commands, each with what it is for and the right it takes.
+# The group g needs 4 and has 2 members; its queue research has weight 2 and a capability of 6 cpu.
+TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
+    Reason.GROUP_NOT_FOUND: ("PodGroup team/g does not exist", []),  # of a pod, not of a group: see below
+    Reason.QUEUE_NOT_FOUND: (
+        "queue researhc does not exist",
+        [
+            (
+                "name the queue research",
+                PATCH_GROUP + """'{"spec": {"queue": "research"}}'""",
+                "patch podgroups in team",
+            ),
+            ("create it", "muster queue create researhc", "create queues"),
+        ],
+    ),
+    Reason.INVALID_SPEC: (
+        "spec.minMember: got -1",
+        [("correct it", f"kubectl -n team edit {GROUP}", "patch podgroups in team")],
+    ),
+    Reason.QUEUE_NOT_OPEN: (
+        "queue research is Closed, because queue lab above it is closed",
+        [("open the queue above it", "muster queue open lab", "patch queues lab")],
+    ),
+    Reason.NOT_ENOUGH_MEMBERS: (
+        "2 of 4 members exist",
+        [
+            (
+                "start with the 2 pods that are there",
+                PATCH_GROUP + """'{"spec": {"minMember": 2}}'""",
+                "patch podgroups in team",
+            )
+        ],
+    ),
+    Reason.NEVER_FITS: (
+        "too large for the ceiling of queue research: cpu: 0 + 7.5 > 6, memory: 0 + 2Gi > 1Gi",
+        [
+            (
+                "raise its capability",
+                "muster queue update research --capability cpu=7.5",
+                "patch queues research",
+            )
+        ],
+    ),
+    Reason.QUEUE_CEILING: (
+        "queue research: cpu: 4 + 4 > 6",
+        [
+            (
+                "raise its capability",
+                "muster queue update research --capability cpu=8",
+                "patch queues research",
+            )
+        ],
+    ),
+    Reason.QUEUE_SHARE: (
+        "queue lab has a claim",
+        [("give it a larger share", "muster queue update research --weight 4", "patch queues research")],
+    ),
+    Reason.BEHIND_OTHERS: (
+        "other/head goes first in queue research",
+        [
+            (
+                "see what the first one waits for",
+                "muster why podgroup/head -n other",
+                "get podgroups in other",
+            ),
+            (
+                "let groups overtake",
+                "muster queue update research --dequeue-strategy traverse",
+                "patch queues research",
+            ),
+        ],
+    ),
+    Reason.NO_ROOM: ("cpu: 8 needed, 2 left", []),
+    Reason.FRAGMENTED: ("room for 1 of 4", []),
+    Reason.RESERVED: ("", []),
+    Reason.RECLAIMING: ("", []),
+    Reason.BACKING_OFF: (
+        "a member was refused",
+        [("see what failed", "muster podgroup describe g -n team", "list events in team")],
+    ),
+    Reason.WINDOW_FULL: ("4 members to start, window 2", []),
+    Reason.TOO_LARGE_FOR_WINDOW: ("4 members, window 2", []),
+    Reason.REFUSED_BY_SCHEDULER: (
+        "no magic",
+        [("read the scheduler's message", "kubectl -n team describe pod g-0", "list events in team")],
+    ),
+    Reason.NOT_READY: (
+        "",
+        [("look whether Muster works", "muster check", "list deployments in kube-muster")],
+    ),
+}
+
+
+@pytest.fixture
+def case(front: Front, desk: Desk) -> Desk:
+    desk.queue("research", {"weight": 2, "capability": {"cpu": "6"}}, state="Open")
+    desk.queue("lab", state="Closed")
+    return desk
+
+
+def group(desk: Desk, reason: Reason) -> None:
+    queue = "researhc" if reason is Reason.QUEUE_NOT_FOUND else "research"
+    desk.group("g", reason=reason, message=TABLE[reason][0], min_member=4, queue=queue)
+    desk.pod("g-0", "g", gates=[GATE])
+    desk.pod("g-1", "g", gates=[GATE])
+
+
+def answer(desk: Desk, target: str = "podgroup/g") -> Json:
+    found: Json = json.loads(desk.says("why", target, "-o", "json"))
+    return found
+
+
+def test_the_table_has_each_reason() -> None:
+    assert set(TABLE) == set(Reason)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_commands_of_a_reason(case: Desk, reason: Reason) -> None:
+    group(case, reason)
+    found = answer(case).get("commands", [])
+    assert [(each["purpose"], each["line"], each["right"]) for each in found] == TABLE[reason][1]
+    assert all(each["allowed"] for each in found)
+
+
+@pytest.mark.parametrize("reason", [reason for reason, (_, offers) in TABLE.items() if offers])
+def test_who_may_not_is_told_whom_to_ask(case: Desk, front: Front, reason: Reason) -> None:
+    group(case, reason)
+    _, offers = TABLE[reason]
+    front.denied |= {(right.split()[0], right.split()[1]) for _, _, right in offers}
+    said = " ".join(case.says("why", "podgroup/g").split())
+    for purpose, line, right in offers:
+        assert f"To {purpose}, ask an administrator, for you may not {right}: {line}" in said
+
+
+def test_only_the_missing_right_is_missing(case: Desk, front: Front) -> None:
+    group(case, Reason.QUEUE_NOT_FOUND)
+    front.denied.add(("create", "queues"))
+    assert [each["allowed"] for each in answer(case)["commands"]] == [True, False]
+
+
+def test_a_queue_is_opened_by_whom_may(case: Desk, front: Front) -> None:
+    assert "  To open it: muster queue open lab\n" in case.says("why", "queue/lab")
+    front.denied.add(("patch", "queues"))
+    told = "To open it, ask an administrator, for you may not patch queues lab: muster queue open lab"
+    assert told in " ".join(case.says("why", "queue/lab").split())
+
+
+def test_an_invalid_queue_is_corrected_itself(case: Desk) -> None:
+    said = {"type": "Valid", "status": "False", "reason": "InvalidSpec", "message": "spec.weight: got 0"}
+    case.queue("research", conditions=[said])
+    group(case, Reason.INVALID_SPEC)
+    (command,) = answer(case)["commands"]
+    assert (command["line"], command["right"]) == (
+        "kubectl edit queue.scheduling.volcano.sh research",
+        "patch queues research",
+    )
+
+
+def test_a_group_that_muster_made_is_not_to_be_changed(case: Desk) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    case.group(
+        "podgroup-u", reason="QueueNotFound", queue="researhc", more_metadata={"ownerReferences": [owner]}
+    )
+    commands = answer(case, "podgroup/podgroup-u")["commands"]
+    assert [each["line"] for each in commands] == ["muster queue create researhc"]
+
+
+def test_a_group_that_lacks_a_role_does_not_start_with_fewer(case: Desk) -> None:
+    group(case, Reason.NOT_ENOUGH_MEMBERS)
+    case.group("g", reason="NotEnoughMembers", min_member=4, more_spec={"minTaskMember": {"worker": 4}})
+    assert "commands" not in answer(case)
+
+
+def test_a_pod_that_names_no_group_there_is(case: Desk, front: Front) -> None:
+    case.group("train")
+    case.pod("a", "trian", gates=[GATE])
+    case.pod("b", "trian", gates=[GATE])
+    found = answer(case, "pod/a")
+    assert (found["reason"], found["detail"]) == ("GroupNotFound", "did you mean train?")
+    rename, create = found["commands"]
+    assert rename["line"] == ("kubectl -n team annotate --overwrite pod a scheduling.k8s.io/group-name=train")
+    made = json.loads(create["line"].split("'")[1])
+    assert (made["metadata"], made["spec"]) == ({"name": "trian"}, {"minMember": 2})
+    assert (rename["right"], create["right"]) == ("patch pods in team", "create podgroups in team")
+
+
+def test_a_group_in_another_namespace_is_pointed_out(case: Desk) -> None:
+    case.group("train", namespace="other")
+    case.pod("a", "train", gates=[GATE])
+    assert answer(case, "pod/a")["detail"] == (
+        "there is one in namespace other, whose members have to be there, too"
+    )
+
+
+@pytest.mark.parametrize(
+    "evil", ["q; reboot", "$(reboot)", "`reboot`", "q\nreboot", "q' 'reboot", "-q", "\x1b[2J"]
+)
+@pytest.mark.parametrize("reason", Reason)
+def test_what_a_tenant_writes_reaches_no_shell(case: Desk, evil: str, reason: Reason) -> None:
+    message = f"other/{evil} goes first, because queue {evil} above it is closed: {evil}: 4 + 4 > 6"
+    case.group("g", reason=reason, message=message, min_member=4, queue=evil)
+    case.pod("g-0", "g", gates=[GATE])
+    case.pod("p", evil, gates=[GATE])
+    for target in ("podgroup/g", "pod/p"):
+        lines = [each["line"] for each in answer(case, target).get("commands", [])]
+        assert not any(evil in line for line in lines), lines
+
+
+def test_a_cluster_that_knows_no_rights_denies_none(desk: Desk) -> None:
+    desk.group("g", reason="QueueNotFound", queue="q")
+    assert [each["allowed"] for each in answer(desk)["commands"]] == [True]

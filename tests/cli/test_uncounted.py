@@ -1,0 +1,168 @@
+"""`muster why`: pods that were meant for a group and are no members of it, each with its cause."""
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.api.keys import GATE, GROUP_ANNOTATION
+from extender.cli.output import Json
+from tests.cli.desk import Desk
+from tests.cli.front import Front
+
+
+@pytest.fixture
+def desk(desk: Desk) -> Desk:
+    """train needs four and has one."""
+    desk.group("train", reason="NotEnoughMembers", min_member=4)
+    desk.pod("train-0", "train", gates=[GATE])
+    return desk
+
+
+def answer(desk: Desk) -> Json:
+    found: Json = json.loads(desk.says("why", "podgroup/train", "-o", "json"))
+    return found
+
+
+def cause(desk: Desk) -> str:
+    (each,) = answer(desk)["uncounted"]
+    assert each["pods"] == ["stray"]
+    return str(each["cause"])
+
+
+def of_namespace(name: str) -> Json:
+    return {"namespace": name, "annotations": {GROUP_ANNOTATION: "train"}}
+
+
+def wrong(key: str, place: str = "annotations") -> Json:
+    return {"annotations": {}, place: {key: "train"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (
+            {"group": "train", "scheduler": "default-scheduler"},
+            "schedulerName is default-scheduler, and Muster's is muster",
+        ),
+        (
+            {"group": "train", "scheduler": "default-scheduler", "node": "n0"},
+            "schedulerName is default-scheduler, and Muster's is muster",
+        ),
+        (
+            {"group": "train", "gates": [GATE, "example.com/quota"]},
+            "other scheduling gates hold it back: example.com/quota",
+        ),
+        ({"group": "trian"}, "it names the group trian, which does not exist"),
+        (
+            {"metadata": of_namespace("other")},
+            "it is in namespace other, and members are in the namespace of their group",
+        ),
+        (
+            {"metadata": wrong("scheduling.k8s.io/groupname")},
+            "the group is named by the annotation scheduling.k8s.io/groupname, not by the annotation"
+            " scheduling.k8s.io/group-name",
+        ),
+        (
+            {"metadata": wrong("scheduling.volcano.sh/group-name")},
+            "the group is named by the annotation scheduling.volcano.sh/group-name, not by the annotation"
+            " scheduling.k8s.io/group-name",
+        ),
+        (
+            {"metadata": wrong(GROUP_ANNOTATION, "labels")},
+            "the group is named by the label scheduling.k8s.io/group-name, not by the annotation"
+            " scheduling.k8s.io/group-name",
+        ),
+        (
+            {"metadata": wrong("pod-group", "labels"), "node": "n0"},
+            "the group is named by the label pod-group, not by the annotation scheduling.k8s.io/group-name",
+        ),
+    ],
+)
+def test_a_pod_that_does_not_count_is_named_with_its_cause(
+    desk: Desk, pod: dict[str, Any], words: str
+) -> None:
+    desk.pod("stray", **pod)
+    assert cause(desk) == words
+    assert answer(desk)["members"]["there"] == 1
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"group": "train", "gates": [GATE]},
+        {"group": "other"},  # a group of its own
+        {"group": "zebra"},  # like nothing here
+        {"metadata": {"labels": {"app": "train", "batch.kubernetes.io/job-name": "train"}}},
+        {"group": "trian", "status": {"phase": "Succeeded"}},
+        {"metadata": {"namespace": "home", "annotations": {GROUP_ANNOTATION: "train"}}},
+    ],
+)
+def test_other_pods_are_left_alone(desk: Desk, pod: dict[str, Any]) -> None:
+    desk.group("other")
+    desk.group("train", namespace="home")
+    desk.pod("p", **pod)
+    assert "uncounted" not in answer(desk)
+
+
+def test_a_scheduler_name_that_muster_has_taken_pods_of_is_its_own(desk: Desk) -> None:
+    desk.pod("ours", "train", gates=[GATE], scheduler="batch")
+    desk.pod("started", "train", scheduler="batch")
+    assert "uncounted" not in answer(desk)
+
+
+def test_a_group_that_has_its_members_is_not_searched_for_others(desk: Desk) -> None:
+    desk.group("train", reason="NoRoom")
+    desk.pod("stray", "trian")
+    assert "uncounted" not in answer(desk)
+
+
+def test_what_is_shown_of_pods_that_do_not_count(desk: Desk, front: Front) -> None:
+    for name in ("a", "b", "c"):
+        desk.pod(name, "trian", gates=[GATE])
+    desk.pod("d", "train", scheduler="default-scheduler")
+    said = desk.says("why", "podgroup/train")
+    assert "Members: 4 needed, 1 there, 0 on nodes, 1 gated\n" in said
+    assert said.split("Pods that do not count:\n")[1] == (
+        "  pod/a and 2 more: it names the group trian, which does not exist\n"
+        "  pod/d: schedulerName is default-scheduler, and Muster's is muster\n"
+        "\n"
+        "What helps:\n"
+        "  Correct it in the template that the pods are made from: there is no group\n"
+        "    trian.\n"
+        "  The schedulerName of a pod cannot be changed: create the pods anew with\n"
+        "    schedulerName: muster.\n"
+        "  Create the missing pods, or lower minMember. A pod counts if it names the\n"
+        "    group, is in the same namespace and has the right schedulerName.\n"
+        "  To name the group on the pods:\n"
+        "    kubectl -n team annotate --overwrite pod a b c scheduling.k8s.io/group-name=train\n"
+        "\n"
+        "It is in queue default.\n"
+    )
+
+
+def test_many_pods_are_not_named_in_one_command(desk: Desk, front: Front) -> None:
+    for number in range(9):
+        desk.pod(f"p{number}", "trian", gates=[GATE])
+    said = desk.says("why", "podgroup/train")
+    assert "pod/p0 and 8 more: it names the group trian" in said
+    assert "annotate" not in said
+
+
+def test_a_pod_that_names_its_group_wrongly_says_so_itself(desk: Desk) -> None:
+    desk.pod("stray", metadata=wrong("scheduling.k8s.io/groupname"))
+    assert (
+        "It names podgroup/train by the annotation scheduling.k8s.io/groupname; what counts is the annotation"
+        " scheduling.k8s.io/group-name."
+    ) in " ".join(desk.says("why", "stray").split())
+
+
+def test_a_scheduler_name_with_a_slip_is_put_right(desk: Desk) -> None:
+    desk.pod("stray", "train", scheduler="volcno")
+    assert "create it with schedulerName: volcano (or" in " ".join(desk.says("why", "stray").split())
+
+
+def test_without_rights_to_other_namespaces_the_rest_is_found(desk: Desk) -> None:
+    desk.lock(("pods", ""), ("podgroups", ""))
+    desk.pod("stray", "trian")
+    assert cause(desk) == "it names the group trian, which does not exist"

@@ -1,0 +1,224 @@
+"""`muster why`: what a name, or a workload, leads to."""
+
+import json
+
+import pytest
+
+from extender.api.keys import GATE
+from extender.cli.output import Json
+from tests.cli.desk import Desk
+from tests.cli.front import Front
+
+
+def found(desk: Desk, target: str) -> list[tuple[str, str, str, str]]:
+    """Kind, name, group and verdict of each answer."""
+    said = json.loads(desk.says("why", target, "-o", "json"))
+    every = said["items"] if said["kind"] == "List" else [said]
+    return [(each["kind"], each["name"], each.get("group", ""), each["verdict"]) for each in every]
+
+
+def pods(desk: Desk, owner: Json, *names: str, group: str = "") -> None:
+    for name in names:
+        desk.pod(name, group, gates=[GATE], metadata={"ownerReferences": [owner]})
+
+
+# ---- a name alone
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("g", "PodGroup"), ("q", "Queue"), ("g-0", "Pod"), ("idle", "Deployment")]
+)
+def test_a_name_is_looked_for_among_all(desk: Desk, front: Front, name: str, kind: str) -> None:
+    desk.gang("g", 1)
+    desk.queue("q")
+    front.workload("apps/v1", "Deployment", "idle", spec={"replicas": 0})
+    ((of, called, _, _),) = found(desk, name)
+    assert (of, called) == (kind, name)
+
+
+def test_all_of_one_name_are_listed(desk: Desk, front: Front) -> None:
+    desk.group("train")
+    desk.queue("train", state="Open")
+    front.workload("batch/v1", "Job", "train", spec={"suspend": True})
+    assert desk.says("why", "train") == (
+        "In namespace team, train may mean:\n\n"
+        "WHAT             VERDICT   REASON\n"
+        "podgroup/train   Waiting   NoRoom\n"
+        "job/train        NoPods    -\n"
+        "queue/train      Open      -\n\n"
+        "About one of them, for example: muster why podgroup/train -n team\n"
+    )
+
+
+def test_a_job_in_the_group_of_its_name_is_one_answer(desk: Desk, front: Front) -> None:
+    desk.group("train")
+    pods(desk, front.workload("batch/v1", "Job", "train"), "train-a", "train-b", group="train")
+    assert found(desk, "train") == [("PodGroup", "train", "", "Waiting")]
+
+
+def test_a_pod_in_the_group_of_its_name_is_one_answer(desk: Desk, front: Front) -> None:
+    desk.group("train", min_member=1)
+    desk.pod("train", "train", gates=[GATE])
+    assert found(desk, "train") == [("Pod", "train", "train", "Waiting")]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("trian", "is called 'trian' in namespace team; did you mean podgroup/train?"),
+        ("far", "is called 'far' in namespace team; there is podgroup/far in namespace other: add -n other"),
+        ("zzz", "is called 'zzz' in namespace team"),
+    ],
+)
+def test_what_is_not_there_under_any_kind(desk: Desk, front: Front, name: str, words: str) -> None:
+    desk.group("train")
+    desk.group("far", namespace="other")
+    assert desk.refuses("why", name) == f"Error: no pod, podgroup, queue or workload {words}"
+
+
+def test_what_may_not_be_looked_at_is_named(desk: Desk, front: Front) -> None:
+    front.workload("batch/v1", "Job", "other")
+    front.unreadable |= {"x"}  # every object of that name
+    assert "you may not read pods, podgroups, jobs, cronjobs, queues" in desk.refuses("why", "x")
+
+
+# ---- workloads
+
+
+def test_a_job_leads_to_its_group(desk: Desk, front: Front) -> None:
+    desk.group("g", min_member=2)
+    pods(desk, front.workload("batch/v1", "Job", "train"), "train-a", "train-b", group="g")
+    said = desk.says("why", "job/train")
+    assert said.startswith("job/train in namespace team, of podgroup/g\n\nWaiting for 30m: NoRoom\n")
+    assert "Members: 2 needed, 2 there" in said
+
+
+@pytest.mark.parametrize(
+    "target", ["jobs/train", "job.batch/train", "jobs.batch/train", "Job/train", "cj/nightly"]
+)
+def test_workloads_are_named_as_kubectl_names_them(desk: Desk, front: Front, target: str) -> None:
+    desk.group("g")
+    job = front.workload("batch/v1", "Job", "train", front.workload("batch/v1", "CronJob", "nightly"))
+    pods(desk, job, "train-a", group="g")
+    assert found(desk, target)[0][2:] == ("g", "Waiting")
+
+
+@pytest.mark.parametrize(
+    ("target", "chain"),
+    [
+        ("deployment/x", [("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")]),
+        ("sts/x", [("apps/v1", "StatefulSet")]),
+        ("jobset/x", [("jobset.x-k8s.io/v1alpha2", "JobSet"), ("batch/v1", "Job")]),
+        ("pytorchjob/x", [("kubeflow.org/v1", "PyTorchJob")]),
+        ("mpijob.kubeflow.org/x", [("kubeflow.org/v2beta1", "MPIJob")]),
+    ],
+)
+def test_owners_are_followed_up(desk: Desk, front: Front, target: str, chain: list[tuple[str, str]]) -> None:
+    desk.group("g")
+    desk.group("other")
+    desk.pod("stranger", "other", gates=[GATE])
+    owner: Json | None = None
+    for number, (api_version, kind) in enumerate(chain):
+        owner = front.workload(api_version, kind, "x" if number == 0 else f"x-{number}", owner)
+    assert owner
+    pods(desk, owner, "x-pod", group="g")
+    assert [group for _, _, group, _ in found(desk, target)] == ["g"]
+
+
+def test_a_group_that_an_operator_made_is_its_owners(desk: Desk, front: Front) -> None:
+    owner = front.workload("kubeflow.org/v1", "PyTorchJob", "train")
+    desk.group("train-0", more_metadata={"ownerReferences": [owner]})
+    assert found(desk, "pytorchjob/train") == [("PyTorchJob", "train", "train-0", "Waiting")]
+
+
+def test_executors_belong_to_what_owns_their_driver(desk: Desk, front: Front) -> None:
+    desk.group("g")
+    app = {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "name": "etl",
+        "uid": "u",
+    }
+    desk.pod("driver", "h", node="n0", metadata={"uid": "d", "ownerReferences": [app]})
+    driver = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "d"}
+    pods(desk, driver, "exec-1", group="g")
+    assert ("SparkApplication", "etl", "g", "Waiting") in found(desk, "sparkapplication/etl")
+
+
+def test_a_workload_with_several_groups_lists_them(desk: Desk, front: Front) -> None:
+    owner = front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x")
+    for name in ("driver", "workers"):
+        desk.group(name)
+        pods(desk, front.workload("batch/v1", "Job", name, owner), f"{name}-0", group=name)
+    said = desk.says("why", "jobset/x").splitlines()
+    assert said[0] == "In namespace team, jobset/x leads to:"
+    assert [line.split()[0] for line in said[3:5]] == ["podgroup/driver", "podgroup/workers"]
+
+
+def test_of_a_cron_job_what_has_ended_is_left_out(desk: Desk, front: Front) -> None:
+    cron = front.workload("batch/v1", "CronJob", "nightly")
+    for name, phase in (("monday", "Completed"), ("tuesday", "Pending")):
+        desk.group(name, phase)
+        pods(desk, front.workload("batch/v1", "Job", name, cron), f"{name}-0", group=name)
+    assert found(desk, "cronjob/nightly") == [("CronJob", "nightly", "tuesday", "Waiting")]
+
+
+def test_pods_without_a_group_that_stand_alike_are_one_answer(desk: Desk, front: Front) -> None:
+    owner = front.workload("batch/v1", "Job", "x")
+    pods(desk, owner, "a", "b", "c")
+    said = desk.says("why", "job/x")
+    assert said.startswith("pod/a in namespace team\n\nWaiting")
+    assert "2 more pods stand like this." in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "verdict", "words"),
+    [
+        ("Job", {"spec": {"suspend": True}}, "NoPods", "It is suspended."),
+        ("Deployment", {"spec": {"replicas": 0}}, "NoPods", "It wants no pods: spec.replicas is 0."),
+        ("Job", {}, "NoPods", "Its controller has made no pods for it."),
+        (
+            "Job",
+            {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
+            "Ended",
+            "It has ended (Complete), and its pods are gone.",
+        ),
+    ],
+)
+def test_a_workload_without_pods(
+    desk: Desk, front: Front, kind: str, parts: Json, verdict: str, words: str
+) -> None:
+    front.workload("apps/v1" if kind == "Deployment" else "batch/v1", kind, "x", **parts)
+    said = desk.says("why", f"{kind}/x").split("\n\n")[1].splitlines()
+    assert [line.strip() for line in said] == [verdict, words]
+
+
+def test_a_suspended_job_is_resumed_by_whom_may(desk: Desk, front: Front) -> None:
+    front.workload("batch/v1", "Job", "x", spec={"suspend": True})
+    line = """kubectl -n team patch jobs.batch x --type merge -p '{"spec": {"suspend": false}}'"""
+    assert line in desk.says("why", "job/x")
+    front.denied.add(("patch", "jobs"))
+    assert "ask an administrator, for you may not patch jobs x in team" in " ".join(
+        desk.says("why", "job/x").split()
+    )
+
+
+def test_without_the_right_to_list_pods_a_workload_leads_nowhere(desk: Desk, front: Front) -> None:
+    front.workload("batch/v1", "Job", "x")
+    desk.lock(("pods", "team"))
+    assert "and you may not list pods in this namespace." in " ".join(desk.says("why", "job/x").split())
+
+
+def test_a_workload_that_is_not_there(desk: Desk, front: Front) -> None:
+    front.workload("batch/v1", "Job", "train")
+    assert desk.refuses("why", "job/tarin") == (
+        "Error: job 'tarin' not found in namespace team; there are: train"
+    )
+    assert desk.refuses("why", "jobset/x") == "Error: the cluster knows no jobsets.jobset.x-k8s.io"
+
+
+def test_owners_in_a_circle_end(desk: Desk, front: Front) -> None:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "uid-Job-a"}
+    front.workload("batch/v1", "Job", "a", job)
+    pods(desk, job, "p")
+    assert found(desk, "job/a")[0][0] == "Pod"

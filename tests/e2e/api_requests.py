@@ -1,0 +1,368 @@
+"""Requests, good and bad, that the embedded API server and a real one answer alike."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+NAMESPACE = "parity"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+NODES = "/api/v1/nodes"
+NAMESPACES = "/api/v1/namespaces"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+GROUPS = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{NAMESPACE}/podgroups"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+STRICT = "?fieldValidation=Strict"
+
+
+class Sent(NamedTuple):
+    """One request. `body`: JSON, or bytes as they are."""
+
+    name: str
+    method: str
+    path: str
+    body: Any = None
+    form: str = JSON
+
+
+CONTAINER = {"name": "main", "image": "none"}
+
+
+def pod(name: str = "bad", meta: Json | None = None, **spec: Any) -> Json:
+    metadata = {"name": name, **(meta or {})}
+    spec = {"containers": [CONTAINER], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def asking(requests: Json | None = None, limits: Json | None = None, name: str = "bad") -> Json:
+    resources = {"requests": requests or {}, "limits": limits or {}}
+    return pod(name, containers=[{**CONTAINER, "resources": resources}])
+
+
+def queue(name: str = "bad", **spec: Any) -> Json:
+    made = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    return {**made, "metadata": {"name": name}, "spec": spec}
+
+
+def meant(obj: Json, **metadata: Any) -> Json:
+    return {**obj, "metadata": {**obj["metadata"], **metadata}}
+
+
+def group(name: str = "bad", **spec: Any) -> Json:
+    return {**queue(name, **spec), "kind": "PodGroup"}
+
+
+def priority(name: str, **fields: Any) -> Json:
+    made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return {**made, "metadata": {"name": name}, **fields}
+
+
+def named(kind: str, name: str, **fields: Any) -> Json:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
+
+
+def _pods() -> Iterator[Sent]:
+    def bad(what: str, body: Any, query: str = "") -> Sent:
+        return Sent(f"pod {what}", "POST", PODS + query, body)
+
+    yield bad("with an underscore", pod("x_y"))
+    yield bad("in capitals", pod("Train"))
+    yield bad("with a long name", pod("x" * 254))
+    yield bad("without a name", pod(""))
+    yield bad("with a bad generateName", {**pod(), "metadata": {"generateName": "x_"}})
+    yield bad("with a bad label key", pod(meta={"labels": {"a b": "1"}}))
+    yield bad("with a bad label prefix", pod(meta={"labels": {"A/b": "1"}}))
+    yield bad("with two slashes in a label", pod(meta={"labels": {"a/b/c": "1"}}))
+    yield bad("with a bad label value", pod(meta={"labels": {"a": "b c"}}))
+    yield bad("with a long label value", pod(meta={"labels": {"a": "b" * 64}}))
+    yield bad("with a number for a label", pod(meta={"labels": {"a": 1}}))
+    yield bad("with a bad annotation", pod(meta={"annotations": {"a b": "1"}}))
+    yield bad("with a bad finalizer", pod(meta={"finalizers": ["a b"]}))
+    yield bad("with an owner without uid", pod(meta={"ownerReferences": [{"kind": "Job", "name": "j"}]}))
+    yield bad("for another namespace", pod(meta={"namespace": "other"}))
+    yield Sent("pod in no namespace", "POST", "/api/v1/namespaces/nowhere/pods", pod())
+    yield Sent("group in no namespace", "POST", GROUPS.replace(NAMESPACE, "nowhere"), group())
+    yield bad("without containers", pod(containers=[]))
+    yield bad("with null containers", pod(containers=None))
+    yield bad("with two containers of one name", pod(containers=[CONTAINER, CONTAINER]))
+    yield bad("with an unnamed container", pod(containers=[{"image": "none"}]))
+    yield bad("with a bad container name", pod(containers=[{**CONTAINER, "name": "Main.x"}]))
+    yield bad("with a dot in a container name", pod(containers=[{**CONTAINER, "name": "main.x"}]))
+    yield bad("without an image", pod(containers=[{"name": "main"}]))
+    yield bad("with a bad pull policy", pod(containers=[{**CONTAINER, "imagePullPolicy": "Now"}]))
+    yield bad("with init and main of one name", pod(initContainers=[CONTAINER]))
+    yield bad("with containers that are text", pod(containers="main"))
+    yield bad("with a spec that is a list", {**pod(), "spec": []})
+    yield bad("without a spec", named("Pod", "bad"))
+    yield bad("with a negative request", asking({"cpu": "-1"}))
+    yield bad("with a negative number", asking({"cpu": -2}))
+    yield bad("with a negative limit", asking(limits={"memory": "-1Gi"}))
+    yield bad("with an amount that is none", asking({"cpu": "2x"}))
+    yield bad("with an amount that is empty", asking({"cpu": ""}))
+    yield bad("that asks for more than its limit", asking({"cpu": "2"}, {"cpu": "1"}))
+    yield bad("that asks for half a device", asking({"example.com/gpu": "0.5"}, {"example.com/gpu": "0.5"}))
+    yield bad("that asks for devices without limit", asking({"example.com/gpu": "1"}))
+    yield bad("that asks for other devices than its limit", asking({"a.b/c": "1"}, {"a.b/c": "2"}))
+    yield bad("that asks for what nobody knows", asking({"gpu": "1"}))
+    yield bad("that asks for a badly named thing", asking({"a b": "1"}))
+    yield bad("that asks for pods", asking({"pods": "1"}))
+    yield bad("with a bad restart policy", pod(restartPolicy="Sometimes"))
+    yield bad("with a bad DNS policy", pod(dnsPolicy="Mine"))
+    yield bad("with a gate twice", pod(schedulingGates=[{"name": "a"}, {"name": "a"}]))
+    yield bad("with a bad gate", pod(schedulingGates=[{"name": "a b"}]))
+    yield bad("with a gate and a node", pod(schedulingGates=[{"name": "a"}], nodeName="n"))
+    yield bad("with a bad selector", pod(nodeSelector={"a b": "1"}))
+    yield bad("with a bad value in a selector", pod(nodeSelector={"a": "b c"}))
+    yield bad("with a bad node name", pod(nodeName="N_1"))
+    yield bad("with a bad toleration", pod(tolerations=[{"operator": "Equal", "value": "x"}]))
+    yield bad("with an unknown operator", pod(tolerations=[{"key": "a", "operator": "Is"}]))
+    yield bad("with an unknown effect", pod(tolerations=[{"key": "a", "effect": "No"}]))
+    yield bad("with a negative grace", pod(terminationGracePeriodSeconds=-1))
+    yield bad("with a negative deadline", pod(activeDeadlineSeconds=-1))
+    yield bad("with a class that is not there", pod(priorityClassName="none"))
+    yield bad("with a priority of its own", pod(priority=7))
+    yield bad("with a text for a number", pod(priority="high"))
+    yield bad("with a misspelt field", pod(containres=[]), STRICT)
+    yield bad("with a misspelt field inside", pod(containers=[{**CONTAINER, "imagee": "x"}]), STRICT)
+    yield bad("of another kind", {**pod(), "kind": "Node"})
+    yield bad("of another version", {**pod(), "apiVersion": "v2"})
+    yield bad("without a kind", {key: value for key, value in pod().items() if key != "kind"})
+    yield bad("that is no JSON", b"{")
+    yield bad("that is a list", [])
+    yield bad("with much wrong at once", pod("X", labels={"a b": "c d"}, containers=[{}, {}]))
+    yield bad("with a bad dry run", pod(), "?dryRun=Some")
+    yield bad("with a volume without name", pod(volumes=[{"emptyDir": {}}]))
+    yield bad("with a volume twice", pod(volumes=[{"name": "v", "emptyDir": {}}] * 2))
+    mounts = [{"name": "none", "mountPath": "/x"}]
+    yield bad("with a mount of nothing", pod(containers=[{**CONTAINER, "volumeMounts": mounts}]))
+    yield bad("with an unnamed variable", pod(containers=[{**CONTAINER, "env": [{"value": "1"}]}]))
+
+
+def _other_kinds() -> Iterator[Sent]:
+    def bad(what: str, path: str, body: Json, query: str = "") -> Sent:
+        return Sent(what, "POST", path + query, body)
+
+    yield bad("node in capitals", NODES, named("Node", "N1"))
+    room = {"capacity": {"cpu": "-1"}, "allocatable": {"cpu": "-1"}}
+    yield bad("node of less than nothing", NODES, named("Node", "bad", status=room))
+    taint = {"key": "a b", "effect": "NoSchedule"}
+    yield bad("node with a bad taint", NODES, named("Node", "bad", spec={"taints": [taint]}))
+    yield bad(
+        "node with an unknown effect",
+        NODES,
+        named("Node", "bad", spec={"taints": [{"key": "a", "effect": "x"}]}),
+    )
+    yield bad("namespace with a dot", NAMESPACES, named("Namespace", "a.b"))
+    yield bad("namespace in capitals", NAMESPACES, named("Namespace", "Team"))
+    yield bad("namespace with a long name", NAMESPACES, named("Namespace", "x" * 64))
+    yield bad("namespace that is there", NAMESPACES, named("Namespace", NAMESPACE))
+    yield bad("class in capitals", CLASSES, priority("High", value=1))
+    yield bad("class too high", CLASSES, priority("high", value=2_000_000_000))
+    yield bad("class of the system", CLASSES, priority("system-x", value=1))
+    yield bad("class with a text", CLASSES, priority("high", value="1"))
+    yield bad("class with a bad policy", CLASSES, priority("high", value=1, preemptionPolicy="x"))
+    yield bad("queue in capitals", QUEUES, queue("Q"))
+    yield bad("queue with a slash", QUEUES, queue("a/b"))
+    yield bad("queue without a name", QUEUES, queue(""))
+    yield bad("queue of no weight", QUEUES, queue(weight=0))
+    yield bad("queue of much weight", QUEUES, queue(weight=70_000))
+    yield bad("queue with a text for its weight", QUEUES, queue(weight="2"))
+    yield bad("queue with half a weight", QUEUES, queue(weight=1.5))
+    yield bad("queue of negative capability", QUEUES, queue(capability={"cpu": "-1"}))
+    yield bad("queue of a negative number", QUEUES, queue(capability={"cpu": -1}))
+    yield bad("queue of much capability", QUEUES, queue(capability={"cpu": "much"}))
+    yield bad("queue of a true capability", QUEUES, queue(capability={"cpu": True}))
+    yield bad("queue with a state of its own", QUEUES, queue(state="Closing"))
+    yield bad("queue with a strategy of its own", QUEUES, queue(dequeueStrategy="lifo"))
+    yield bad("queue with a bad parent", QUEUES, queue(parent="A_B"))
+    yield bad("queue with a misspelt field", QUEUES, queue(wieght=1), STRICT)
+    yield bad("queue with a list for its spec", QUEUES, {**queue(), "spec": []})
+    yield bad("queue with two things wrong", QUEUES, queue(weight=0, priority=-1))
+    yield bad("queue that deserves too much", QUEUES, queue(deserved={"cpu": 4}, capability={"cpu": 2}))
+    yield bad(
+        "queue with a large guarantee",
+        QUEUES,
+        queue(guarantee={"resource": {"cpu": 4}}, capability={"cpu": 2}),
+    )
+    yield bad(
+        "queue with a bad label", QUEUES, {**queue(), "metadata": {"name": "bad", "labels": {"a b": "c"}}}
+    )
+    yield bad("queue of another version", QUEUES, {**queue(), "apiVersion": "scheduling.volcano.sh/v1"})
+    yield bad("group in capitals", GROUPS, group("Train"))
+    yield bad("group of less than nobody", GROUPS, group(minMember=-1))
+    yield bad("group with a text", GROUPS, group(minMember="3"))
+    yield bad("group with a negative role", GROUPS, group(minTaskMember={"worker": -1}))
+    yield bad("group with negative resources", GROUPS, group(minResources={"cpu": "-1"}))
+    yield bad("group with a misspelt field", GROUPS, group(minMembers=1), STRICT)
+    yield bad("group with a number for its queue", GROUPS, group(queue=7))
+
+
+def _changes() -> Iterator[Sent]:
+    """On objects that were made before: the pod, the queue and the group `there`."""
+
+    def patch(what: str, path: str, body: Any, form: str = MERGE) -> Sent:
+        return Sent(what, "PATCH", path, body, form)
+
+    there, queue_there = f"{PODS}/there", f"{QUEUES}/there"
+    yield patch("another scheduler", there, {"spec": {"schedulerName": "x"}})
+    yield patch("another node", there, {"spec": {"nodeName": "x"}})
+    yield patch("a gate more", there, {"spec": {"schedulingGates": [{"name": "x"}]}}, STRATEGIC)
+    yield patch("another name", there, {"metadata": {"name": "x"}})
+    yield patch("another namespace", there, {"metadata": {"namespace": "x"}})
+    yield patch("another uid", there, {"metadata": {"uid": "x"}})
+    yield patch("an old version", there, {"metadata": {"resourceVersion": "1"}})
+    yield patch("a bad label", there, {"metadata": {"labels": {"a b": "1"}}})
+    yield patch("nothing there", f"{PODS}/none", {"metadata": {"labels": {"a": "1"}}})
+    yield patch("no weight", queue_there, {"spec": {"weight": 0}})
+    yield patch("a strategic patch of a CRD", queue_there, {"spec": {"weight": 2}}, STRATEGIC)
+    yield patch("an unknown form", there, {"spec": {}}, "application/else")
+    yield patch("a patch that is a list", there, [])
+    yield patch("a JSON patch that is an object", there, {}, JSON_PATCH)
+    yield patch("a test that fails", there, [{"op": "test", "path": "/spec/x", "value": 1}], JSON_PATCH)
+    yield patch("a JSON patch to nowhere", there, [{"op": "remove", "path": "/spec/none"}], JSON_PATCH)
+    yield patch("force without apply", there + "?force=true", {})
+    yield patch("a status that is bad", f"{queue_there}/status", {"status": {"state": "Ajar"}})
+    yield patch("a negative count", f"{queue_there}/status", {"status": {"pending": -1}})
+    yield patch("a status of a kind that has none", f"{GROUPS}/there/status", {"status": {}})
+    yield patch("a class that changes its value", f"{CLASSES}/there", {"value": 8})
+    yield Sent(
+        "an old version put",
+        "PUT",
+        queue_there,
+        {**queue("there"), "metadata": {"name": "there", "resourceVersion": "1"}},
+    )
+    yield Sent("another name put", "PUT", queue_there, queue("other"))
+    yield Sent("no version put", "PUT", queue_there, queue("there"))
+    yield Sent("nobody put", "PUT", f"{QUEUES}/none", queue("none"))
+    yield Sent(
+        "a binding without a node",
+        "POST",
+        f"{there}/binding",
+        named("Binding", "there", target={"kind": "Node"}),
+    )
+    yield Sent(
+        "a binding of nobody",
+        "POST",
+        f"{PODS}/none/binding",
+        named("Binding", "none", target={"kind": "Node", "name": "n"}),
+    )
+    yield Sent("the deletion of nobody", "DELETE", f"{PODS}/none")
+    yield Sent("the deletion of another", "DELETE", there, {"preconditions": {"uid": "x"}})
+    yield Sent("a namespace that is not there", "GET", f"{NAMESPACES}/nowhere")
+    yield Sent("a kind that is not there", "GET", "/api/v1/things")
+    yield Sent("a bad label selector", "GET", f"{PODS}?labelSelector=a%20b")
+    yield Sent("a bad field selector", "GET", f"{PODS}?fieldSelector=spec.x%3D1")
+    yield Sent("a protobuf body that is none", "POST", NAMESPACES, b"namespace", PROTOBUF)
+    yield Sent("a body of an unknown form", "POST", NAMESPACES, b"namespace", "text/plain")
+
+
+def _applied() -> Iterator[Sent]:
+    def apply(what: str, path: str, body: Any, query: str = "?fieldManager=me") -> Sent:
+        return Sent(f"applied: {what}", "PATCH", path + query, body, APPLY)
+
+    there = f"{QUEUES}/there"
+    yield apply("without a manager", there, queue("there"), "")
+    yield apply("by a long manager", there, queue("there"), f"?fieldManager={'x' * 129}")
+    yield apply("another name", there, queue("other"))
+    yield apply("another version", there, {**queue("there"), "apiVersion": "v1"})
+    yield apply("no kind", there, {"apiVersion": "scheduling.volcano.sh/v1beta1"})
+    yield apply("another kind", there, group("there"))
+    yield apply("no YAML", there, b"{a")
+    yield apply(
+        "managed fields", there, {**queue("there"), "metadata": {"name": "there", "managedFields": []}}
+    )
+    yield apply("another's field", there, queue("there", weight=3))
+    yield apply("two of another's fields", there, queue("there", weight=3, priority=4))
+    yield apply("no weight", there, queue("there", weight=0), "?fieldManager=me&force=true")
+    yield apply("a misspelt field", there, queue("there", wieght=1))
+    yield apply(
+        "a misspelt field, strictly",
+        there,
+        queue("there", wieght=1),
+        "?fieldManager=me&fieldValidation=Strict",
+    )
+    yield apply("a misspelt field of a pod", f"{PODS}/new", pod("new", containres=[]))
+    yield apply("a container twice", f"{PODS}/new", pod("new", containers=[CONTAINER, CONTAINER]))
+    yield apply("a pod with a text for its containers", f"{PODS}/new", pod("new", containers="x"))
+    yield apply("a pod with a bad name", f"{PODS}/x_y", pod("x_y"))
+    status = {**queue("none"), "status": {"state": "Open"}}
+    yield apply("a status of nobody", f"{QUEUES}/none/status", status)
+    yield apply(
+        "an uid of nobody", f"{QUEUES}/none", {**queue("none"), "metadata": {"name": "none", "uid": "x"}}
+    )
+    yield apply("another uid", there, meant(queue("there"), uid="x"))
+    yield apply(
+        "an old version", there, {**queue("there"), "metadata": {"name": "there", "resourceVersion": "1"}}
+    )
+
+
+# Words that name types of Go or positions in a text, or tell more of an object than we keep.
+OTHER_WORDS = frozenset(
+    (
+        *("pod that is no JSON", "pod that is a list", "pod of another version"),
+        *("pod with a bad generateName", "pod with a bad finalizer", "another scheduler", "another node"),
+        *("a gate more", "an unknown form", "a patch that is a list", "a JSON patch that is an object"),
+        *("a test that fails", "a JSON patch to nowhere", "a negative count", "the deletion of another"),
+        *("a status of a kind that has none", "a bad label selector", "a bad field selector"),
+        *("a protobuf body that is none", "applied: no YAML", "queue with half a weight"),
+        *("queue of a true capability", "queue with two things wrong"),
+    )
+)
+REFUSED = (*_pods(), *_other_kinds(), *_changes(), *_applied())
+BEFORE = (
+    Sent("the namespace", "POST", NAMESPACES, named("Namespace", NAMESPACE)),
+    Sent("the pod", "POST", PODS, pod("there")),
+    Sent("the queue", "POST", f"{QUEUES}?fieldManager=other", queue("there", weight=2, priority=1)),
+    Sent("the group", "POST", GROUPS, group("there", minMember=1)),
+    Sent("the class", "POST", CLASSES, priority("there", value=7)),
+)
+
+
+def _course() -> Iterator[Sent]:
+    """Who owns what, and what is left: one queue through the hands of several."""
+    path = f"{QUEUES}/course"
+
+    def apply(manager: str, body: Json, more: str = "", sub: str = "") -> Sent:
+        made = f"{path}{sub}?fieldManager={manager}{more}"
+        return Sent(f"applied by {manager}{more}{sub}", "PATCH", made, body, APPLY)
+
+    def patch(body: Any, form: str = MERGE, sub: str = "") -> Sent:
+        return Sent(f"patched{sub}", "PATCH", f"{path}{sub}?fieldManager=editor", body, form)
+
+    def said(*conditions: Json, **status: Any) -> Json:
+        return {**queue("course"), "status": {"conditions": conditions, **status}}
+
+    a, b = ({"type": name, "status": "True", "reason": "R"} for name in "AB")
+    yield apply("one", meant(queue("course", weight=2, capability={"cpu": "4"}), labels={"a": "1"}))
+    yield apply("one", meant(queue("course", weight=2, capability={"cpu": "4"}), labels={"a": "1"}))
+    yield apply("two", meant(queue("course", weight=2, parent="root"), labels={"b": "2"}))
+    yield apply("two", queue("course", weight=3, parent="root"))
+    yield apply("two", queue("course", weight=3, parent="root"), "&force=true")
+    yield apply("one", queue("course", capability={"memory": "1Gi"}))
+    yield patch({"spec": {"capability": {"memory": "2Gi"}}, "metadata": {"labels": {"c": "3"}}})
+    yield apply("one", queue("course", capability={"memory": "1Gi"}))
+    yield apply("one", queue("course", capability={"memory": "2Gi"}))
+    yield patch([{"op": "remove", "path": "/spec/parent"}], JSON_PATCH)
+    yield patch({"metadata": {"labels": None}})
+    yield apply("one", said(a, state="Open"), sub="/status")
+    yield apply("two", said(b), sub="/status")
+    yield apply("two", said({**a, "reason": "S"}), sub="/status")
+    yield apply("one", said({"type": "A", "status": "True"}), sub="/status")
+    yield patch({"status": {"state": "Closing", "pending": 1}}, sub="/status")
+    yield apply("one", said(state="Open"), "&force=true", sub="/status")
+    yield apply("two", meant(queue("course"), finalizers=["a.b/c"]))
+    yield apply("one", meant(queue("course"), finalizers=["a.b/d"]))
+    yield apply("two", queue("course"))
+    yield patch({"metadata": {"finalizers": None}})
+    yield patch([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}], JSON_PATCH)
+
+
+COURSE = tuple(_course())

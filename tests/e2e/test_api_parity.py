@@ -1,0 +1,128 @@
+"""The embedded API server answers as a real one does: the same requests to both, one after the other.
+
+Statuses and reasons have to be the same, and so have the words, unless the list of OTHER_WORDS says so.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from extender.sim.apiserver.schemas.published import KUBERNETES
+from tests.e2e.api_requests import (
+    BEFORE,
+    CLASSES,
+    COURSE,
+    GROUPS,
+    JSON,
+    NAMESPACE,
+    OTHER_WORDS,
+    PODS,
+    QUEUES,
+    REFUSED,
+    Json,
+    Sent,
+)
+from tests.e2e.harness.cleanup import clean
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.embedded import EmbeddedControlPlane
+from tools.schemas import published
+
+# What the API server adds when it could not evaluate all rules in CEL; nobody is helped by it.
+_UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+_MADE_AT_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Answer(NamedTuple):
+    status: int
+    reason: str
+    told: str
+
+
+@pytest.fixture
+def real(cluster: ControlPlane) -> Iterator[Client]:
+    yield cluster.admin
+    clean(cluster.admin, NAMESPACE)
+    cluster.admin.exchange("DELETE", f"{CLASSES}/there", None, JSON)  # where the test made one
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[Client]:
+    with EmbeddedControlPlane(tmp_path) as embedded:
+        yield embedded.admin
+
+
+def answers(api: Client, requests: Sequence[Sent]) -> dict[str, Answer]:
+    return {sent.name: answer(*exchanged(api, sent)) for sent in requests}
+
+
+def exchanged(api: Client, sent: Sent) -> tuple[int, Json]:
+    body = sent.body if sent.body is None or isinstance(sent.body, bytes) else json.dumps(sent.body).encode()
+    status, data = api.exchange(sent.method, sent.path, body, sent.form)
+    return status, json.loads(data)
+
+
+def answer(status: int, told: Json) -> Answer:
+    if status < 300:
+        return Answer(status, "", "")
+    return Answer(status, told.get("reason", ""), _plain(told.get("message", "")))
+
+
+def _plain(message: str) -> str:
+    """Without what is made at random, and without what could not be checked."""
+    head, _, errors = message.partition(" is invalid: ")
+    if _UNCHECKED in errors:
+        kept = [each for each in errors.strip("[]").split(", <nil>") if "Invalid value: null" not in each]
+        message = f"{head} is invalid: {', <nil>'.join(kept)}"
+    return _MADE_AT_RANDOM.sub("UID", message)
+
+
+def test_both_refuse_the_same(real: Client, ours: Client) -> None:
+    made = [answers(api, BEFORE) for api in (real, ours)]
+    assert made[0] == made[1] == dict.fromkeys(made[0], Answer(201, "", ""))
+    theirs, found = (answers(api, REFUSED) for api in (real, ours))
+    for name in OTHER_WORDS:
+        found[name] = found[name]._replace(told=theirs[name].told)
+    assert found == theirs
+
+
+def test_both_keep_the_same_account_of_fields(real: Client, ours: Client) -> None:
+    for number, sent in enumerate(COURSE, start=1):
+        theirs, found = (kept(*exchanged(api, sent)) for api in (real, ours))
+        assert found == theirs, f"{number}: {sent.name}"
+
+
+def kept(status: int, obj: Json) -> Any:
+    """What is left of an answer when times, identities and the order of entries do not count."""
+    if status >= 300:
+        return answer(status, obj)
+    meta = obj["metadata"]
+    account = {
+        tuple(entry.get(name, "") for name in ("manager", "operation", "subresource")): entry["fieldsV1"]
+        for entry in meta.get("managedFields", ())
+    }
+    named = {name: meta.get(name) for name in ("labels", "finalizers", "generation")}
+    return status, named, obj["spec"], obj.get("status"), account
+
+
+@pytest.mark.parametrize("path", [PODS, QUEUES, GROUPS, PODS.replace("pods", "events")])
+def test_both_show_the_same_columns(real: Client, ours: Client, path: str) -> None:
+    theirs, found = (columns(api, path) for api in (real, ours))
+    assert found == theirs
+
+
+def columns(api: Client, path: str) -> list[tuple[str, int]]:
+    """The names of a Table's columns, and which of them are for -o wide."""
+    shown = api.request("GET", path, accept=TABLE)
+    return [(column["name"], column["priority"]) for column in shown["columnDefinitions"]]
+
+
+def test_the_schemas_kept_are_those_of_the_real_server(cluster: ControlPlane) -> None:
+    if not cluster.binaries.name.startswith("v1.36."):
+        pytest.skip("the schemas are those of Kubernetes 1.36")
+    assert published(cluster.admin) == KUBERNETES.read_text(encoding="utf-8")

@@ -1,0 +1,83 @@
+"""Pictures of `muster run`, kept as text in tests/sim/frames/. `python -m tests.sim.drawings` writes them."""
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from rich.console import Console, Group
+
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.store import Store
+from extender.sim.show.canvas import Canvas
+from extender.sim.show.frames import Moment, frame, transition_text
+from extender.sim.show.summary import Rerun, closing_summary
+from extender.sim.show.transitions import TransitionLog
+from tests.sim.stage import SHARES, large, seen, small
+
+FOLDER = Path(__file__).with_name("frames")
+HEAD = ("Ctrl-C ends it. In another terminal:", "export KUBECONFIG=/tmp/muster-1/kubeconfig")
+FILLED: dict[str, Callable[[Service], None]] = {"3-gangs": small, "60-gangs": large}
+WIDTHS = {80: 24, 120: 40, 200: 60}  # each with a height
+
+
+class Drawing(NamedTuple):
+    """`form`: terminal, coloured (a terminal with its colours) or piped."""
+
+    gangs: str
+    width: int
+    form: str
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.gangs}-{self.width}-{self.form}.txt"
+
+
+DRAWINGS = [
+    Drawing(gangs, width, form)
+    for gangs in FILLED
+    for width in WIDTHS
+    for form in ("terminal", "coloured", "piped")
+]
+
+
+def drawn(drawing: Drawing) -> str:
+    service, log = Service(Store(), Random(0)), TransitionLog()
+    FILLED[drawing.gangs](service)
+    state = seen(service, queues=SHARES)
+    log.observe(state, 1.0)
+    canvas = Canvas(drawing.width, WIDTHS[drawing.width])
+    if drawing.form == "piped":
+        return "".join(f"{line}\n" for line in _piped(Moment(state, log, 72.5), canvas))
+    return _on_terminal(Moment(state, log, 72.5), canvas, colours=drawing.form == "coloured")
+
+
+def _on_terminal(moment: Moment, canvas: Canvas, colours: bool) -> str:
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=canvas.width,
+        force_terminal=True,
+        color_system="standard" if colours else None,
+        no_color=not colours,
+        legacy_windows=False,
+        _environ={},
+    )
+    console.print(Group(*frame(moment, HEAD, canvas)))
+    return file.getvalue()
+
+
+def _piped(moment: Moment, canvas: Canvas) -> Iterator[str]:
+    for transition in moment.log.transitions:
+        yield from transition_text(transition, canvas)
+    yield ""
+    yield from closing_summary(
+        moment.cluster, moment.log, Rerun("muster", ["some.yaml"], own_nodes=False), canvas
+    )
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for each in DRAWINGS:
+        each.path.write_text(drawn(each), encoding="utf-8")

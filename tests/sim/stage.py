@@ -1,0 +1,90 @@
+"""Clusters that are made up, to be drawn: objects in the store of the embedded API server, without Muster."""
+
+from typing import Any
+
+from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES
+from extender.sim.apiserver.service import Service
+from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
+from tests.e2e.harness import objects
+from tests.sim.requests import Json
+
+WAITS = ("NoRoom", "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members")
+RUNS = ("Running", "")
+SHARES = (
+    {
+        "name": "research",
+        "state": "Open",
+        "allocated": {"cpu": 4000},
+        "deserved": {"cpu": 8000.0},
+        "share": 0.5,
+    },
+)
+
+
+def seen(service: Service, **pages: Any) -> ClusterState:
+    """What is there now; `pages` are those of Muster's debug port."""
+    return observe(ShownObjects.of(service.store), pages.get)
+
+
+def gang(
+    service: Service,
+    name: str,
+    size: int,
+    phase: str,
+    said: tuple[str, str] | None,
+    on: str = "",
+    queue: str = "research",
+    min_member: int | None = None,
+) -> None:
+    """A group and its pods. `said`: reason and message of its condition; None: Muster has written none."""
+    group = objects.pod_group(
+        name, namespace="default", min_member=size if min_member is None else min_member, queue=queue
+    )
+    if said:
+        condition = {"type": "Scheduled", "status": "False", "reason": said[0], "message": said[1]}
+        group["status"] = {"phase": phase, "conditions": [condition]}
+    service.create(POD_GROUPS, "", group)
+    for number in range(size):
+        pod(service, f"{name}-{number}", name, phase, on)
+
+
+def pod(service: Service, name: str, group: str, phase: str = "Pending", on: str = "", **spec: Any) -> None:
+    placed: Json = {"nodeName": on} if on else {}
+    made = objects.pod(name, namespace="default", group=group, cpu="2", **placed)
+    service.create(PODS, "", {**made, "spec": {**made["spec"], **spec}})
+    if on:
+        turn(service, name, phase)
+
+
+def turn(service: Service, name: str, phase: str) -> None:
+    """A pod's phase changes."""
+
+    def changed(found: Json) -> Json:
+        return {**found, "status": {**found["status"], "phase": phase}}
+
+    service.amend(PODS, "default", name, changed, "status")
+
+
+def small(service: Service) -> None:
+    """Three gangs: train runs on a node, sweep waits, and of notes nothing is known yet."""
+    service.create(QUEUES, "", objects.queue("research", weight=2))
+    for number in range(3):
+        service.create(NODES, "", objects.node(f"n{number}"))
+    gang(service, "train", 2, "Running", RUNS, on="n0")
+    gang(service, "sweep", 4, "Pending", WAITS)
+    gang(service, "notes", 1, "Pending", None)
+
+
+def large(service: Service) -> None:
+    """Sixty gangs with long names: forty wait, fifteen run, five start."""
+    service.create(QUEUES, "", objects.queue("research", weight=2))
+    for number in range(3):
+        service.create(NODES, "", objects.node(f"n{number}"))
+    for number in range(60):
+        name = f"hyperparameter-search-of-the-large-model-{number:02}"
+        if number % 4 == 0:
+            gang(service, name, 2, "Running", RUNS, on=f"n{number % 3}")
+        elif number % 12 == 1:
+            gang(service, name, 2, "Inqueue", ("Starting", ""))
+        else:
+            gang(service, name, 4, "Pending", WAITS)

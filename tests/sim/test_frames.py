@@ -1,0 +1,34 @@
+"""What `muster run` shows, letter by letter. After a change run `python -m tests.sim.drawings`, and look."""
+
+import re
+
+import pytest
+
+from tests.sim.drawings import DRAWINGS, FOLDER, WIDTHS, Drawing, drawn
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.path.stem)
+def test_it_is_drawn_as_kept(drawing: Drawing) -> None:
+    assert drawn(drawing) == drawing.path.read_text(encoding="utf-8")
+
+
+def test_no_other_texts_are_kept() -> None:
+    assert {*FOLDER.iterdir()} == {drawing.path for drawing in DRAWINGS}
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.path.stem)
+def test_what_is_kept_fits(drawing: Drawing) -> None:
+    lines = [ESCAPES.sub("", line) for line in drawing.path.read_text(encoding="utf-8").splitlines()]
+    assert max(map(len, lines)) <= drawing.width
+    assert drawing.form == "piped" or len(lines) < WIDTHS[drawing.width]
+
+
+def test_colours_are_all_that_they_add() -> None:
+    for drawing in DRAWINGS:
+        if drawing.form == "coloured":
+            plain = drawing._replace(form="terminal").path.read_text(encoding="utf-8")
+            coloured = drawing.path.read_text(encoding="utf-8")
+            assert ESCAPES.search(coloured)
+            assert ESCAPES.sub("", coloured) == ESCAPES.sub("", plain)

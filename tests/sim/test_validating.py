@@ -1,0 +1,123 @@
+"""What a real API server refuses is refused here, in its words.
+
+Many more requests are compared with a real one in tests/e2e/test_api_parity.py.
+"""
+
+from typing import Any
+
+import pytest
+
+from extender.kube.connection import Connection
+from extender.kube.errors import Forbidden, Invalid, NotFound, Refused
+from extender.sim.apiserver.kinds import PODS as PODS_KIND
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError
+from tests.e2e.harness import objects
+from tests.sim.requests import NODES, POD_GROUPS, PODS, QUEUES, Json, ask, create, get, patch, pod
+
+
+def asking(requests: Json, limits: Json) -> Json:
+    made = pod()
+    made["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": limits}
+    return made
+
+
+def group(**spec: Any) -> Json:
+    return {"metadata": {"name": "g"}, "spec": spec}
+
+
+MAIN = {"name": "main", "image": "none"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        (PODS, pod("x_y"), 'Pod "x_y" is invalid: metadata.name: Invalid value: "x_y": a lowercase RFC 1123'),
+        (PODS, pod(labels={"a b": "1"}), 'metadata.labels: Invalid value: "a b": name part must consist of'),
+        (PODS, pod(containers=[]), "spec.containers: Required value"),
+        (PODS, pod(containers=[MAIN, MAIN]), 'spec.containers[1].name: Duplicate value: "main"'),
+        (PODS, pod(containers=[{"name": "main"}]), "spec.containers[0].image: Required value"),
+        (
+            PODS,
+            pod(cpu="-1"),
+            'resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+        ),
+        (PODS, asking({"cpu": "2"}, {"cpu": "1"}), "must be less than or equal to cpu limit of 1"),
+        (
+            PODS,
+            asking({"example.com/gpu": "1"}, {}),
+            "Required value: Limit must be set for non overcommitable",
+        ),
+        (NODES, objects.node("n", cpu="-4"), 'status.allocatable.cpu: Invalid value: "-4"'),
+        (QUEUES, objects.queue("Q"), 'Queue.scheduling.volcano.sh "Q" is invalid: metadata.name'),
+        (QUEUES, objects.queue("q", weight=0), "spec.weight in body should be greater than or equal to 1"),
+        (QUEUES, objects.queue("q", capability={"cpu": "-1"}), "must be a quantity that is not negative"),
+        (QUEUES, objects.queue("q", state="Ajar"), 'Unsupported value: "Ajar": supported values: "Open"'),
+        (POD_GROUPS, group(minMember=-1), "spec.minMember in body should be greater than or equal to 0"),
+        (POD_GROUPS, group(minMember="3"), 'spec.minMember in body must be of type integer: "string"'),
+    ],
+    ids=lambda given: given if isinstance(given, str) and " " in given else "",
+)
+def test_what_is_not_allowed_is_named(connection: Connection, path: str, body: Json, told: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        create(connection, path, body)
+    assert told in refusal.value.message
+
+
+def test_all_that_is_wrong_is_said_at_once(connection: Connection) -> None:
+    with pytest.raises(Invalid) as refusal:
+        create(connection, PODS, pod("X", containers=[{}]))
+    assert refusal.value.fields == (
+        "metadata.name",
+        "spec.containers[0].name",
+        "spec.containers[0].image",
+    )
+
+
+def test_what_cannot_be_read_is_a_bad_request(connection: Connection) -> None:
+    for body, told in (
+        (pod(containers="main"), "cannot unmarshal string into Go struct field PodSpec.spec.containers"),
+        (pod(cpu="2x"), "quantities must match the regular expression"),
+        ({**pod(), "apiVersion": "v2"}, "does not match the expected API version (v1)"),
+    ):
+        with pytest.raises(Refused) as refusal:
+            create(connection, PODS, body)
+        assert (refusal.value.status, told in refusal.value.message) == (400, True)
+
+
+def test_a_namespace_that_is_not_there_is_named(connection: Connection) -> None:
+    with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
+        create(connection, "/api/v1/namespaces/nowhere/pods", {"metadata": {"name": "a"}})
+
+
+def test_a_priority_is_not_chosen_by_the_pod(connection: Connection) -> None:
+    with pytest.raises(Forbidden, match="must not be provided in pod spec"):
+        create(connection, PODS, pod(priority=7))
+
+
+def test_unknown_fields_are_dropped_or_refused_strictly(connection: Connection) -> None:
+    misspelt = {**objects.queue("q"), "spec": {"wieght": 3}}
+    with pytest.raises(Refused, match=r'strict decoding error: unknown field "spec\.wieght"'):
+        ask(connection, "POST", QUEUES, misspelt, query={"fieldValidation": "Strict"})
+    assert create(connection, QUEUES, misspelt)["spec"] == {
+        "weight": 1,
+        "priority": 0,
+        "dequeueStrategy": "traverse",
+    }
+
+
+def test_changes_are_judged_too(connection: Connection) -> None:
+    create(connection, QUEUES, objects.queue("q"))
+    for path, change in (
+        (f"{QUEUES}/q", {"spec": {"weight": 0}}),
+        (f"{QUEUES}/q", {"metadata": {"labels": {"a b": "1"}}}),
+        (f"{QUEUES}/q/status", {"status": {"pending": -1}}),
+    ):
+        with pytest.raises(Invalid):
+            patch(connection, path, change)
+    assert get(connection, f"{QUEUES}/q")["spec"]["weight"] == 1
+
+
+def test_objects_from_files_are_judged_too(service: Service) -> None:
+    with pytest.raises(StatusError, match="a lowercase RFC 1123 subdomain"):
+        service.create(PODS_KIND, "", pod("x_y"))

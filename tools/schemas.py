@@ -1,0 +1,57 @@
+"""Keeps the schemas of Kubernetes' own kinds for the embedded API server, as a real one publishes them.
+
+    python -m tools.schemas          starts the control plane of the e2e tests and writes them
+    python -m tools.schemas --check  says whether they differ, and ends with 1 if they do
+
+One schema a line, so that the next release shows as a readable difference.
+"""
+
+import json
+import sys
+from typing import Any
+
+from extender.sim.apiserver.kinds import SERVED
+from extender.sim.apiserver.schemas.published import KUBERNETES, referred
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.controlplane import ControlPlane
+
+Json = dict[str, Any]
+
+
+def published(api: Client) -> str:
+    """The schemas of the kinds that the embedded server serves, and of all that these refer to."""
+    ours = [kind for kind in SERVED if not kind.custom]
+    known: Json = {}
+    for root in sorted({kind.root.strip("/") for kind in ours}):
+        known |= api.request("GET", f"/openapi/v3/{root}")["components"]["schemas"]
+    wanted = {(kind.group, kind.name) for kind in ours}
+    todo = [name for name, schema in known.items() if _names(schema) & wanted and "List" not in name]
+    found: Json = {}
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found[name] = known[name]
+            todo += referred(known[name])
+    lines = (f"{json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found))
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _names(schema: Json) -> set[tuple[str, str]]:
+    """The group and the kind whose schema this is; several for what many groups share, which is nobody's."""
+    names = schema.get("x-kubernetes-group-version-kind", ())
+    return {(names[0]["group"], names[0]["kind"])} if len(names) == 1 else set()
+
+
+def main(arguments: list[str]) -> int:
+    with ControlPlane() as cluster:
+        text = published(cluster.admin)
+    if "--check" in arguments:
+        same = KUBERNETES.read_text(encoding="utf-8") == text
+        print("the schemas are those of the API server" if same else "they differ: python -m tools.schemas")  # noqa: T201
+        return 0 if same else 1
+    KUBERNETES.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
