@@ -23,7 +23,7 @@ def pod(name: str, group: str = "", cpu: str = "1", on: str = "", **annotations:
     resources = f"resources: {{requests: {{cpu: '{cpu}'}}}}"
     return (
         f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, annotations: {{{notes}}}}}\n"
-        f"spec: {{schedulerName: muster{place}, containers: [{{name: main, {resources}}}]}}\n"
+        f"spec: {{schedulerName: muster{place}, containers: [{{name: main, image: x, {resources}}}]}}\n"
     )
 
 
@@ -118,7 +118,7 @@ metadata:
 spec:
   replicas: 2
   template:
-    spec: {schedulerName: muster, containers: [{name: c, resources: {requests: {cpu: "3"}}}]}
+    spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "3"}}}]}
 """
 
 
