@@ -4,7 +4,8 @@ entrypoint, the first parallel steps of it, or the tasks that depend on no other
 
 from collections.abc import Iterator
 
-from extender.api.workloads.shape import Json, at
+from extender.api.workloads.core import POD
+from extender.api.workloads.shape import Count, Json, Offspring, WorkloadRow, at
 
 FIRST = ("spec", "first")
 _MOST_NESTED = 20
@@ -65,3 +66,24 @@ def _pod(spec: Json, template: Json) -> Json:
     container.pop("source", None)
     sides = [*(template.get("sidecars") or [])]
     return {"metadata": meta, "spec": {"restartPolicy": "Never", **said, "containers": [container, *sides]}}
+
+
+WORKFLOW = WorkloadRow(
+    api_version="argoproj.io/v1alpha1",
+    kind="Workflow",
+    offspring=(
+        Offspring(
+            made=POD,
+            name="{owner}-{role}-",
+            each=FIRST,
+            template=("template",),
+            count=Count(path=("replicas",)),
+            labels={
+                "workflows.argoproj.io/completed": "false",
+                "workflows.argoproj.io/workflow": "{owner}",
+            },
+        ),
+    ),
+    complete=with_first_pods,
+    remark=remark,
+)

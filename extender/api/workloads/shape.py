@@ -107,3 +107,14 @@ def at(obj: Any, path: Path) -> Any:
     for name in path:
         obj = obj.get(name) if isinstance(obj, dict) else None
     return obj
+
+
+def with_spec(obj: Json, **fields: Any) -> Json:
+    """A copy with these fields in its spec."""
+    return {**obj, "spec": {**(obj.get("spec") or {}), **fields}}
+
+
+def items_of(obj: Json, name: str) -> list[Json]:
+    """Those of a list in its spec."""
+    found = at(obj, ("spec", name))
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

@@ -7,7 +7,9 @@ two fifths for Python and R, at least 384 MiB.
 import re
 from typing import Any
 
-from extender.api.workloads.shape import Json
+from extender.api.workloads.core import POD
+from extender.api.workloads.shape import Count, Json, Offspring, WorkloadRow, at
+from extender.api.workloads.volcano import VOLCANO, group_of_operator, member_of
 
 DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
@@ -70,3 +72,61 @@ def _mebibytes(text: Any) -> int:
     if not found:
         raise ValueError(f"got {text!r}; allowed is an amount of memory such as 512m or 2g")
     return int(int(found[1]) * _UNITS[found[2] or "m"])
+
+
+def with_spark_group(app: Json) -> Json:
+    """The driver starts alone, and asks for the executors."""
+    spec = app["spec"]
+    if spec.get("batchScheduler") != VOLCANO:
+        return app
+    options = spec.get("batchSchedulerOptions") or {}
+    gang = {
+        "minMember": 1,
+        "queue": options.get("queue"),
+        "priorityClassName": options.get("priorityClassName"),
+    }
+    name = f"spark-{at(app, ('metadata', 'name'))}-pg"
+    made = {
+        role: {**spec[role], "template": member_of(spec[role]["template"], name, {})}
+        for role in ("driver", "executor")
+    }
+    return {**app, "spec": {**spec, **made, "gangs": [gang]}}
+
+
+def _spark_labels(role: str) -> dict[str, str]:
+    return {
+        "spark-app-name": "{owner}",
+        "spark-role": role,
+        "sparkoperator.k8s.io/app-name": "{owner}",
+        "sparkoperator.k8s.io/launched-by-spark-operator": "true",
+    }
+
+
+SPARK_APPLICATION = WorkloadRow(
+    api_version="sparkoperator.k8s.io/v1beta2",
+    kind="SparkApplication",
+    offspring=(
+        group_of_operator("spark-{owner}-pg"),
+        Offspring(
+            made=POD,
+            name="{owner}-driver",
+            template=DRIVER,
+            optional=True,
+            labels=_spark_labels("driver"),
+        ),
+        Offspring(
+            made=POD,
+            name="{owner}-{hash}-exec-{number}",
+            template=EXECUTOR,
+            optional=True,
+            count=Count(path=("spec", "executor", "instances")),
+            owner=(POD, "{owner}-driver"),
+            labels=_spark_labels("executor")
+            | {"spark-exec-id": "{number}", "spark-exec-resourceprofile-id": "0"},
+        ),
+    ),
+    complete=lambda app: with_spark_group(with_templates(app)),
+    remark=lambda _: (
+        "its executors come with its driver; in a real cluster the driver asks for them once it runs"
+    ),
+)

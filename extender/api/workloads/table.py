@@ -1,7 +1,12 @@
 """All kinds whose controllers make pods, by apiVersion and kind."""
 
+from extender.api.workloads.argo import WORKFLOW
 from extender.api.workloads.core import CORE
 from extender.api.workloads.kubeflow import KUBEFLOW
-from extender.api.workloads.operators import OPERATORS
+from extender.api.workloads.ray import RAY
+from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
+from extender.api.workloads.spark import SPARK_APPLICATION
+from extender.api.workloads.volcano import VOLCANO_JOB
 
-WORKLOADS = {each.key: each for each in (*CORE, *OPERATORS, *KUBEFLOW)}
+_ROWS = (*CORE, JOB_SET, LEADER_WORKER_SET, *RAY, *KUBEFLOW, SPARK_APPLICATION, VOLCANO_JOB, WORKFLOW)
+WORKLOADS = {each.key: each for each in _ROWS}

@@ -5,7 +5,6 @@ value; ANY is left to whoever reads it, as a real cluster has far more fields th
 The tests compare these names with those of the kubernetes client and of the CRDs in manifests/.
 """
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from extender.sim.apiserver.kinds import (
     QUEUES,
     ResourceKind,
 )
+from extender.sim.apiserver.validation.names import dns_label, subdomain
 
 
 class Leaf(NamedTuple):
@@ -39,8 +39,6 @@ class Needed(NamedTuple):
 
 
 Form = Leaf | Needed | list[Any] | dict[str, Any]
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 OTHERS = "*"  # in the place of a name: all fields that are not listed
 
 
@@ -62,8 +60,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_name(value: Any) -> bool:
-    """Kubernetes' DNS subdomain (RFC 1123)."""
-    return isinstance(value, str) and len(value) <= 253 and _SUBDOMAIN.fullmatch(value) is not None
+    return isinstance(value, str) and not subdomain(value)
 
 
 def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -80,7 +77,7 @@ NAME = Leaf(
 PREFIX = Leaf("the beginning of such a name", lambda value: isinstance(value, str) and _is_name(f"{value}x"))
 SPACE = Leaf(
     "a name of at most 63 small letters, digits and -, that begins and ends with a letter or digit",
-    lambda value: _is_name(value) and "." not in value and len(value) <= 63,
+    lambda value: isinstance(value, str) and not dns_label(value),
 )
 COUNT = Leaf("a whole number, 0 or more", _is_count)
 TRUTH = Leaf("true or false", lambda value: isinstance(value, bool))

@@ -1,0 +1,100 @@
+"""The kinds of Ray (ray-project/kuberay). Names and labels are those of controllers/ray/common/pod.go, groups
+for Volcano those of controllers/ray/batchscheduler/volcano/volcano_scheduler.go."""
+
+from extender.api.workloads.core import POD
+from extender.api.workloads.shape import Count, Json, Offspring, Path, WorkloadRow
+from extender.api.workloads.volcano import VOLCANO, group_of_operator, member_of
+
+_QUEUE = "volcano.sh/queue-name"
+WORKERS = Count(
+    path=("replicas",), default=0, at_least=("minReplicas",), at_most=("maxReplicas",), times=("numOfHosts",)
+)
+_NEEDED_WORKERS = Count(path=("minReplicas",), default=0, times=("numOfHosts",))
+
+
+def with_ray_group(cluster: Json) -> Json:
+    """The head, and the workers that there are to be; with the autoscaler those that there are at least."""
+    meta, spec = cluster.get("metadata") or {}, cluster.get("spec") or {}
+    labels = meta.get("labels") or {}
+    if labels.get("ray.io/scheduler-name") != VOLCANO:
+        return cluster
+    counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
+    groups = spec.get("workerGroupSpecs") or []
+    gang = {
+        "minMember": 1 + sum(counted.of(each) for each in groups),
+        "queue": labels.get(_QUEUE),
+        "priorityClassName": labels.get("ray.io/priority-class-name"),
+    }
+    queue = {_QUEUE: labels[_QUEUE]} if _QUEUE in labels else {}
+    name = f"ray-{meta.get('name')}-pg"
+    head = spec.get("headGroupSpec") or {}
+    made = {
+        "headGroupSpec": {**head, "template": member_of(head.get("template"), name, queue)},
+        "workerGroupSpecs": [
+            {**each, "template": member_of(each.get("template"), name, queue)} for each in groups
+        ],
+    }
+    return {**cluster, "spec": {**spec, **made, "gangs": [gang]}}
+
+
+_RAY_GROUPS = ("spec", "workerGroupSpecs")
+
+
+def _ray_labels(node_type: str, group: str) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/created-by": "kuberay-operator",
+        "app.kubernetes.io/name": "kuberay",
+        "ray.io/cluster": "{owner}",
+        "ray.io/group": group,
+        "ray.io/identifier": f"{{owner}}-{node_type}",
+        "ray.io/is-ray-node": "yes",
+        "ray.io/node-type": node_type,
+    }
+
+
+def _ray_cluster(version: str) -> WorkloadRow:
+    return WorkloadRow(
+        api_version=f"ray.io/{version}",
+        kind="RayCluster",
+        offspring=(
+            group_of_operator("ray-{owner}-pg"),
+            Offspring(
+                made=POD,
+                name="{owner}-head-",
+                template=("spec", "headGroupSpec", "template"),
+                labels=_ray_labels("head", "headgroup"),
+            ),
+            Offspring(
+                made=POD,
+                name="{owner}-{role}-worker-",
+                each=_RAY_GROUPS,
+                template=("template",),
+                count=WORKERS,
+                labels=_ray_labels("worker", "{role}"),
+            ),
+        ),
+        complete=with_ray_group,
+    )
+
+
+def _ray_owner(version: str, kind: str, spec: Path, remark: str) -> WorkloadRow:
+    """What makes a RayCluster."""
+    origin = {"ray.io/originated-from-cr-name": "{owner}", "ray.io/originated-from-crd": kind}
+    made = (f"ray.io/{version}", "RayCluster")
+    cluster = Offspring(made=made, name="{owner}-", spec=spec, labels=origin)
+    return WorkloadRow(
+        api_version=f"ray.io/{version}", kind=kind, offspring=(cluster,), remark=lambda _: remark
+    )
+
+
+def _ray_kinds(version: str) -> tuple[WorkloadRow, ...]:
+    submitter = "the pods of its cluster are made; the submitter, which comes when they are ready, is not"
+    service = "the pods of its cluster are made; its applications are not looked at"
+    return (
+        _ray_cluster(version),
+        _ray_owner(version, "RayJob", ("spec", "rayClusterSpec"), submitter),
+        _ray_owner(version, "RayService", ("spec", "rayClusterConfig"), service),
+    )
+
+
+RAY = (*_ray_kinds("v1"), *_ray_kinds("v1alpha1"))

@@ -1,0 +1,115 @@
+"""Sets of pods: JobSet (kubernetes-sigs/jobset) and LeaderWorkerSet (kubernetes-sigs/lws). Names and labels
+are those that their controllers give."""
+
+from extender.api.workloads.core import JOB, POD, STATEFUL_SET
+from extender.api.workloads.shape import Count, Json, Offspring, WorkloadRow, at, items_of, with_spec
+
+_MOST_LEADERS = 100_000  # far more than anybody makes: a slip costs no memory
+_REPLICAS = Count(path=("replicas",))
+
+
+def indexed_jobs(job_set: Json) -> Json:
+    """JobSet's webhook: its Jobs are indexed, and failed containers restart, unless they say otherwise."""
+    jobs = []
+    for each in items_of(job_set, "replicatedJobs"):
+        template = each.get("template") or {}
+        spec = {"completionMode": "Indexed", **(template.get("spec") or {})}
+        pods = spec.get("template") or {}
+        pod_spec = {"restartPolicy": "OnFailure", **(pods.get("spec") or {})}
+        spec["template"] = {**pods, "spec": pod_spec}
+        jobs.append({**each, "template": {**template, "spec": spec}})
+    return with_spec(job_set, replicatedJobs=jobs)
+
+
+def in_order(job_set: Json) -> str:
+    """A JobSet may make Jobs only once earlier ones are ready or complete."""
+    ordered = at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
+    waiting = any(each.get("dependsOn") for each in items_of(job_set, "replicatedJobs"))
+    return "all its Jobs are made at once, whatever they depend on" if ordered or waiting else ""
+
+
+def workers_of_each_leader(lws: Json) -> Json:
+    """A part for each leader, by its index: all pods of its group but itself. Leaders default to workers."""
+    given = at(lws, ("spec", "leaderWorkerTemplate")) or {}
+    leaders, size = at(lws, ("spec", "replicas")), given.get("size")
+    workers = {"template": given.get("workerTemplate"), "replicas": max((1 if size is None else size) - 1, 0)}
+    groups = range(min(1 if leaders is None else leaders, _MOST_LEADERS))
+    template = {"leaderTemplate": given.get("workerTemplate"), **given}
+    return with_spec(lws, leaderWorkerTemplate=template, workers={str(group): workers for group in groups})
+
+
+_JOBSET = "jobset.sigs.k8s.io"
+_OF_JOBSET = {
+    f"{_JOBSET}/global-replicas": "{total}",
+    f"{_JOBSET}/job-global-index": "{place}",
+    f"{_JOBSET}/job-index": "{index}",
+    f"{_JOBSET}/jobset-name": "{owner}",
+    f"{_JOBSET}/jobset-uid": "{uid}",
+    f"{_JOBSET}/replicatedjob-name": "{role}",
+    f"{_JOBSET}/replicatedjob-replicas": "{count}",
+    f"{_JOBSET}/restart-attempt": "0",
+}
+JOB_SET = WorkloadRow(
+    api_version="jobset.x-k8s.io/v1alpha2",
+    kind="JobSet",
+    offspring=(
+        Offspring(
+            made=JOB,
+            name="{owner}-{role}-{index}",
+            each=("spec", "replicatedJobs"),
+            template=("template",),
+            count=_REPLICAS,
+            labels=_OF_JOBSET,
+            annotations=_OF_JOBSET,
+            on_pods=True,
+        ),
+    ),
+    complete=indexed_jobs,
+    remark=in_order,
+)
+
+_LWS = "leaderworkerset.sigs.k8s.io"
+
+LEADER_WORKER_SET = WorkloadRow(
+    api_version="leaderworkerset.x-k8s.io/v1",
+    kind="LeaderWorkerSet",
+    offspring=(
+        Offspring(
+            made=POD,
+            name="{owner}-{index}",
+            prefix="{owner}-",
+            template=("spec", "leaderWorkerTemplate", "leaderTemplate"),
+            optional=True,
+            count=Count(path=("spec", "replicas")),
+            owner=(STATEFUL_SET, "{owner}"),
+            labels={
+                "apps.kubernetes.io/pod-index": "{index}",
+                "statefulset.kubernetes.io/pod-name": "{owner}-{index}",
+                f"{_LWS}/group-index": "{index}",
+                f"{_LWS}/name": "{owner}",
+                f"{_LWS}/worker-index": "0",
+            },
+        ),
+        Offspring(
+            made=POD,
+            name="{owner}-{role}-{number}",
+            prefix="{owner}-{role}-",
+            each=("spec", "workers"),
+            template=("template",),
+            count=_REPLICAS,
+            owner=(STATEFUL_SET, "{owner}-{role}"),
+            labels={
+                "apps.kubernetes.io/pod-index": "{number}",
+                "statefulset.kubernetes.io/pod-name": "{owner}-{role}-{number}",
+                f"{_LWS}/group-index": "{role}",
+                f"{_LWS}/name": "{owner}",
+                f"{_LWS}/worker-index": "{number}",
+            },
+            annotations={f"{_LWS}/leader-name": "{owner}-{role}"},
+        ),
+    ),
+    templates=(("spec", "leaderWorkerTemplate", "workerTemplate"),),
+    counts=(("spec", "leaderWorkerTemplate", "size"),),
+    suspend=(),
+    complete=workers_of_each_leader,
+)
