@@ -35,6 +35,16 @@ def test_who_came_before_the_queue_closed_is_scheduled(settled: bool) -> None:
     assert world.add(nodes("b")).settle().verdict("g") is RUNS
 
 
+def test_a_group_that_moves_to_a_closed_queue_comes_too_late() -> None:
+    """It was in time for the queue that it left, and is so again when it comes back."""
+    world = World(
+        nodes("a"), queue("q"), queue("shut", spec_state="Closed"), gang("g", 6, queue="q")
+    ).settle()
+    world.add(queue("q", spec_state="Closed"), group("g", 6, queue="shut")).settle()
+    assert world.reason("g") is Reason.QUEUE_NOT_OPEN
+    assert world.add(group("g", 6, queue="q"), nodes("b")).settle().verdict("g") is RUNS
+
+
 def test_a_closing_queue_keeps_its_deserved_share() -> None:
     world = World(
         nodes("a"), queue("q"), queue("r"), gang("g", 4, queue="q"), gang("h", 4, queue="r")

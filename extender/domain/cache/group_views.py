@@ -75,7 +75,7 @@ class GroupViews:
             exists=group.exists,
             fault=record.fault if record else "",
             min_resources=record.min_resources if record else {},
-            entitled=group.entitled,
+            entitled=group.entitled_in == queue,
             stood_with=stood_with,
             stands=whole(*needs, on_nodes, on_nodes.total()),
             stands_as_before=stood_with is not None and whole(*stood_with, on_nodes, on_nodes.total()),
@@ -104,8 +104,8 @@ class GroupViews:
         """Update the facts that stay true: the group was created while its queue was open, and it stood
         whole. Only a group with no member left on a node counts as never having stood: it must start whole
         again."""
-        was_taken_in = self._registry.was_taken_in(group)
-        group.entitled = group.entitled or was_taken_in or self._registry.queues.is_open(queue)
+        if self._registry.was_taken_in(group) or self._registry.queues.is_open(queue):
+            group.entitled_in = queue
         group.stood_with = self._stood_with(group, members) if members.placed else None
 
     def _stood_with(self, group: Group, members: Members) -> Needs | None:

@@ -20,7 +20,7 @@ class Group:
 
     __slots__ = (
         "bound_since",
-        "entitled",
+        "entitled_in",
         "expected_since",
         "key",
         "known_since",
@@ -58,7 +58,7 @@ class Group:
 
     def forget_history(self) -> None:
         self.start = Start()  # the history of its starts
-        self.entitled = False  # it was created while its queue was open
+        self.entitled_in = ""  # the queue in which it was while that was open; empty: none
         self.stood_with: Needs | None = None  # what it needed when it last stood whole
         self.waited = False  # this process has let it wait
 

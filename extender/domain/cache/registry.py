@@ -51,7 +51,7 @@ class Registry:
         if before == now:
             return False
         if now is None:
-            group.entitled = False  # pods that remain without a PodGroup count as new to their queue
+            group.entitled_in = ""  # pods that remain without a PodGroup count as new to their queue
         elif not ((before and before.uid == now.uid) or group.is_implied):
             group.forget_history()
         self._taken_in.note(before, now)
@@ -92,8 +92,9 @@ class Registry:
     def _note_arrival(self, group: Group) -> None:
         """A group whose queue is open when the group appears stays entitled, however soon the queue is
         closed."""
-        if group.record is not None:
-            group.entitled = group.entitled or self.queues.is_open(self.queue_of(group))
+        queue = self.queue_of(group)
+        if group.record is not None and self.queues.is_open(queue):
+            group.entitled_in = queue
 
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
@@ -145,7 +146,7 @@ class Registry:
         """The UID of the queue that takes a group in, or empty. A queue created again under the name of a
         deleted one does not take in the groups of that one."""
         queue = self.queues.get(self.queue_of(group))
-        accepts = queue is not None and group.entitled and not self.lost_its_queue(group)
+        accepts = queue is not None and group.entitled_in == queue.name and not self.lost_its_queue(group)
         return queue.uid if queue is not None and accepts else ""
 
     def was_taken_in(self, group: Group) -> bool:
