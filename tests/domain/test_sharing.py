@@ -68,6 +68,21 @@ def test_elastic_members_do_not_take_the_room_of_a_claimant() -> None:
     assert world.detail("elastic") == "groups in r have a claim on the room"
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_elastic_members_within_their_share_do_not_borrow(others: int) -> None:
+    """Whether room is lent to others or not: what is kept from those who borrow is not kept from them."""
+    world = World(node("n", cpu="9"), queue("q"), queue("r", weight=2), queue("p"))
+    world.add(stranger("s", cpu="3", on="n"), gang("elastic", 2, min_member=1, queue="q"))
+    world.bind("elastic-0", "n")
+    world.add(gang("full", 3, queue="p"))
+    for n in range(3):
+        world.bind(f"full-{n}", "n")
+    world.add(gang("claimant", 4, queue="r"), gang("above", others, queue="p")).settle()
+    assert world.decision("claimant").claims_room
+    assert others == 0 or world.reason("above") is Reason.QUEUE_SHARE
+    assert list(world.plan("elastic")) == ["elastic-1"]
+
+
 def test_elastic_members_that_would_find_no_room_anyway_say_so() -> None:
     """The two cpus that are kept would not be enough for a gang of 3."""
     world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))

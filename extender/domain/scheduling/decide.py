@@ -61,8 +61,9 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 
     # 8. Elastic members one by one, within their queue's share and then above it.
     hungry = elastic.hungry(round_, standing)
-    elastic.grow(round_, hungry, is_lent=False)
     if hungry:
+        lending.suspend()
+        elastic.grow(round_, hungry, is_lent=False)
         lending.begin()
         elastic.grow(round_, hungry, is_lent=True)
     elastic.settle(round_, standing, lending)

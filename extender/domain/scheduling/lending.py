@@ -65,6 +65,13 @@ class Lending:
         shortages.are_all = shortages.are_all and not self._kept
         shortages.keeps_first_room = bool(self._claimants)
 
+    def suspend(self) -> None:
+        """Until it begins again nothing is lent, and nothing is kept."""
+        for group, plan in self._kept:
+            self._round.budget.planner.give_back(missing(group).members, plan)
+        self._kept = []
+        self.unclaimed = None
+
     def text(self) -> str:
         """The queues whose groups have a claim, as text."""
         queues = ", ".join(sorted({each.queue for each in self._claimants}))
