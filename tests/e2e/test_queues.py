@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import CRDS, POD_GROUPS, QUEUES
+from tests.e2e.harness.resources import CRDS, POD_GROUPS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -77,14 +77,14 @@ def test_who_comes_to_a_closed_queue_waits_until_it_opens(stage: Stage, schedule
     stage.queue("q")
     early = stage.gang("early", 2, queue="q", gated=True)
     stage.wait_phase(early)
-    _set_state(stage, "q", "Closed")
+    stage.set_queue_state("q", "Closed")
     gated = stage.gang("gated", 1, queue="q", gated=True)
     ungated = stage.gang("ungated", 1, queue="q")
     stage.wait_reason("gated", "QueueNotOpen")
     stage.wait_reason("ungated", "QueueNotOpen")
     assert stage.bound([*gated, *ungated]) == {}
     assert stage.phases(early) == {"Running"}
-    _set_state(stage, "q", "Open")
+    stage.set_queue_state("q", "Open")
     stage.wait_phase([*gated, *ungated])
 
 
@@ -95,7 +95,7 @@ def test_who_came_before_its_queue_was_closed_still_starts(stage: Stage, schedul
     stage.wait_phase(early)
     waiting = stage.gang("waiting", 2, queue="q", gated=True)
     stage.wait_reason("waiting", "NoRoom")
-    _set_state(stage, "q", "Closed")
+    stage.set_queue_state("q", "Closed")
     late = stage.gang("late", 1, queue="q", gated=True)
     stage.wait_reason("late", "QueueNotOpen")
     stage.finish(early)
@@ -181,10 +181,6 @@ def _without_least_member(stage: Stage) -> Iterator[None]:
         stage.api.delete_all(POD_GROUPS, stage.namespace)
         manifests.apply(stage.api, "crds/*.yaml")
         wait_for(lambda: not stage.admits(POD_GROUPS, negative), what="negative numbers refused again")
-
-
-def _set_state(stage: Stage, queue: str, state: str) -> None:
-    stage.api.patch(QUEUES, queue, {"spec": {"state": state}})
 
 
 def _words(stage: Stage, pod: str) -> str:

@@ -145,7 +145,7 @@ def test_a_forged_phase_does_not_bring_a_group_into_a_closed_queue(
     stage.wait_phase(early)
     waiting = stage.gang("waiting", 2, queue="q", gated=True)
     stage.wait_reason("waiting", "NoRoom")
-    stage.api.patch(QUEUES, "q", {"spec": {"state": "Closed"}})
+    stage.set_queue_state("q", "Closed")
     late = stage.gang("late", 1, queue="q", gated=True)
     stage.wait_reason("late", "QueueNotOpen")
     muster.stop()

@@ -84,6 +84,16 @@ class Stage:
     def queue(self, name: str, **spec: Any) -> Json:
         return self.api.create(QUEUES, objects.queue(name, **spec))
 
+    def set_queue_state(self, name: str, state: str) -> None:
+        """Open or close a queue, and wait until Muster says so: it learns of queues and of groups by two
+        watches, so a group created at once might be seen before the queue's new state."""
+        self.api.patch(QUEUES, name, {"spec": {"state": state}})
+        said = {"Open"} if state == "Open" else {"Closing", "Closed"}
+        wait_for(
+            lambda: self.api.get(QUEUES, name).get("status", {}).get("state") in said,
+            what=f"queue {name} is {state}",
+        )
+
     def priority(self, name: str, value: int) -> str:
         """A PriorityClass for this test, once pods may name it. Returns its name."""
         made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
