@@ -119,7 +119,7 @@ def test_names_are_whole_and_every_column_has_its_heading(tmp_path: Path) -> Non
 def test_progress_shows_from_the_beginning_on_a_terminal() -> None:
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (40, 100))
-    command = [str(Path(sys.executable).with_name("muster")), "simulate", "--synthetic", "500"]
+    command = [str(Path(sys.executable).with_name("muster")), "simulate", "--synthetic", "100"]
     environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=its, env=environment) as run:
         os.close(its)
