@@ -8,20 +8,8 @@ from extender.sim.apiserver.kinds import PODS
 from extender.sim.apiserver.service import Service
 from extender.sim.kubelets import FAIL, RUN_SECONDS, Kubelets, run_seconds
 from tests.e2e.harness.waiting import wait_for
+from tests.sim.clock import Clock
 from tests.sim.requests import Json, pod
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -3,20 +3,8 @@
 import pytest
 
 from extender.sim.scheduler.queue import QueuedPod, SchedulingQueue
+from tests.sim.clock import Clock
 from tests.sim.requests import Json, pod
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.5
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from extender.sim.apiserver.kinds import BY_PATH, SUBRESOURCES, ResourceKind
+from extender.sim.apiserver.kinds import BY_PATH, ResourceKind, subresources_of
 from extender.sim.apiserver.options import LONGEST_MANAGER, Query
 from extender.sim.apiserver.ownership.managers import UPDATE, Manager
 from extender.sim.apiserver.status_errors import no_such_path
@@ -55,10 +55,6 @@ def target_of(path: str) -> RequestTarget:
     if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
         raise no_such_path()
     target = RequestTarget(kind, namespace, *rest[1:])
-    if target.subresource and target.subresource not in _subresources(kind):
+    if target.subresource and target.subresource not in subresources_of(kind):
         raise no_such_path()
     return target
-
-
-def _subresources(kind: ResourceKind) -> tuple[str, ...]:
-    return (*SUBRESOURCES.get(kind, ()), *(("status",) if kind.status else ()))
