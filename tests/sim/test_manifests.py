@@ -92,17 +92,17 @@ def test_times_stay_texts_and_anchors_work(file: Path) -> None:
         ("a: b\nc: !odd x\n", "2: not YAML: "),
     ],
 )
-def test_a_fault_is_told_with_its_line_and_what_is_allowed(file: Path, text: str, fault: str) -> None:
+def test_an_error_names_the_line_and_what_is_allowed(file: Path, text: str, fault: str) -> None:
     (told,) = rejections(file, text)
     assert told.startswith(fault)
 
 
-def test_all_faults_are_told_at_once(file: Path) -> None:
+def test_all_errors_are_shown_at_once(file: Path) -> None:
     told = rejections(file, QUEUE + "spec: {a: 1}\n---\n" + QUEUE + "spec: {b: 1, weight: x}\n")
     assert [line.partition(":")[0] for line in told] == ["4", "9", "9"]
 
 
-def test_a_file_that_is_not_there_or_empty_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
     none = tmp_path / "none.yaml"
     for path, words in ((none, "cannot be read"), (tmp_path, "no files in there that end in .yaml")):
         with pytest.raises(InvalidManifests, match=words):

@@ -61,7 +61,7 @@ def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
     assert popped(queue) is item
 
 
-def test_what_comes_during_a_try_counts_for_those_whom_it_would_wake(queue: SchedulingQueue) -> None:
+def test_an_event_during_a_try_counts_for_the_pods_that_it_would_wake(queue: SchedulingQueue) -> None:
     """Who refuses a pod is known only when its try is over."""
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
@@ -72,7 +72,7 @@ def test_what_comes_during_a_try_counts_for_those_whom_it_would_wake(queue: Sche
         queue.forget(name)
 
 
-def test_what_only_the_status_says_wakes_whom_the_extender_refused(queue: SchedulingQueue) -> None:
+def test_a_change_of_status_wakes_only_pods_that_the_extender_refused(queue: SchedulingQueue) -> None:
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
         queue.park(popped(queue), by_extender=by_extender)
@@ -81,7 +81,7 @@ def test_what_only_the_status_says_wakes_whom_the_extender_refused(queue: Schedu
         queue.forget(name)
 
 
-def test_a_backoff_is_cut_short_when_nobody_else_is_there(queue: SchedulingQueue) -> None:
+def test_a_backoff_is_cut_short_when_no_other_pod_waits(queue: SchedulingQueue) -> None:
     for name in ("a", "b"):
         queue.see(named(name))
     refused = popped(queue)
@@ -132,6 +132,6 @@ def test_what_is_gone_is_not_tried(queue: SchedulingQueue) -> None:
     assert is_idle(queue)
 
 
-def test_a_closed_queue_lets_go(queue: SchedulingQueue) -> None:
+def test_a_closed_queue_pops_nothing(queue: SchedulingQueue) -> None:
     queue.close()
     assert queue.pop() is None

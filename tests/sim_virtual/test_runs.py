@@ -128,6 +128,6 @@ def test_priority_goes_before_age(priority: int, first: str) -> None:
     assert starts(result) == {"held": 0.0, first: 10.0, "ab".replace(first, ""): 20.0}
 
 
-def test_pods_that_run_for_ever_are_not_done() -> None:
+def test_pods_that_run_without_end_are_not_done() -> None:
     report = run_rows(row("service", 2, seconds=None), row("job", 2)).report
     assert (report.groups, report.done, report.makespan) == (2, 1, 10.0)
