@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.access import Flags
+from extender.cli.targets import POD, POD_GROUP, QUEUE, own_kind
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -57,11 +58,10 @@ def _resource_of(kind: str) -> "Resource | None":
     from extender.cli.owner_kinds import owner_kind
     from extender.kube.resources import POD_GROUPS, PODS, QUEUES, Resource
 
-    own = {"podgroup": POD_GROUPS, "pg": POD_GROUPS, "queue": QUEUES, "q": QUEUES, "pod": PODS}
     workload = owner_kind(kind)
     if workload and workload.group in ("apps", "batch"):
         return Resource(f"/apis/{workload.group}/v1", workload.plural)
-    return own.get(kind)
+    return {POD: PODS, POD_GROUP: POD_GROUPS, QUEUE: QUEUES}.get(own_kind(kind))
 
 
 def _names_in(

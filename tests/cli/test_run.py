@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from extender.cli import main
 from tests.e2e.harness.waiting import wait_for
+from tests.sim.requests import GPU_POD
 
 PROGRAM = Path(sys.executable).with_name("muster")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
@@ -62,14 +63,6 @@ items:
     kind: Pod
     metadata: {name: lone, namespace: default}
     spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "20"}}}]}
-"""
-GPU_POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: learner, namespace: default}
-spec:
-  schedulerName: muster
-  containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
 """
 
 

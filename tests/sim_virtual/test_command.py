@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli import main
 from extender.sim.virtual.trace import COLUMNS
+from tests.sim.requests import GPU_POD
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -84,16 +85,6 @@ def test_a_file_and_a_trace_go_together(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_an_error(arguments: list[str], said: str) -> None:
     result = muster(*arguments)
     assert (result.exit_code, said in result.output) == (2, True)
-
-
-GPU_POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: learner, namespace: default}
-spec:
-  schedulerName: muster
-  containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
-"""
 
 
 def test_gpus_of_nodes(tmp_path: Path) -> None:
