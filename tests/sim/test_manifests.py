@@ -116,6 +116,7 @@ def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
     ("text", "fault"),
     [
         (POD + "  volumes: [{name: v, emptyDir: {medum: x}}]\n", "6: spec.volumes[0].emptyDir.medum: unkn"),
+        (POD + "  volumes: [{name: v, emptyDir: {sizeLimit: 1GB}}]\n", "6: spec.volumes[0].emptyDir.size"),
         (
             POD + "  restartPolicy: never\n",
             "6: spec.restartPolicy: got 'never'; allowed is Always",

@@ -17,6 +17,7 @@ from extender.sim.files.forms import (
     OTHERS,
     PREFIX,
     QUANTITIES,
+    QUANTITY,
     TEXT,
     TEXTS,
     TRUTH,
@@ -79,6 +80,8 @@ def _form(schema: FieldSchema) -> Form:
     published = schema.published
     if schema.type_name in _UNCHECKED:
         return ANY
+    if schema.type_name == "Quantity":
+        return QUANTITY
     if "enum" in published:
         return one_of(published["enum"])
     if "properties" in published:
@@ -93,7 +96,7 @@ def _form(schema: FieldSchema) -> Form:
 
 def _map_of(schema: FieldSchema) -> Form:
     """Of objects by any name, or of values that are told of together."""
-    if schema.type_name == "Quantity" or schema.published.get("x-kubernetes-int-or-string"):
-        return QUANTITIES
     form = _form(schema)
+    if form is QUANTITY or schema.published.get("x-kubernetes-int-or-string"):
+        return QUANTITIES
     return _MAPS.get(form, ANY) if isinstance(form, Leaf) else {OTHERS: form}

@@ -72,6 +72,7 @@ TRUTH = Leaf("true or false", lambda value: isinstance(value, bool))
 TEXTS = Leaf("texts by name; put numbers, true and false in quotes", _each(_is_text))
 WHOLES = Leaf("whole numbers by name", _each(_is_whole))
 COUNTS = Leaf("whole numbers by name, 0 or more", _each(_is_count))
+QUANTITY = Leaf("a quantity, 0 or more, such as 500m or 1Gi", _is_quantity)
 QUANTITIES = Leaf("quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}", _each(_is_quantity))
 NAME = Leaf(
     "a name of at most 253 small letters, digits, - and ., that begins and ends with a letter or digit",
