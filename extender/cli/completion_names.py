@@ -9,43 +9,48 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.access import Flags
+from extender.cli.targets import POD, POD_GROUP, QUEUE, own_kind
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from extender.kube.resources import Resource
 
-_PATIENCE = 2.0
+_TIMEOUT = 2.0  # seconds
 _KINDS = ("podgroup", "queue", "job", "cronjob", "deployment", "statefulset")
 
 
-def complete_queue(context: click.Context, _parameter: click.Parameter, typed: str) -> list["CompletionItem"]:
+def complete_queue(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
     from extender.kube.resources import QUEUES
 
-    return _items(context, QUEUES, typed)
+    return _names_in(context, QUEUES, incomplete)
 
 
-def complete_group(context: click.Context, _parameter: click.Parameter, typed: str) -> list["CompletionItem"]:
+def complete_group(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
     from extender.kube.resources import POD_GROUPS
 
-    return _items(context, POD_GROUPS, typed)
+    return _names_in(context, POD_GROUPS, incomplete)
 
 
 def complete_target(
-    context: click.Context, _parameter: click.Parameter, typed: str
+    context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list["CompletionItem"]:
     """NAME of a pod, podgroup/NAME, queue/NAME, or a workload of Kubernetes itself."""
     from click.shell_completion import CompletionItem
 
-    kind, slash, name = typed.partition("/")
+    kind, slash, name = incomplete.partition("/")
     if slash:
         found = _resource_of(kind)
-        return _items(context, found, name, f"{kind}/") if found else []
+        return _names_in(context, found, name, f"{kind}/") if found else []
     from extender.kube.resources import PODS
 
     return [
-        *(CompletionItem(f"{each}/") for each in _KINDS if each.startswith(typed)),
-        *_items(context, PODS, typed),
+        *(CompletionItem(f"{each}/") for each in _KINDS if each.startswith(incomplete)),
+        *_names_in(context, PODS, incomplete),
     ]
 
 
@@ -53,15 +58,14 @@ def _resource_of(kind: str) -> "Resource | None":
     from extender.cli.owner_kinds import owner_kind
     from extender.kube.resources import POD_GROUPS, PODS, QUEUES, Resource
 
-    own = {"podgroup": POD_GROUPS, "pg": POD_GROUPS, "queue": QUEUES, "q": QUEUES, "pod": PODS}
     workload = owner_kind(kind)
     if workload and workload.group in ("apps", "batch"):
         return Resource(f"/apis/{workload.group}/v1", workload.plural)
-    return own.get(kind)
+    return {POD: PODS, POD_GROUP: POD_GROUPS, QUEUE: QUEUES}.get(own_kind(kind))
 
 
-def _items(
-    context: click.Context, resource: "Resource", typed: str, prefix: str = ""
+def _names_in(
+    context: click.Context, resource: "Resource", incomplete: str, prefix: str = ""
 ) -> list["CompletionItem"]:
     from click.shell_completion import CompletionItem
 
@@ -71,7 +75,7 @@ def _items(
         names = _names(flags, resource)
     except Exception:
         return []
-    return [CompletionItem(f"{prefix}{name}") for name in names if name.startswith(typed)]
+    return [CompletionItem(f"{prefix}{name}") for name in names if name.startswith(incomplete)]
 
 
 def _names(flags: Flags, resource: "Resource") -> list[str]:
@@ -82,4 +86,4 @@ def _names(flags: Flags, resource: "Resource") -> list[str]:
 
     with opened(flags) as place:
         scope = "" if resource is QUEUES else place.namespace
-        return names(Reader(place.connection, _PATIENCE), resource, scope) or []
+        return names(Reader(place.connection, _TIMEOUT), resource, scope) or []

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TypeVar
 
 import click
@@ -12,6 +11,7 @@ from extender.cli.output import Json
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.reader import Reader
 from extender.kube.resources import Resource
+from extender.terminal.near_misses import did_you_mean, near_misses
 
 T = TypeVar("T")
 
@@ -56,11 +56,11 @@ def _absent(reader: Reader, resource: Resource, namespace: str, name: str) -> cl
 
 def _instead(name: str, there: Sequence[str]) -> str:
     """`; there are: batch, default`, the likeliest first."""
-    alike = get_close_matches(name, there, n=3)
+    alike = near_misses(name, there)
     if len(there) <= _FEW:
         others = [*alike, *(each for each in there if each not in alike)]
         return f"; there are: {', '.join(others)}" if others else "; there are none"
-    return f"; did you mean {' or '.join(alike)}?" if alike else ""
+    return f"; {did_you_mean(alike)}" if alike else ""
 
 
 def names(reader: Reader, resource: Resource, namespace: str) -> list[str] | None:

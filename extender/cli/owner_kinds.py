@@ -1,4 +1,5 @@
-"""The kinds of objects that own pods, by all names that kubectl knows them by.
+"""The kinds of objects that own pods, by all names that kubectl knows them by: those of the table of
+workloads, and those whose pods only a cluster knows.
 
 Which version of them a cluster serves, it says itself: operators are of many releases.
 """
@@ -6,15 +7,20 @@ Which version of them a cluster serves, it says itself: operators are of many re
 from typing import NamedTuple
 
 from extender.api.objects import OwnerReference, Wire
+from extender.api.workloads.table import WORKLOADS
 
 
 class OwnerKind(NamedTuple):
     """`name`: the kind, as owner references have it."""
 
     name: str
-    plural: str
     group: str
     short: tuple[str, ...] = ()
+
+    @property
+    def plural(self) -> str:
+        """All of these kinds form it so."""
+        return f"{self.name.lower()}s"
 
     def is_called(self, name: str) -> bool:
         """`job`, `jobs`, `deploy`; or with its API group, as `kubectl get -o name` writes it: `job.batch`."""
@@ -45,31 +51,13 @@ class ServedGroups(Wire, frozen=True):
         return {each.name: each.preferred_version.version for each in self.groups}
 
 
-_KUBEFLOW = "kubeflow.org"
+_OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)), OwnerKind("TrainJob", "trainer.kubeflow.org"))
 
-# `job/x` is the first of that name.
+# Each once, whatever its versions, if it is of an API group: a cluster lists the versions of those. `job/x`
+# is the first of that name.
 OWNER_KINDS = (
-    OwnerKind("Job", "jobs", "batch"),
-    OwnerKind("CronJob", "cronjobs", "batch", ("cj",)),
-    OwnerKind("Deployment", "deployments", "apps", ("deploy",)),
-    OwnerKind("StatefulSet", "statefulsets", "apps", ("sts",)),
-    OwnerKind("ReplicaSet", "replicasets", "apps", ("rs",)),
-    OwnerKind("DaemonSet", "daemonsets", "apps", ("ds",)),
-    OwnerKind("JobSet", "jobsets", "jobset.x-k8s.io"),
-    OwnerKind("LeaderWorkerSet", "leaderworkersets", "leaderworkerset.x-k8s.io", ("lws",)),
-    OwnerKind("PyTorchJob", "pytorchjobs", _KUBEFLOW),
-    OwnerKind("TFJob", "tfjobs", _KUBEFLOW),
-    OwnerKind("MPIJob", "mpijobs", _KUBEFLOW),
-    OwnerKind("XGBoostJob", "xgboostjobs", _KUBEFLOW),
-    OwnerKind("PaddleJob", "paddlejobs", _KUBEFLOW),
-    OwnerKind("JAXJob", "jaxjobs", _KUBEFLOW),
-    OwnerKind("TrainJob", "trainjobs", "trainer.kubeflow.org"),
-    OwnerKind("RayCluster", "rayclusters", "ray.io"),
-    OwnerKind("RayJob", "rayjobs", "ray.io"),
-    OwnerKind("RayService", "rayservices", "ray.io"),
-    OwnerKind("SparkApplication", "sparkapplications", "sparkoperator.k8s.io", ("sparkapp",)),
-    OwnerKind("Workflow", "workflows", "argoproj.io", ("wf",)),
-    OwnerKind("Job", "jobs", "batch.volcano.sh", ("vcjob", "vj")),
+    *dict.fromkeys(OwnerKind(row.kind, row.group, row.short) for row in WORKLOADS.values() if row.group),
+    *_OF_CLUSTERS,
 )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from extender.api.configuration import ADDRESS, InvalidConfiguration
-from extender.cli.workload_flags import Preset, files_flag, node_flags
+from extender.cli.workload_flags import Default, files_flag, node_flags
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _NEVER_STARTED = 3
     help="Print only the outcome, when nothing changes any more.",
 )
 @node_flags(
-    click.IntRange(0, 5000), Preset(3, "3"), Preset("4", "4"), Preset("16Gi", "16Gi"), Preset(0, "none")
+    click.IntRange(0, 5000), Default(3, "3"), Default("4", "4"), Default("16Gi", "16Gi"), Default(0, "none")
 )
 @click.option(
     "--speed",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.workload_flags import Preset, files_flag, node_flags
+from extender.cli.workload_flags import Default, files_flag, node_flags
 
 if TYPE_CHECKING:
     from extender.sim.virtual.report import SimulationReport
@@ -30,10 +30,10 @@ _SOURCES = ("files", "traces", "synthetic")
 @click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Generate a trace.")
 @node_flags(
     click.IntRange(1, 20_000),
-    Preset(None, "3; with --synthetic alone one for each 500 pods"),
-    Preset(None, "4; with --synthetic alone 32"),
-    Preset(None, "16Gi; with --synthetic alone 128Gi"),
-    Preset(None, "none"),
+    Default(None, "3; with --synthetic alone one for each 500 pods"),
+    Default(None, "4; with --synthetic alone 32"),
+    Default(None, "16Gi; with --synthetic alone 128Gi"),
+    Default(None, "none"),
 )
 @click.option(
     "--window", type=click.IntRange(1), help="How many pods may start at once, as for muster serve."

@@ -27,6 +27,11 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     return Target(_known(kind.lower(), value), _named(name, value))
 
 
+def own_kind(name: str) -> str:
+    """Which of pod, podgroup and queue it is; empty for another kind."""
+    return _OWN.get(name.removesuffix(_API_GROUP), "")
+
+
 def _named(name: str, value: str) -> str:
     if not name or "/" in name:
         raise click.BadParameter(f"got {value!r}; allowed is NAME or KIND/NAME, such as podgroup/train")
@@ -36,7 +41,7 @@ def _named(name: str, value: str) -> str:
 def _known(kind: str, value: str) -> str:
     from extender.cli.owner_kinds import OWNER_KINDS, owner_kind
 
-    own = _OWN.get(kind.removesuffix(_API_GROUP))
+    own = own_kind(kind)
     if own or owner_kind(kind):
         return own or kind
     others = ", ".join(dict.fromkeys(each.name.lower() for each in OWNER_KINDS))

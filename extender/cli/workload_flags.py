@@ -1,4 +1,4 @@
-"""The flags that `muster run` and `muster simulate` share: files of objects, and nodes that are made up."""
+"""The flags that `muster run` and `muster simulate` share: files of objects, and the nodes of the cluster."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,11 +13,11 @@ from extender.api.quantities import BadQuantity, at_least
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Preset(NamedTuple):
-    """What holds without the flag, and how the help puts it. Without a value the command finds one."""
+class Default(NamedTuple):
+    """The value without the flag, and how the help shows it. Where it is None, the command finds one."""
 
     value: str | int | None
-    text: str
+    shown: str
 
 
 def quantity(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -46,7 +46,7 @@ def files_flag(default: str = "") -> Callable[[F], F]:
 
 
 def node_flags(
-    counts: click.IntRange, count: Preset, cpu: Preset, memory: Preset, gpu: Preset
+    counts: click.IntRange, count: Default, cpu: Default, memory: Default, gpu: Default
 ) -> Callable[[F], F]:
     """--nodes, --node-cpu, --node-memory and --node-gpu."""
     flags = (
@@ -57,9 +57,9 @@ def node_flags(
     )
 
     def decorate(command: F) -> F:
-        for flag, checked, preset, text in reversed(flags):
-            shown = f"{text} [default: {preset.text}]"
-            command = click.option(flag, default=preset.value, help=shown, **checked)(command)
+        for flag, checked, default, text in reversed(flags):
+            shown = f"{text} [default: {default.shown}]"
+            command = click.option(flag, default=default.value, help=shown, **checked)(command)
         return command
 
     return decorate

@@ -1,1 +1,0 @@
-"""What commands of every layer print with: aligned columns, bars, progress."""

@@ -130,7 +130,7 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
         (("--name", ""), "NAME: got nothing; allowed is the name of a queue"),
     ],
 )
-def test_mistakes_are_told_with_their_flag(desk: Desk, flags: tuple[str, ...], words: str) -> None:
+def test_errors_name_their_flag(desk: Desk, flags: tuple[str, ...], words: str) -> None:
     assert words in desk.refuses("queue", "create", *flags, status=2)
 
 
@@ -173,7 +173,7 @@ def test_a_queue_that_is_not_there(town: Desk, command: tuple[str, ...]) -> None
 # ---- open and close
 
 
-def test_closing_tells_what_is_left(town: Desk) -> None:
+def test_closing_says_what_is_left(town: Desk) -> None:
     assert town.says("queue", "close", "research", "idle") == (
         f"{Q}/research closing, 2 groups left: 1 waits, 1 runs\n{Q}/idle closed\n"
     )
@@ -200,7 +200,7 @@ def test_closing_waits_for_the_last_group(
     ]
 
 
-def test_patience_ends_with_what_is_left(
+def test_the_timeout_ends_with_what_is_left(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:
     result = town.muster("queue", "close", "research", "--wait", "--timeout", "5m")
@@ -211,14 +211,14 @@ def test_patience_ends_with_what_is_left(
     )
 
 
-def test_where_nobody_follows_it_says_whom_to_ask(
+def test_waiting_without_muster_points_to_the_check(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:
     town.store.keeps_queues = False
     result = town.muster("queue", "close", "research", "--wait", "--timeout", "3m")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[1].endswith(
-        "nothing has changed yet, does Muster run? muster check tells"
+        "nothing has changed yet, is Muster running? Try muster check"
     )
 
 
@@ -352,7 +352,7 @@ def test_a_cascade_closes_empties_and_deletes(town: Desk) -> None:
     assert town.store.get(QUEUES, "", "research") is None
 
 
-def test_a_cascade_waits_for_groups_that_somebody_holds(
+def test_a_cascade_waits_for_groups_with_finalizers(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:
     """And deletes what came to the queue before it was closed and was seen only later."""
@@ -368,7 +368,7 @@ def test_a_cascade_waits_for_groups_that_somebody_holds(
     assert town.store.get(QUEUES, "", "research") is None
 
 
-def test_a_cascade_tells_which_pods_are_left(town: Desk) -> None:
+def test_a_cascade_names_the_pods_that_are_left(town: Desk) -> None:
     named = {"annotations": {QUEUE: "research"}}
     town.pod("alone", metadata=named)
     town.pod("orphan", "sweep", metadata=named)
@@ -386,7 +386,7 @@ def test_a_cascade_tells_which_pods_are_left(town: Desk) -> None:
     ]
 
 
-def test_patience_ends_with_pods_that_have_no_group(
+def test_the_timeout_ends_with_pods_that_have_no_group(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:
     town.store.keeps_queues = False
@@ -449,7 +449,7 @@ UNREACHED = 'Internal error: failed calling webhook "q": connection refused'
         (StatusError(422, "Invalid", "spec.weight: 0"), "the API server refuses: spec.weight: 0"),
     ],
 )
-def test_refusals_are_told_in_the_servers_words(town: Desk, refusal: StatusError, words: str) -> None:
+def test_refusals_have_the_words_of_the_server(town: Desk, refusal: StatusError, words: str) -> None:
     town.store.refusing[QUEUES] = refusal
     result = town.muster("queue", "update", "research", "--weight", "2")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -542,7 +542,9 @@ def in_files(site: Installation, *, mounted: bool = True) -> None:
         pod["volumes"].append({"name": "certificate", "secret": {"secretName": "of-cert-manager"}})
 
 
-def test_a_certificate_of_somebody_else(site: Installation, check: Callable[..., Findings]) -> None:
+def test_a_certificate_in_another_secret_or_of_another_ca(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
     site.of("secrets")[0]["metadata"]["name"] = "another"
     assert "muster-webhook-certificate does not exist" in faults(check())["certificates"]
     in_files(site)
@@ -582,7 +584,7 @@ def test_each_part_that_is_not_ready_is_a_line(site: Installation, check: Callab
     assert found["calls"] == [("ok", "muster-1 leads, and the scheduler calls it", "")]
 
 
-def test_what_may_not_be_read_is_told(site: Installation, check: Callable[..., Findings]) -> None:
+def test_what_may_not_be_read_is_mentioned(site: Installation, check: Callable[..., Findings]) -> None:
     site.forbidden |= {"leases", "customresourcedefinitions"}
     found = faults(check())
     assert found["kinds"] == found["leader"] == "could not be looked at: not allowed: you may not"

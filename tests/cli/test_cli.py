@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "muster.yaml"
 
 
-def test_without_a_word_the_defaults_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_settings_the_defaults_apply(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured(monkeypatch) == Configuration()
 
 
@@ -112,11 +112,11 @@ def test_the_configuration_in_effect_is_a_file_that_makes_it(
         ("--log-level", "INFO", "debug or info or warning or error"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_told_with_its_flag(flag: str, value: str, allowed: str) -> None:
+def test_the_error_for_a_bad_value_names_its_flag(flag: str, value: str, allowed: str) -> None:
     assert f"{flag}: got {value!r}; allowed is {allowed}" in refused(f"{flag}={value}")
 
 
-def test_a_bad_variable_is_told_by_its_name() -> None:
+def test_the_error_for_a_bad_variable_names_it() -> None:
     assert "MUSTER_WRITERS: got 'many'; allowed is" in refused(environment={"MUSTER_WRITERS": "many"})
 
 
@@ -138,16 +138,16 @@ def test_a_bad_variable_is_told_by_its_name() -> None:
         ("a: {", "muster.yaml: cannot be read: "),
     ],
 )
-def test_a_bad_file_is_told_with_path_and_key(file: Path, text: str, words: str) -> None:
+def test_the_error_for_a_bad_file_names_path_and_key(file: Path, text: str, words: str) -> None:
     file.write_text(text)
     assert words in refused(f"--config={file}")
 
 
-def test_a_file_that_is_not_there_is_told(file: Path) -> None:
+def test_a_missing_file_is_an_error(file: Path) -> None:
     assert "muster.yaml: cannot be read: " in refused(f"--config={file}")
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_errors_are_shown_at_once() -> None:
     words = refused("--window=0", environment={"MUSTER_BINDERS": "0"})
     assert "--window: got" in words
     assert "MUSTER_BINDERS: got" in words
@@ -183,7 +183,7 @@ def test_the_example_of_the_document_sets_the_defaults(monkeypatch: pytest.Monke
     assert configured(monkeypatch, f"--config={file}") == Configuration()
 
 
-def test_help_tells_each_flag_with_its_default_and_variable() -> None:
+def test_help_shows_each_flag_with_its_default_and_variable() -> None:
     shown = " ".join(CliRunner().invoke(main, ["serve", "--help"]).stdout.split())
     for setting in SETTINGS:
         assert f"{setting.flag} VALUE" in shown

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli import main
-from extender.cli.completion import offered
+from extender.cli.completion import completions
 from tests.cli.desk import Desk
 from tests.cli.front import Front
 
@@ -26,7 +26,7 @@ def town(desk: Desk) -> Desk:
 def words(desk: Desk, *typed: str) -> list[str]:
     *before, last = typed
     flags = [*before, "--kubeconfig", str(desk.kubeconfig)]
-    return list(offered(main, [*flags, last]))
+    return list(completions(main, [*flags, last]))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -66,12 +66,12 @@ def test_names_of_workloads_are_offered(town: Desk, front: Front) -> None:
 
 
 def test_commands_come_with_what_they_do() -> None:
-    assert "create\tCreate a queue." in next(offered(main, ["queue", "cr"]))
+    assert "create\tCreate a queue." in next(completions(main, ["queue", "cr"]))
 
 
 def test_without_a_cluster_nothing_is_offered(tmp_path: Path) -> None:
     typed = ["queue", "describe", "--kubeconfig", str(tmp_path / "none"), ""]
-    assert list(offered(main, typed)) == [":4"]
+    assert list(completions(main, typed)) == [":4"]
 
 
 def test_kubectl_asks_a_program(town: Desk) -> None:

@@ -126,7 +126,7 @@ def test_members_that_run_have_their_node(town: Desk) -> None:
     assert part(town.says("pg", "describe", "fit"), "Pods:")[1].split() == ["fit-0", "Running", "n0"]
 
 
-def test_events_that_may_not_be_read_are_told(town: Desk) -> None:
+def test_events_that_may_not_be_read_are_mentioned(town: Desk) -> None:
     town.lock(("events", "default"))
     assert part(town.says("queue", "describe", "research"), "Events:") == [
         "  not shown: you may not list events"

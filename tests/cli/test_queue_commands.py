@@ -143,7 +143,7 @@ def test_no_objects_are_an_empty_list(desk: Desk) -> None:
     assert desk.says("queue", "list", "-o", "name") == ""
 
 
-def test_who_manages_which_field_is_left_out(desk: Desk) -> None:
+def test_managed_fields_are_left_out(desk: Desk) -> None:
     desk.queue("a", metadata={"managedFields": [{"manager": "kubectl"}]})
     assert "managedFields" not in desk.says("queue", "get", "a", "-o", "yaml")
 
@@ -182,7 +182,7 @@ def test_where_there_are_none_or_they_may_not_be_listed(desk: Desk) -> None:
         (("queue", "lst"), "No such command 'lst'."),
     ],
 )
-def test_mistakes_are_told_with_flag_value_and_what_is_allowed(
+def test_errors_name_flag_value_and_what_is_allowed(
     desk: Desk, arguments: tuple[str, ...], words: str
 ) -> None:
     assert words in desk.refuses(*arguments, status=2)
@@ -258,7 +258,7 @@ def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     assert result.stderr.startswith("Error: the API server cannot be reached: 127.0.0.1:1: ")
 
 
-def test_what_one_may_not_list_is_told_in_the_servers_words(desk: Desk) -> None:
+def test_forbidden_lists_have_the_words_of_the_server(desk: Desk) -> None:
     desk.lock(("queues", ""))
     result = desk.muster("queue", "list")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -268,7 +268,7 @@ def test_what_one_may_not_list_is_told_in_the_servers_words(desk: Desk) -> None:
     )
 
 
-def test_what_one_may_not_list_in_a_namespace_is_told_in_the_servers_words(desk: Desk) -> None:
+def test_forbidden_lists_in_a_namespace_have_the_words_of_the_server(desk: Desk) -> None:
     desk.lock(("podgroups", "team"))
     assert desk.refuses("pg", "list").startswith("Error: not allowed: podgroups.scheduling.volcano.sh is")
 
@@ -332,7 +332,7 @@ def test_ages_are_those_of_kubectl(seconds: int, shown: str) -> None:
     assert rounded(seconds) == shown
 
 
-def test_an_age_that_nobody_knows() -> None:
+def test_an_unknown_age() -> None:
     assert (age(None), age(""), age("yesterday")) == ("-", "-", "-")
     assert age(ago(days=-1)) == "0s"  # a clock that is ahead of ours
 

@@ -138,7 +138,7 @@ def test_the_commands_of_a_reason(case: Desk, reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("reason", [reason for reason, (_, offers) in TABLE.items() if offers])
-def test_who_may_not_is_told_whom_to_ask(case: Desk, front: Front, reason: Reason) -> None:
+def test_without_the_right_it_names_the_administrator(case: Desk, front: Front, reason: Reason) -> None:
     group(case, reason)
     _, offers = TABLE[reason]
     front.denied |= {(right.split()[0], right.split()[1]) for _, _, right in offers}
@@ -153,7 +153,7 @@ def test_only_the_missing_right_is_missing(case: Desk, front: Front) -> None:
     assert [each["allowed"] for each in answer(case)["commands"]] == [True, False]
 
 
-def test_a_queue_is_opened_by_whom_may(case: Desk, front: Front) -> None:
+def test_opening_a_queue_is_offered_to_those_with_the_right(case: Desk, front: Front) -> None:
     assert "  To open it: muster queue open lab\n" in case.says("why", "queue/lab")
     front.denied.add(("patch", "queues"))
     told = "To open it, ask an administrator, for you may not patch queues lab: muster queue open lab"

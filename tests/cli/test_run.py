@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from extender.cli import main
 from tests.e2e.harness.waiting import wait_for
+from tests.sim.requests import GPU_POD
 
 PROGRAM = Path(sys.executable).with_name("muster")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
@@ -61,14 +64,6 @@ items:
     metadata: {name: lone, namespace: default}
     spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "20"}}}]}
 """
-GPU_POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: learner, namespace: default}
-spec:
-  schedulerName: muster
-  containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
-"""
 
 
 def written(folder: Path, *names: str, seconds: int | None = None) -> Path:
@@ -84,6 +79,13 @@ def written(folder: Path, *names: str, seconds: int | None = None) -> Path:
         for name in names
     ]
     path.write_text("---\n".join(documents))
+    return path
+
+
+@pytest.fixture
+def gpu_pod(tmp_path: Path) -> Path:
+    path = tmp_path / "gpu.yaml"
+    path.write_text(GPU_POD)
     return path
 
 
@@ -118,26 +120,29 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     assert "Try next" in words
 
 
-def test_nodes_of_the_files_are_the_only_ones(tmp_path: Path) -> None:
+def test_nodes_of_the_files_are_the_only_ones_and_namespaces_are_created(tmp_path: Path) -> None:
     nodes = tmp_path / "nodes.yaml"
     room = "status: {allocatable: {cpu: 6, memory: 1Gi, pods: 9}}"
     nodes.write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: mine}}\n{room}\n")
-    done = run("-f", written(tmp_path, "a"), "-f", nodes, "--until-settled", "-o", "json")
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB.replace("{name: NAME,", "{name: NAME, namespace: team,").replace("NAME", "a"))
+    done = run("-f", file, "-f", nodes, "--create-namespaces", "--until-settled", "-o", "json")
     outcome = json.loads(done.stdout)
     assert [node["name"] for node in outcome["nodes"]] == ["mine"]
-    assert {pod["node"] for pod in outcome["pods"]} == {"mine"}
+    assert {(pod["namespace"], pod["node"]) for pod in outcome["pods"]} == {("team", "mine")}
 
 
-def test_piped_it_ends_when_nothing_changes_though_pods_run(tmp_path: Path) -> None:
-    done = run("-f", written(tmp_path, "a"))
+def test_piped_it_ends_when_nothing_changes_though_pods_run(tmp_path: Path, gpu_pod: Path) -> None:
+    done = run("-f", written(tmp_path, "a"), "-f", gpu_pod, "--node-gpu", 1)
     assert done.returncode == 0, done.stderr
     assert "default/a: started whole, and 3 of 3 pods run." in " ".join(done.stdout.split())
+    assert re.search(r"default/\S*learner runs", done.stdout)
 
 
-def test_what_never_started_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_what_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Path) -> None:
     file = tmp_path / "misspelt.yaml"
     file.write_text(MISSPELT)
-    done = run("-f", file)
+    done = run("-f", file, "-f", gpu_pod)
     assert done.returncode == 3, done.stderr
     words = " ".join(done.stdout.split())
     assert "default/train waits. NotEnoughMembers: " in words
@@ -145,16 +150,8 @@ def test_what_never_started_is_named_with_its_reason(tmp_path: Path) -> None:
     assert "default/train-0, default/train-1: never started. GroupNotFound: " in words
     assert re.search(r"default/\S*lone: never started\S .*NeverFits: ", words)
     assert "starts" not in words
-
-
-def test_gpus_of_nodes(tmp_path: Path) -> None:
-    file = tmp_path / "gpu.yaml"
-    file.write_text(GPU_POD)
-    without, having = run("-f", file), run("-f", file, "--node-gpu", 1)
-    assert (without.returncode, having.returncode) == (3, 0)
-    assert "no node has nvidia.com/gpu" in " ".join(without.stdout.split())
-    assert f"run -f {file} --node-gpu 8\n" in without.stdout
-    assert re.search(r"default/\S*learner runs", having.stdout)
+    assert "no node has nvidia.com/gpu" in words
+    assert f"run -f {file} -f {gpu_pod} --node-gpu 8\n" in done.stdout
 
 
 # ---- on a terminal
@@ -215,6 +212,13 @@ def test_on_a_terminal_the_cluster_stays_until_it_is_interrupted(terminal: Termi
 # ---- bad input
 
 
+def refused(*arguments: str) -> str:
+    """What it says of a mistake, before there is a cluster."""
+    result = CliRunner().invoke(main, ["run", *arguments])
+    assert result.exit_code == 2, result.output
+    return result.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -232,9 +236,8 @@ def test_on_a_terminal_the_cluster_stays_until_it_is_interrupted(terminal: Termi
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
-    done = run("-f", tmp_path / "bad.yaml")
-    assert done.returncode == 2
-    assert f"bad.yaml{said}" in done.stderr
+    told = refused("-f", str(tmp_path / "bad.yaml"))
+    assert f"bad.yaml{said}" in told
 
 
 @pytest.mark.parametrize(
@@ -248,17 +251,14 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, said: str) 
     ],
 )
 def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], said: str) -> None:
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
+    assert said in refused(*arguments)
 
 
 def test_a_port_in_use_is_named_with_its_flag() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = run("--listen", address)
-    assert done.returncode == 2
-    assert f"--listen: got '{address}'; another process listens there" in done.stderr
+        said = refused("--listen", address)
+    assert f"--listen: got '{address}'; another process listens there" in said
 
 
 # ---- the end
@@ -326,29 +326,14 @@ spec:
 """
 
 
-def test_a_job_without_a_group_starts_whole_or_not_at_all(tmp_path: Path) -> None:
-    """The owner says how many, as in a real cluster: its pods make a group of three."""
-    file = tmp_path / "jobs.yaml"
-    file.write_text(JOB.replace("NAME", "a") + JOB.replace("NAME", "b"))
-    done = run("-f", file, "--until-settled", "-o", "json", "--nodes", 2)
+def test_jobs_through_a_pipe_start_whole_or_not_at_all() -> None:
+    """The owner says how many, as in a real cluster: its pods make a group of three. Notes do not mix
+    with the outcome."""
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\n"
+    text = service + JOB.replace("NAME", "a") + JOB.replace("NAME", "b")
+    done = run("-f", "-", "--until-settled", "-o", "json", "--nodes", 2, input=text)
     assert done.returncode == 3, done.stderr
+    assert done.stderr == 'stdin:2: Service "s": skipped, no pods follow from it\n'
     outcome = json.loads(done.stdout)
     groups = [(each["minMember"], each["reason"], each["bound"]) for each in outcome["podGroups"]]
     assert sorted(groups) == [(3, "", 3), (3, "NoRoom", 0)]
-
-
-def test_files_come_through_a_pipe_and_notes_do_not_mix_with_the_outcome(tmp_path: Path) -> None:
-    text = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\n" + JOB.replace("NAME", "a")
-    done = run("-f", "-", "--until-settled", "-o", "json", input=text)
-    assert done.returncode == 0, done.stderr
-    assert sum(bool(pod["node"]) for pod in json.loads(done.stdout)["pods"]) == 3
-    assert done.stderr == 'stdin:2: Service "s": skipped, no pods follow from it\n'
-
-
-def test_missing_namespaces_are_created_on_request(tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(JOB.replace("{name: NAME,", "{name: NAME, namespace: team,").replace("NAME", "a"))
-    done = run("-f", file)
-    assert (done.returncode, done.stderr.count("team")) == (2, 1)
-    done = run("-f", file, "--create-namespaces", "--until-settled", "-o", "json")
-    assert {pod["namespace"] for pod in json.loads(done.stdout)["pods"]} == {"team"}

@@ -148,7 +148,7 @@ def test_how_a_group_may_stand(desk: Desk, state: Json, said: str) -> None:
     assert verdict(desk.says("why", "podgroup/g")).startswith(said)
 
 
-def test_a_group_that_nobody_looked_at_leads_to_the_check(desk: Desk) -> None:
+def test_an_unscheduled_group_leads_to_the_check(desk: Desk) -> None:
     desk.group("g", "")
     answer = helps(desk.says("why", "pg/g"))
     assert answer.endswith(
@@ -196,7 +196,7 @@ def test_behind_others_the_one_that_is_named_is_ahead(desk: Desk) -> None:
     assert ahead(desk) == ["podgroup/team/head waits: NoRoom (cpu: 4 > 2)"]
 
 
-def test_behind_others_who_are_not_named_the_older_ones_are_ahead(desk: Desk) -> None:
+def test_behind_unnamed_groups_the_older_ones_are_ahead(desk: Desk) -> None:
     desk.group("unseen", "", queue="q", days=9)
     desk.group("runs", "Running", "Running", queue="q", days=8)
     desk.group("g", reason="BehindOthers", queue="q", days=7)
@@ -219,7 +219,7 @@ def test_of_many_only_the_first_are_named(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("reason", ["NeverFits", "NotEnoughMembers", "InvalidSpec", "BackingOff"])
-def test_nobody_is_ahead_of_a_group_that_only_itself_can_help(town: Desk, reason: str) -> None:
+def test_no_group_is_ahead_of_one_that_others_do_not_block(town: Desk, reason: str) -> None:
     town.group("g", reason=reason)
     assert ahead(town) == []
 
@@ -433,7 +433,7 @@ def test_a_pod_whose_group_runs_without_it(desk: Desk, reason: str, pod: Json, s
     assert verdict(desk.says("why", "p")) == said
 
 
-def test_a_pod_of_a_group_that_nobody_looked_at(desk: Desk) -> None:
+def test_a_pod_of_an_unscheduled_group(desk: Desk) -> None:
     desk.group("g", "")
     desk.pod("p", "g")
     assert verdict(desk.says("why", "p")) == "Unknown About its group: Muster has not looked at it yet."
@@ -487,7 +487,7 @@ def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
     assert helps(answer) == "To open it: muster queue open q"
 
 
-def test_a_queue_that_its_parent_shuts_says_whom_to_open(desk: Desk) -> None:
+def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
     message = "queue team above it is closed; this queue opens when that one does"
     said = {"type": "Open", "status": "False", "reason": "ParentClosed", "message": message}
     desk.queue("q", state="Closed", share=0.0, conditions=[said])
@@ -507,7 +507,7 @@ def test_a_queue_of_which_muster_has_written_nothing(desk: Desk) -> None:
 # ---- rights
 
 
-def test_without_the_right_to_see_queues_it_tells_the_rest(town: Desk) -> None:
+def test_without_the_right_to_see_queues_the_rest_is_shown(town: Desk) -> None:
     town.lock(("queues", ""))
     answer = town.says("why", "podgroup/sweep")
     assert verdict(answer).startswith("Waiting for 30m: NoRoom")
@@ -615,7 +615,7 @@ def test_a_terminal_gets_colours_and_its_own_width(town: Desk) -> None:
     assert max(map(len, folded)) <= 50
 
 
-def test_a_terminal_obeys_nothing_that_others_wrote(desk: Desk) -> None:
+def test_escape_sequences_of_tenants_do_not_reach_the_terminal(desk: Desk) -> None:
     desk.group("g", message="\x1b[2Jdebug pages\x07\x9b1A", queue="q\x1b]0;title\x07")
     shown = on_a_terminal(desk, "why", "podgroup/g")
     assert "[2Jdebug pages1A" in shown

@@ -193,7 +193,7 @@ def test_a_workload_without_pods(
     assert [line.strip() for line in said] == [verdict, words]
 
 
-def test_a_suspended_job_is_resumed_by_whom_may(desk: Desk, front: Front) -> None:
+def test_resuming_a_job_is_offered_to_those_with_the_right(desk: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "x", spec={"suspend": True})
     line = """kubectl -n team patch jobs.batch x --type merge -p '{"spec": {"suspend": false}}'"""
     assert line in desk.says("why", "job/x")

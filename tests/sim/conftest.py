@@ -11,11 +11,17 @@ from extender.kube.connection import Connection
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
+from tests.sim.clock import Clock
 
 
 @pytest.fixture
 def service() -> Service:
     return Service(Store(), Random(0))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

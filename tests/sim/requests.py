@@ -44,3 +44,13 @@ def names(listed: Json) -> list[str]:
 def pod(name: str = "a", **options: Any) -> Json:
     """A pod of the cluster's own scheduler, unless told otherwise."""
     return objects.pod(name, namespace="default", **{"scheduler": "default-scheduler", **options})
+
+
+GPU_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: learner, namespace: default}
+spec:
+  schedulerName: muster
+  containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""

@@ -79,7 +79,7 @@ def test_another_managers_field_is_a_conflict_unless_forced(connection: Connecti
     }
 
 
-def test_who_writes_over_a_field_owns_it(connection: Connection) -> None:
+def test_writing_over_a_field_makes_its_owner(connection: Connection) -> None:
     create(connection, QUEUES, queue(weight=2))
     patched = ask(
         connection,
@@ -133,7 +133,7 @@ def test_containers_are_merged_by_their_name(connection: Connection) -> None:
     assert (container["image"], container["resources"]["requests"]["cpu"]) == ("another", "1")
 
 
-def test_status_is_applied_through_its_door_only(connection: Connection) -> None:
+def test_status_is_applied_through_its_subresource_only(connection: Connection) -> None:
     apply(connection, f"{QUEUES}/q", {**queue(weight=2), "status": {"state": "Open"}})
     assert "status" not in get(connection, f"{QUEUES}/q")
     through = apply(connection, f"{QUEUES}/q/status", {**queue(weight=9), "status": {"state": "Open"}})
@@ -196,7 +196,7 @@ def test_the_account_is_wiped_out_on_request(connection: Connection) -> None:
     assert apply(connection, f"{QUEUES}/q", queue(weight=3), manager="other")["spec"]["weight"] == 3
 
 
-def test_deleted_fields_are_nobodys(connection: Connection) -> None:
+def test_deleted_fields_have_no_manager(connection: Connection) -> None:
     group = objects.pod_group("g", namespace="default", min_member=1)
     group |= {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
     group["metadata"]["labels"] = {"a": "1", "b": "2"}

@@ -130,7 +130,7 @@ def test_files_of_any_editor_run(tmp_path: Path, content: str | bytes) -> None:
     assert outcome.report.startswith("1 pod,")
 
 
-def test_what_is_left_out_is_told_and_the_rest_runs(tmp_path: Path) -> None:
+def test_what_is_left_out_is_named_and_the_rest_runs(tmp_path: Path) -> None:
     others = ("Service", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim")
     left_out = "".join(f"---\napiVersion: v1\nkind: {kind}\nmetadata: {{name: x}}\n" for kind in others)
     none = job("  parallelism: 0\n")
@@ -143,7 +143,7 @@ def test_what_is_left_out_is_told_and_the_rest_runs(tmp_path: Path) -> None:
     assert outcome.told == [*told, '26: Job "j": asks for no pods']
 
 
-def test_what_waits_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_what_waits_is_named_with_its_reason(tmp_path: Path) -> None:
     outcome = handed_over(tmp_path / "given.yaml", POD.replace("cpu: 1", "cpu: 64"))
     assert outcome.status == 0
     assert "NeverFits" in outcome.report
@@ -183,7 +183,7 @@ def test_no_count_is_too_large_to_be_refused_at_once(tmp_path: Path, kind: str, 
     assert "pods; of all workloads together at most 10000 are made" in outcome.told[0]
 
 
-def test_a_missing_namespace_is_told_once_and_created_on_request(tmp_path: Path) -> None:
+def test_a_missing_namespace_is_named_once_and_created_on_request(tmp_path: Path) -> None:
     pods = "---\n".join(POD.replace("name: p", f"name: p{n}, namespace: team") for n in range(3))
     outcome = handed_over(tmp_path / "given.yaml", pods)
     told = '1: namespaces "team" not found; --create-namespaces makes those that are missing'
@@ -192,7 +192,7 @@ def test_a_missing_namespace_is_told_once_and_created_on_request(tmp_path: Path)
     assert (outcome.status, outcome.report[:7]) == (0, "3 pods,")
 
 
-def test_files_in_a_folder_may_shout(tmp_path: Path) -> None:
+def test_files_in_a_folder_may_have_upper_case_suffixes(tmp_path: Path) -> None:
     (tmp_path / "POD.YAML").write_text(POD)
     assert simulated(tmp_path).report.startswith("1 pod,")
 

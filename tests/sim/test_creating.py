@@ -60,7 +60,9 @@ def test_nothing_is_stored_on_a_dry_run(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["muster", "volcano"])
-def test_our_pods_are_born_gated_beside_the_gates_of_others(connection: Connection, scheduler: str) -> None:
+def test_our_pods_are_created_with_our_gate_and_keep_other_gates(
+    connection: Connection, scheduler: str
+) -> None:
     made = create(connection, PODS, pod(scheduler=scheduler, schedulingGates=[{"name": "theirs"}]))
     assert made["spec"]["schedulingGates"] == [{"name": "theirs"}, {"name": GATE}]
     (condition,) = made["status"]["conditions"]
@@ -76,7 +78,7 @@ def test_pods_of_others_of_daemonsets_and_with_a_node_are_not_gated(connection: 
         assert not create(connection, PODS, made)["spec"].get("schedulingGates")
 
 
-def test_a_gate_beside_a_node_is_refused(connection: Connection) -> None:
+def test_a_gate_together_with_a_node_is_refused(connection: Connection) -> None:
     with pytest.raises(Invalid):
         create(connection, PODS, pod(nodeName="n0", schedulingGates=[{"name": "theirs"}]))
 
@@ -123,7 +125,9 @@ def test_nonsense_is_refused(connection: Connection) -> None:
     ],
     ids=lambda spec: next(iter(spec)),
 )
-def test_what_nobody_plays_here_is_refused(connection: Connection, spec: Json) -> None:
+def test_fields_that_the_embedded_cluster_does_not_play_are_refused(
+    connection: Connection, spec: Json
+) -> None:
     with pytest.raises(Invalid) as refusal:
         create(connection, PODS, pod(**spec))
     assert f"spec.{next(iter(spec))}: Forbidden: the embedded cluster does not play" in str(refusal.value)

@@ -78,7 +78,7 @@ def test_host_ports_are_taken_once(nodes: Nodes) -> None:
     assert rejections(nodes, pod("b", ports=[80])) == {*PORTS_TAKEN.words}
 
 
-def test_affinity_needs_its_company_but_the_first_may_go_anywhere(nodes: Nodes) -> None:
+def test_affinity_needs_a_matching_pod_but_the_first_may_go_anywhere(nodes: Nodes) -> None:
     wanted = pod("a", affinity=company("podAffinity"))
     assert rejections(nodes, wanted) == {*ALONE.words}
     first = pod("a", affinity=company("podAffinity"), labels={"app": "x"})

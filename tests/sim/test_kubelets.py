@@ -8,20 +8,8 @@ from extender.sim.apiserver.kinds import PODS
 from extender.sim.apiserver.service import Service
 from extender.sim.kubelets import FAIL, RUN_SECONDS, Kubelets, run_seconds
 from tests.e2e.harness.waiting import wait_for
+from tests.sim.clock import Clock
 from tests.sim.requests import Json, pod
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -56,7 +44,7 @@ def test_a_bound_pod_runs_and_stays(service: Service, kubelets: Kubelets) -> Non
     wait_for(lambda: not kubelets.busy)
 
 
-def test_a_pod_without_a_node_is_nobodys(service: Service, kubelets: Kubelets) -> None:
+def test_a_pod_without_a_node_has_no_kubelet(service: Service, kubelets: Kubelets) -> None:
     service.create(PODS, "", pod("a"))
     wait_for(lambda: not kubelets.busy)
     assert in_phase(service, "Pending")
@@ -75,7 +63,7 @@ def test_it_ends_when_its_time_is_over(
     wait_for(lambda: not kubelets.busy)
 
 
-def test_a_running_pod_is_told_to_fail(service: Service, kubelets: Kubelets) -> None:
+def test_a_running_pod_fails_by_annotation(service: Service, kubelets: Kubelets) -> None:
     place(service)
     wait_for(lambda: in_phase(service, "Running"))
 
@@ -103,5 +91,5 @@ def test_what_is_deleted_has_no_end_to_wait_for(service: Service, kubelets: Kube
 @pytest.mark.parametrize(
     ("written", "seconds"), [("1.5", 1.5), ("0", 0.0), ("-1", None), ("soon", None), ("inf", None)]
 )
-def test_nonsense_runs_for_ever(written: str, seconds: float | None) -> None:
+def test_a_malformed_run_time_means_without_end(written: str, seconds: float | None) -> None:
     assert run_seconds(pod("a", annotations={RUN_SECONDS: written})) == seconds

@@ -57,7 +57,7 @@ def handed_over(obj: Any, folder: Path) -> list[str]:
 
 @given(st.sampled_from(PLACES), st.sampled_from(ODD))
 @settings(max_examples=150, deadline=None)
-def test_nothing_that_stands_in_a_workload_is_a_traceback(place: tuple[Any, Any], value: Any) -> None:
+def test_no_workload_leads_to_a_traceback(place: tuple[Any, Any], value: Any) -> None:
     with TemporaryDirectory() as folder:
         told = handed_over(changed(*place, value), Path(folder))
     assert all("odd.json:" in line for line in told)

@@ -55,7 +55,7 @@ def found_at(value: Any, path: Path, schema: FieldSchema) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
-def test_whoever_applies_gets_it_and_owns_what_is_there(steps: list[tuple[str, Json]]) -> None:
+def test_applying_creates_and_owns_what_is_there(steps: list[tuple[str, Json]]) -> None:
     service, schema = Service(Store()), schema_of(QUEUES)
     for name, wish in steps:
         if name == "editor" and service.store.get(QUEUES, "", "q"):
@@ -73,7 +73,7 @@ def test_whoever_applies_gets_it_and_owns_what_is_there(steps: list[tuple[str, J
 
 @settings(max_examples=100, deadline=None)
 @given(STEPS)
-def test_what_nobody_wants_any_more_is_gone(steps: list[tuple[str, Json]]) -> None:
+def test_fields_that_no_manager_applies_any_more_are_removed(steps: list[tuple[str, Json]]) -> None:
     service = Service(Store())
     for name, wish in steps:
         applied(service, name, wish)

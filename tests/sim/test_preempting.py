@@ -71,13 +71,13 @@ def test_the_node_with_the_least_important_victims_is_cleared(
     assert chosen(known, placed("new", "4", 5))[0] == node
 
 
-def test_among_equals_who_started_last_goes() -> None:
+def test_among_equals_the_last_started_is_preempted() -> None:
     old, young = (placed(f"s{n}", "4", 1, started=f"2026-01-0{n}T00:00:00Z") for n in (1, 2))
     assert chosen(cluster(n0=[old], n1=[young]), placed("new", "4", 5))[0] == "n1"
     assert chosen(cluster(n0=[young], n1=[old]), placed("new", "4", 5))[0] == "n0"
 
 
-def test_nobody_goes_for_an_equal_or_where_it_would_not_help() -> None:
+def test_no_pod_is_preempted_for_an_equal_or_in_vain() -> None:
     known = cluster(n0=[placed("equal", "4", 5)], n1=[placed("low", "1", 1), placed("high", "3", 9)])
     known.set_node(objects.node("n2", taints=[{"key": "k", "value": "", "effect": "NoSchedule"}]))
     node, victims, words = chosen(known, placed("new", "3", 5))
@@ -88,7 +88,7 @@ def test_nobody_goes_for_an_equal_or_where_it_would_not_help() -> None:
     )
 
 
-def test_who_never_preempts_and_who_waits_for_victims_already() -> None:
+def test_pods_that_never_preempt_or_wait_for_victims_already() -> None:
     never = placed("new", "4", 5, preemptionPolicy="Never")
     assert "preemptionPolicy=Never" in chosen(cluster(n0=[placed("low", "4", 1)]), never)[2]
     going = placed("low", "4", 1)
@@ -153,7 +153,7 @@ def test_an_extender_that_leaves_no_candidate_saves_all(
     assert len(crowded.store.all(PODS, "default")) == 2
 
 
-def test_without_a_node_that_could_be_cleared_the_extender_is_not_asked(
+def test_without_a_candidate_node_the_extender_is_not_called(
     crowded: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     ours(crowded, "a", cpu="2")
@@ -161,7 +161,7 @@ def test_without_a_node_that_could_be_cleared_the_extender_is_not_asked(
     assert extender.calls == []
 
 
-def test_what_happens_to_a_pod_is_told_as_events(
+def test_what_happens_to_a_pod_is_recorded_as_events(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     ours(service, "a", cpu="2")

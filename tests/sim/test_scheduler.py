@@ -203,7 +203,7 @@ def nodes_labelled(service: Service) -> None:
     service.amend(NODES, "", "n0", label)
 
 
-def test_without_a_fitting_node_nobody_is_asked(
+def test_without_a_fitting_node_the_extender_is_not_called(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     nodes(service, 2, cpu="1")

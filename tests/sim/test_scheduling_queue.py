@@ -3,20 +3,8 @@
 import pytest
 
 from extender.sim.scheduler.queue import QueuedPod, SchedulingQueue
+from tests.sim.clock import Clock
 from tests.sim.requests import Json, pod
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.5
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -73,7 +61,7 @@ def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
     assert popped(queue) is item
 
 
-def test_what_comes_during_a_try_counts_for_those_whom_it_would_wake(queue: SchedulingQueue) -> None:
+def test_an_event_during_a_try_counts_for_the_pods_that_it_would_wake(queue: SchedulingQueue) -> None:
     """Who refuses a pod is known only when its try is over."""
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
@@ -84,7 +72,7 @@ def test_what_comes_during_a_try_counts_for_those_whom_it_would_wake(queue: Sche
         queue.forget(name)
 
 
-def test_what_only_the_status_says_wakes_whom_the_extender_refused(queue: SchedulingQueue) -> None:
+def test_a_change_of_status_wakes_only_pods_that_the_extender_refused(queue: SchedulingQueue) -> None:
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
         queue.park(popped(queue), by_extender=by_extender)
@@ -93,7 +81,7 @@ def test_what_only_the_status_says_wakes_whom_the_extender_refused(queue: Schedu
         queue.forget(name)
 
 
-def test_a_backoff_is_cut_short_when_nobody_else_is_there(queue: SchedulingQueue) -> None:
+def test_a_backoff_is_cut_short_when_no_other_pod_waits(queue: SchedulingQueue) -> None:
     for name in ("a", "b"):
         queue.see(named(name))
     refused = popped(queue)
@@ -144,6 +132,6 @@ def test_what_is_gone_is_not_tried(queue: SchedulingQueue) -> None:
     assert is_idle(queue)
 
 
-def test_a_closed_queue_lets_go(queue: SchedulingQueue) -> None:
+def test_a_closed_queue_pops_nothing(queue: SchedulingQueue) -> None:
     queue.close()
     assert queue.pop() is None

@@ -121,7 +121,7 @@ def test_nothing_starts_before_muster_has_decided(service: Service) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 @pytest.mark.parametrize("height", [10, 24, 60])
-def test_it_stays_on_its_canvas(state: ClusterState, width: int, height: int) -> None:
+def test_the_chart_stays_within_its_canvas(state: ClusterState, width: int, height: int) -> None:
     lines = drawn(state, Canvas(width, height))
     assert max(map(len, lines)) <= width
     assert len(lines) < height
@@ -179,7 +179,7 @@ def test_a_gang_behind_others_has_the_words_of_its_condition(service: Service) -
     assert texts["default/b"].endswith("(default/a goes first in queue research).")
 
 
-def test_only_turns_are_shown_and_the_end_sums_up(service: Service, state: ClusterState) -> None:
+def test_only_changes_are_shown_and_the_end_sums_up(service: Service, state: ClusterState) -> None:
     transitions = TransitionLog()
     assert [transition.subject for transition in transitions.observe(state, 1.0)] == [
         "default/sweep",

@@ -13,7 +13,7 @@ from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
 from extender.kube.resources import PODS as POD_RESOURCE
 from extender.sim.apiserver.kinds import PODS as POD_KIND
-from extender.sim.apiserver.routes import RequestTarget
+from extender.sim.apiserver.requests import RequestTarget
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.watch import Watch
 from tests.e2e.harness.waiting import wait_for
@@ -88,7 +88,7 @@ def test_a_version_that_is_too_old_is_gone(connection: Connection, service: Serv
     assert events(connection, version, 1) == [("ERROR", "")]
 
 
-def test_bookmarks_tell_the_version_while_nothing_else_does(service: Service) -> None:
+def test_bookmarks_bring_the_version_when_there_are_no_events(service: Service) -> None:
     target, query = RequestTarget(POD_KIND), {"resourceVersion": "1", "allowWatchBookmarks": "true"}
     watch = Watch(service.store, target, query, listening=lambda: True, bookmark_every=0.0)
     bookmark = json.loads(next(iter(watch.lines())))

@@ -220,7 +220,7 @@ def notes(path: Path) -> Iterator[str]:
         ("workflow", '2: Workflow "dag-": only the pods that it begins with are made'),
     ],
 )
-def test_what_is_not_as_in_a_real_cluster_is_told(name: str, told: str) -> None:
+def test_differences_from_a_real_cluster_are_named(name: str, told: str) -> None:
     assert list(notes(FOLDER / f"{name}.yaml")) == [told]
 
 
@@ -228,7 +228,7 @@ def test_what_is_not_as_in_a_real_cluster_is_told(name: str, told: str) -> None:
     ("spec", "told"),
     [("suspend: true", "suspended: no pods are made"), ("parallelism: 0", "asks for no pods")],
 )
-def test_a_job_without_pods_is_told(tmp_path: Path, spec: str, told: str) -> None:
+def test_a_job_without_pods_says_why(tmp_path: Path, spec: str, told: str) -> None:
     path = written(tmp_path, "batch/v1", f"{{{spec}, template: {SPEC}}}")
     assert list(notes(path)) == [f'1: Job "j": {told}']
 

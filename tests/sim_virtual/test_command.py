@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli import main
 from extender.sim.virtual.trace import COLUMNS
+from tests.sim.requests import GPU_POD
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -86,16 +87,6 @@ def test_what_makes_no_sense_is_an_error(arguments: list[str], said: str) -> Non
     assert (result.exit_code, said in result.output) == (2, True)
 
 
-GPU_POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: learner, namespace: default}
-spec:
-  schedulerName: muster
-  containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
-"""
-
-
 def test_gpus_of_nodes(tmp_path: Path) -> None:
     path = tmp_path / "gpu.yaml"
     path.write_text(GPU_POD)
@@ -119,7 +110,7 @@ def test_names_are_whole_and_every_column_has_its_heading(tmp_path: Path) -> Non
 def test_progress_shows_from_the_beginning_on_a_terminal() -> None:
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (40, 100))
-    command = [str(Path(sys.executable).with_name("muster")), "simulate", "--synthetic", "500"]
+    command = [str(Path(sys.executable).with_name("muster")), "simulate", "--synthetic", "100"]
     environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=its, env=environment) as run:
         os.close(its)

@@ -90,7 +90,7 @@ def test_pods_of_other_schedulers_are_counted(tmp_path: Path) -> None:
     assert (report.outsiders, report.pods) == (1, 1)
 
 
-def test_a_start_that_nobody_completes_is_undone(tmp_path: Path) -> None:
+def test_a_start_that_cannot_be_completed_is_undone(tmp_path: Path) -> None:
     """One of two members stands since a crash, the other is larger than what is left."""
     documents = (group("g", 2), pod("g-0", "g", on="node-1"), pod("g-1", "g", cpu="5"))
     result = run(loaded(tmp_path, *documents))

@@ -36,18 +36,17 @@ def test_a_trace_to_the_number(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_report() -> None:
-    options = SimulationOptions(synthetic=300, nodes=4, node_cpu="16", seed=7)
-    assert simulate(options).report == simulate(options).report
-    assert (
-        simulate(options).report
-        != simulate(SimulationOptions(synthetic=300, nodes=4, node_cpu="16", seed=8)).report
+    first, again, other = (
+        simulate(SimulationOptions(synthetic=200, nodes=4, node_cpu="16", seed=seed)).report
+        for seed in (7, 7, 8)
     )
+    assert first == again != other
 
 
 def test_five_queues_contend_to_the_end() -> None:
-    result = simulate(SimulationOptions(synthetic=2000, nodes=5, node_cpu="32", node_memory="128Gi"))
+    result = simulate(SimulationOptions(synthetic=1000, nodes=3, node_cpu="32", node_memory="128Gi"))
     report = result.report
-    assert (report.pods, report.done, len(report.queues)) == (2000, report.groups, 5)
+    assert (report.pods, report.done, len(report.queues)) == (1000, report.groups, 5)
     assert report.utilisation["cpu"] > 0.7
     assert sum(timeline.wait != 0 for timeline in result.measured.timelines.values()) > report.groups / 3
 
@@ -71,7 +70,7 @@ def rows(draw: st.DrawFn) -> list[Row]:
 
 
 @given(rows())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_no_node_is_over_its_room_and_no_gang_in_pieces(given_rows: list[Row]) -> None:
     """The watchman asserts that at every moment."""
     result = run_rows(*given_rows)
@@ -82,7 +81,7 @@ def test_no_node_is_over_its_room_and_no_gang_in_pieces(given_rows: list[Row]) -
         )
 
 
-def test_what_can_run_does_not_wait_for_ever() -> None:
+def test_all_that_can_run_runs() -> None:
     result = run_rows(*(row(f"g{n}", 2 + n % 3, seconds=10.0 + n, cpu="2") for n in range(20)))
     assert result.report.done == 20
 
@@ -129,6 +128,6 @@ def test_priority_goes_before_age(priority: int, first: str) -> None:
     assert starts(result) == {"held": 0.0, first: 10.0, "ab".replace(first, ""): 20.0}
 
 
-def test_pods_that_run_for_ever_are_not_done() -> None:
+def test_pods_that_run_without_end_are_not_done() -> None:
     report = run_rows(row("service", 2, seconds=None), row("job", 2)).report
     assert (report.groups, report.done, report.makespan) == (2, 1, 10.0)

@@ -11,3 +11,10 @@ def program() -> Iterator[Server]:
     """tests.web.program, ready."""
     with ExitStack() as stack:
         yield Server(stack)
+
+
+@pytest.fixture(scope="module")
+def lasting_program() -> Iterator[Server]:
+    """One for all tests of a module that leave it as it was."""
+    with ExitStack() as stack:
+        yield Server(stack)

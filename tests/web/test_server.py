@@ -50,12 +50,12 @@ def test_a_client_that_falls_silent_does_not_delay_the_end(program: Server) -> N
 @pytest.mark.parametrize(
     "headers", [{"SCRIPT_NAME": "/v1/unheard"}, {"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}]
 )
-def test_headers_of_proxies_mean_nothing(program: Server, headers: dict[str, str]) -> None:
+def test_headers_of_proxies_mean_nothing(lasting_program: Server, headers: dict[str, str]) -> None:
     """If they were trusted, they would change the path, and contradict each other."""
-    probe = program.connect(program.health_port)
+    probe = lasting_program.connect(lasting_program.health_port)
     probe.request("GET", "/livez", headers=headers)
     assert probe.getresponse().read() == b"ok"
-    connection = program.connect()
+    connection = lasting_program.connect()
     connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), headers)
     assert answer(connection)["NodeNames"] == ["a", "b"]
 
@@ -138,17 +138,17 @@ def test_a_caller_that_waits_is_not_taken_for_gone(program: Server) -> None:
     ],
 )
 def test_bad_calls_get_their_status(
-    program: Server, method: str, path: str, body: bytes, status: int
+    lasting_program: Server, method: str, path: str, body: bytes, status: int
 ) -> None:
-    connection = program.connect()
+    connection = lasting_program.connect()
     connection.request(method, path, body)
     response = connection.getresponse()
     assert response.status == status
     assert "error" in msgspec.json.decode(response.read())
 
 
-def test_a_body_without_a_length_is_not_read(program: Server) -> None:
-    connection = program.connect()
+def test_a_body_without_a_length_is_not_read(lasting_program: Server) -> None:
+    connection = lasting_program.connect()
     connection.request("POST", "/v1/filter", (b" " * 1024 * 1024 for _ in range(17)), encode_chunked=True)
     response = connection.getresponse()
     assert (response.status, b"Content-Length" in response.read()) == (411, True)
@@ -165,8 +165,10 @@ def test_a_body_without_a_length_is_not_read(program: Server) -> None:
         {"Host": "[::1"},
     ],
 )
-def test_what_a_web_page_sends_is_refused(program: Server, port: str, headers: dict[str, str]) -> None:
-    connection = program.connect(getattr(program, port))
+def test_what_a_web_page_sends_is_refused(
+    lasting_program: Server, port: str, headers: dict[str, str]
+) -> None:
+    connection = lasting_program.connect(getattr(lasting_program, port))
     connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), headers)
     response = connection.getresponse()
     assert response.status == 403
@@ -174,8 +176,8 @@ def test_what_a_web_page_sends_is_refused(program: Server, port: str, headers: d
 
 
 @pytest.mark.parametrize("host", ["localhost:8281", "127.0.0.1", "[::1]:8281"])
-def test_the_names_of_loopback_are_answered(program: Server, host: str) -> None:
-    connection = program.connect()
+def test_the_names_of_loopback_are_answered(lasting_program: Server, host: str) -> None:
+    connection = lasting_program.connect()
     connection.request("POST", "/v1/filter", msgspec.json.encode(FILTER), {"Host": host})
     assert answer(connection)["NodeNames"] == ["a", "b"]
 
@@ -193,8 +195,8 @@ def test_the_names_of_loopback_are_answered(program: Server, host: str) -> None:
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
     ],
 )
-def test_what_is_no_request_is_told_so(program: Server, sent: bytes, status: int) -> None:
-    with socket.create_connection(("127.0.0.1", program.port), timeout=60) as caller:
+def test_what_is_no_request_is_told_so(lasting_program: Server, sent: bytes, status: int) -> None:
+    with socket.create_connection(("127.0.0.1", lasting_program.port), timeout=60) as caller:
         caller.sendall(sent)
         answer = caller.makefile("rb").read()
     assert answer.split()[1] == b"%d" % status

@@ -71,6 +71,7 @@ def _pod(spec: Json, template: Json) -> Json:
 WORKFLOW = WorkloadRow(
     api_version="argoproj.io/v1alpha1",
     kind="Workflow",
+    short=("wf",),
     offspring=(
         Offspring(
             made=POD,

@@ -44,10 +44,10 @@ def _in_order(stateful_set: Json) -> str:
     return "its pods are made at once; a real cluster makes each when the one before is ready (OrderedReady)"
 
 
-def _same_pods(api_version: str, kind: str) -> WorkloadRow:
+def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
     """Replicas that differ in nothing but their random letters."""
     pods = Offspring(made=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
-    return WorkloadRow(api_version=api_version, kind=kind, offspring=(pods,))
+    return WorkloadRow(api_version=api_version, kind=kind, short=short, offspring=(pods,))
 
 
 def _cron_remark(_: Json) -> str:
@@ -82,12 +82,14 @@ CORE = (
     WorkloadRow(
         api_version="batch/v1",
         kind="CronJob",
+        short=("cj",),
         offspring=(Offspring(made=JOB, name="{owner}-{hash}", template=("spec", "jobTemplate")),),
         remark=_cron_remark,
     ),
     WorkloadRow(
         api_version="apps/v1",
         kind="Deployment",
+        short=("deploy",),
         offspring=(
             Offspring(
                 made=REPLICA_SET,
@@ -100,11 +102,12 @@ CORE = (
         ),
         suspend=(),
     ),
-    _same_pods(*REPLICA_SET),
+    _same_pods(*REPLICA_SET, "rs"),
     _same_pods("v1", "ReplicationController"),
     WorkloadRow(
         api_version="apps/v1",
         kind="StatefulSet",
+        short=("sts",),
         offspring=(
             Offspring(
                 made=POD,

@@ -73,6 +73,7 @@ _LWS = "leaderworkerset.sigs.k8s.io"
 LEADER_WORKER_SET = WorkloadRow(
     api_version="leaderworkerset.x-k8s.io/v1",
     kind="LeaderWorkerSet",
+    short=("lws",),
     offspring=(
         Offspring(
             made=POD,

@@ -80,6 +80,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
 class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     """A kind whose controller makes pods.
 
+    short: the names by which kubectl knows it, too.
     offspring: what is made, in this order.
     templates: where further pod templates are, from which `complete` makes those of the offspring.
     counts: where further numbers are, 0 or more.
@@ -90,6 +91,7 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
 
     api_version: str
     kind: str
+    short: tuple[str, ...] = ()
     offspring: tuple[Offspring, ...]
     templates: tuple[Path, ...] = ()
     counts: tuple[Path, ...] = ()
@@ -100,6 +102,11 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> KindName:
         return self.api_version, self.kind
+
+    @property
+    def group(self) -> str:
+        """Empty for the kinds of Kubernetes' core."""
+        return self.api_version.rpartition("/")[0]
 
 
 def at(obj: Any, path: Path) -> Any:

@@ -105,6 +105,7 @@ def _spark_labels(role: str) -> dict[str, str]:
 SPARK_APPLICATION = WorkloadRow(
     api_version="sparkoperator.k8s.io/v1beta2",
     kind="SparkApplication",
+    short=("sparkapp",),
     offspring=(
         group_of_operator("spark-{owner}-pg"),
         Offspring(

@@ -69,6 +69,7 @@ _VOLCANO_GROUP = "{owner}-{uid}"
 VOLCANO_JOB = WorkloadRow(
     api_version="batch.volcano.sh/v1alpha1",
     kind="Job",
+    short=("vcjob", "vj"),
     offspring=(
         Offspring(
             made=POD_GROUP,

@@ -7,7 +7,6 @@ a change in the cluster alone would be undone by the next `kubectl apply`.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from extender.cli.access_reviews import right_to
@@ -28,6 +27,7 @@ from extender.cli.observed import ObservedGroup
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, show
 from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES
+from extender.terminal.near_misses import near_miss
 
 _GROUP = "podgroup.scheduling.volcano.sh"
 _QUEUE = "queue.scheduling.volcano.sh"
@@ -63,7 +63,7 @@ def _without_group(case: Case) -> Iterator[Offer]:
     if not case.wanted:
         return
     right = right_to("patch", PODS, case.namespace)
-    for meant in get_close_matches(case.wanted, [each.name for each in case.evidence.groups_here], n=1):
+    if meant := near_miss(case.wanted, (each.name for each in case.evidence.groups_here)):
         line = annotating(case.namespace, [case.pod], meant)
         yield Offer(f"name the group {meant}", line, right)
     if not is_name(case.wanted):
@@ -76,7 +76,7 @@ def _without_group(case: Case) -> Iterator[Offer]:
 
 
 def _without_queue(case: Case) -> Iterator[Offer]:
-    for meant in get_close_matches(case.queue, list(case.evidence.queues or ()), n=1):
+    if meant := near_miss(case.queue, case.evidence.queues or ()):
         yield from _changed_group(case, f"name the queue {meant}", {"queue": meant})
     if is_name(case.queue):
         yield Offer("create it", f"muster queue create {case.queue}", right_to("create", QUEUES))

@@ -1,7 +1,5 @@
 """Pods without a PodGroup: what Muster says of them is on themselves, on their queue, and in their events."""
 
-from difflib import get_close_matches
-
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE, GATE, GROUP_ANNOTATION
@@ -16,6 +14,7 @@ from extender.cli.explain.remedies import sentence
 from extender.cli.explain.uncounted import misnamed
 from extender.domain.model.ownership import group_name
 from extender.domain.model.reasons import Reason
+from extender.terminal.near_misses import did_you_mean, near_misses
 
 _NAME_A_GROUP = (
     "The administrator sees the reason in the debug pages. To see it here, create a PodGroup with"
@@ -43,8 +42,8 @@ def without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
 
 def _meant(evidence: Evidence, name: str) -> str:
     """A group that the pod may have been meant for: of a name like it, or in another namespace."""
-    for alike in get_close_matches(name, [each.name for each in evidence.groups_here], n=1):
-        return f"did you mean {alike}?"
+    if alike := near_misses(name, (each.name for each in evidence.groups_here), 1):
+        return did_you_mean(alike)
     homes = sorted(each.namespace for each in evidence.groups if each.name == name)
     return f"there is one in namespace {homes[0]}, whose members have to be there, too" if homes else ""
 

@@ -1,7 +1,5 @@
 """Pods that do not wait, or that wait for others than Muster."""
 
-from difflib import get_close_matches
-
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES
@@ -13,6 +11,7 @@ from extender.cli.explain.pod_answers import answer_of
 from extender.cli.explain.pod_state import SCHEDULERS, scheduled
 from extender.cli.explain.uncounted import misnamed
 from extender.domain.model.ownership import group_name
+from extender.terminal.near_misses import near_misses
 
 
 def settled(evidence: Evidence, pod: Pod) -> Explanation | None:
@@ -50,7 +49,7 @@ def not_ours(pod: Pod) -> Explanation:
     message = f"Nothing shows that the pod is Muster's: {scheduler} places it."
     if name:
         message += f" It names the group {name}, but no scheduler keeps that group together."
-    alike = get_close_matches(scheduler, SCHEDULERS, n=1)
+    alike = near_misses(scheduler, SCHEDULERS, 1)
     advice = (
         f"For Muster to place it, create it with schedulerName: {(*alike, *SCHEDULERS)[0]} (or another name"
         " that your administrator gave it)."

@@ -1,7 +1,6 @@
 """What a name or a KIND/NAME leads to, and the answer about each."""
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 import click
 
@@ -18,6 +17,7 @@ from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.owner_kinds import OWNER_KINDS, owner_kind
 from extender.cli.targets import POD, POD_GROUP, QUEUE, Target
 from extender.kube.resources import POD_GROUPS, PODS, QUEUES
+from extender.terminal.near_misses import did_you_mean, near_misses
 
 
 def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
@@ -96,6 +96,6 @@ def _alike(evidence: Evidence, name: str) -> str:
     there = {f"{POD_GROUP}/{each.name}": each.name for each in evidence.groups_here}
     there |= {f"{QUEUE}/{each}": each for each in evidence.queues or ()}
     there |= {f"{POD}/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
-    alike = get_close_matches(name, list(dict.fromkeys(there.values())), n=3)
+    alike = near_misses(name, there.values())
     named = [next(target for target, called in there.items() if called == each) for each in alike]
-    return f"; did you mean {' or '.join(named)}?" if named else ""
+    return f"; {did_you_mean(named)}" if named else ""

@@ -6,7 +6,7 @@ schedulerName, and is not held back by the gates of others.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from difflib import SequenceMatcher, get_close_matches
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
@@ -20,6 +20,7 @@ from extender.cli.observed import ObservedGroup
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import auto_name
 from extender.kube.resources import PODS
+from extender.terminal.near_misses import near_miss
 
 _ALIKE = 0.8  # of two keys, by difflib
 _TELLING = {"group", "groupname", "podgroup", "podgroupname"}  # what the name of such a key is, letters only
@@ -136,7 +137,7 @@ def _is_near_miss(place: str, key: str) -> bool:
 def _is_misspelt(evidence: Evidence, group: ObservedGroup, named: str) -> bool:
     """There is no group of that name, and of those that there are this one is the most like it."""
     names = [each.name for each in evidence.groups_here]
-    return named not in names and get_close_matches(named, names, n=1) == [group.name]
+    return named not in names and near_miss(named, names) == group.name
 
 
 def _of_other_namespaces(evidence: Evidence, group: ObservedGroup) -> Iterator[Pod]:

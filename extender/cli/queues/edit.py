@@ -4,11 +4,12 @@ from typing import Any
 
 import click
 
+from extender.api.merge_patch import merged
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.output import Json
 from extender.cli.queues.dry_run import CLIENT, SERVER, dry_run_flag, result_flag, show_result
 from extender.cli.queues.name_arguments import one_name, the_name
-from extender.cli.queues.spec_flags import FLAG_NAMES, merged, refuse_removals, spec_flags, taken
+from extender.cli.queues.spec_flags import FLAG_NAMES, refuse_removals, spec_flags, taken
 
 
 @click.command("create")
@@ -73,7 +74,8 @@ def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
 
     before = fetch(place.reader, QUEUES, "", name, Json)
     if dry_run == CLIENT:
-        return merged(before, {"spec": spec})
+        result: Json = merged(before, {"spec": spec})
+        return result
     dry = dry_run == SERVER
     changed = place.editor.patch(QUEUES, "", name, {"spec": spec}, dry)
     see_to_state(place, changed, spec.get("state"), dry)

@@ -109,20 +109,6 @@ def refuse_removals(spec: Json) -> None:
             raise click.UsageError(f"{flag.names[-1]}: got NAME-; allowed in a new queue is {_AMOUNTS}")
 
 
-def merged(into: Json, patch: Json) -> Json:
-    """`into` after the merge patch."""
-    result = dict(into)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict):
-            before = into.get(key)
-            result[key] = merged(before if isinstance(before, dict) else {}, value)
-        else:
-            result[key] = value
-    return result
-
-
 def _at(path: tuple[str, ...], value: Any) -> Json:
     inner = _at(path[1:], value) if path[1:] else value
     return {path[0]: inner}

@@ -72,7 +72,7 @@ class WatchedQueue:
     def _progress(self, queue: ObservedQueue) -> str:
         if queue.status.state in ("Closing", "Closed") or clock() - self._began < _SILENCE:
             return in_it(queue)
-        return f"{in_it(queue)}; nothing has changed yet, does Muster run? muster check tells"
+        return f"{in_it(queue)}; nothing has changed yet, is Muster running? Try muster check"
 
     def _report(self, line: str) -> None:
         if line != self._reported:

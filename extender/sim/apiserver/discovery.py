@@ -2,7 +2,7 @@
 
 from extender import __version__
 from extender.sim.apiserver import openapi
-from extender.sim.apiserver.kinds import REVIEWS, SERVED, SUBRESOURCES, Json, ResourceKind
+from extender.sim.apiserver.kinds import REVIEWS, SERVED, Json, ResourceKind, subresources_of
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _MINOR = "36"  # the release whose behaviour is played
@@ -62,6 +62,6 @@ def _resource(kind: ResourceKind) -> Json:
 
 
 def _subresources(kind: ResourceKind) -> list[Json]:
-    names = [*SUBRESOURCES.get(kind, ()), *(["status"] if kind.status else [])]
+    names = subresources_of(kind)
     made = {"singularName": "", "namespaced": kind.namespaced, "kind": kind.name}
     return [{**made, "name": f"{kind.plural}/{name}", "verbs": ["get", "patch", "update"]} for name in names]

@@ -65,6 +65,10 @@ IDENTITY = ResourceKind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubject
 REVIEWS = (ACCESS, RULES, IDENTITY)  # questions, which are created and not stored
 
 SERVED = (*KINDS, *REVIEWS)
-SUBRESOURCES = {PODS: ("binding", "eviction")}
+_OF_PODS = ("binding", "eviction")
 BY_PATH = {(kind.root, kind.plural): kind for kind in SERVED}
 BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}
+
+
+def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
+    return (*(_OF_PODS if kind is PODS else ()), *(("status",) if kind.status else ()))

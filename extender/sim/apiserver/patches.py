@@ -1,6 +1,6 @@
 """The forms of a patch. Each makes a new object and leaves the one given as it is.
 
-JSON Patch is the library's. A merge patch takes ten lines, so no library is worth it. A strategic patch is
+JSON Patch is the library's. A strategic patch is
 Kubernetes' own, and no library has it: it knows lists whose elements have a key, and merges those; all other
 lists are replaced. Only lists that Muster, kubelets, schedulers and kubectl patch are known here.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import jsonpatch
 import jsonpointer
 
+from extender.api.merge_patch import merged
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.status_errors import StatusError, bad_request, unsupported_patch
 
@@ -45,19 +46,6 @@ def patching(form: str, body: Any, strategic_known: bool) -> Patch:
     if form == "application/strategic-merge-patch+json" and strategic_known:
         return lambda target: strategically_merged(target, body)
     raise unsupported_patch(strategic_known)
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386: null removes, objects are merged, everything else is replaced."""
-    if not isinstance(patch, dict):
-        return deepcopy(patch)
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
 
 
 def strategically_merged(target: Any, patch: Json) -> Json:

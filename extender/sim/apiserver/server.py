@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from extender.sim.apiserver.bodies import decoded
 from extender.sim.apiserver.discovery import document
 from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.routes import Request, RequestTarget, answer, target_of
+from extender.sim.apiserver.requests import Request, RequestTarget, target_of
+from extender.sim.apiserver.routes import answer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError, bad_request
 from extender.sim.apiserver.tables import table, wanted

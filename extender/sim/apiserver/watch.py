@@ -11,7 +11,7 @@ import msgspec
 
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.options import Query
-from extender.sim.apiserver.routes import RequestTarget
+from extender.sim.apiserver.requests import RequestTarget
 from extender.sim.apiserver.selectors import Test, selecting
 from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.apiserver.store import Change, Store

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from extender.sim.files.fields import OTHERS, Form, Leaf, Needed
+from extender.sim.files.forms import OTHERS, Form, Leaf, Needed
 from extender.sim.files.reading import Document, where
 
 

@@ -16,7 +16,8 @@ from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, Resou
 from extender.sim.files import namespaces
 from extender.sim.files.amounts import as_texts
 from extender.sim.files.faults import faults_of, nameless
-from extender.sim.files.fields import FIELDS, Form
+from extender.sim.files.fields import fields_of
+from extender.sim.files.forms import Form
 from extender.sim.files.reading import Document, documents, shown
 from extender.sim.files.skipping import note
 from extender.sim.files.workload_fields import form_of
@@ -99,7 +100,7 @@ def _unnamed(document: Document) -> Iterator[str]:
 def _form(name: KindName) -> dict[str, Form] | None:
     if name in WORKLOADS:
         return form_of(name)
-    return FIELDS.get(BY_NAME[name]) if name in BY_NAME else None
+    return fields_of(BY_NAME[name]) if name in BY_NAME else None
 
 
 def _is_there(kind: ResourceKind | None, obj: Json) -> bool:

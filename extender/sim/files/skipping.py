@@ -1,11 +1,10 @@
 """Objects that are told of and left out: those without pods, and those of kinds that nobody here knows."""
 
-from difflib import get_close_matches
-
 from extender.api.workloads.shape import KindName
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.kinds import BY_NAME
 from extender.sim.files.reading import Document, value_of
+from extender.terminal.near_misses import did_you_mean, near_misses
 
 _WITHOUT_PODS = frozenset({
     "APIService", "Certificate", "ClusterIssuer", "ClusterRole", "ClusterRoleBinding", "ConfigMap",
@@ -49,5 +48,5 @@ def _hint(name: KindName) -> str:
     versions = [api_version for api_version, kind in known if kind == name[1]]
     if versions:
         return f"; known is {name[1]} of {', '.join(versions)}"
-    near = get_close_matches(name[1], {kind for _, kind in known}, 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = near_misses(name[1], (kind for _, kind in known), 1)
+    return f"; {did_you_mean(near)}" if near else ""

@@ -1,5 +1,5 @@
 """Fields of the kinds whose controllers make pods: templates and counts are where the table says, and are
-checked as those of pods. Of the kinds of Kubernetes itself all other names are known, too."""
+checked as those of pods. All other names are known of the kinds that have a schema."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -8,48 +8,45 @@ from typing import Any
 from extender.api.workloads.core import POD
 from extender.api.workloads.shape import KindName, Offspring, Path, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
-from extender.sim.files.fields import ANY, COUNT, METADATA, OTHERS, POD_SPEC, TEXT, Form, Leaf, Needed, of
+from extender.sim.apiserver.kinds import BY_NAME, PODS, REPLICA_SETS
+from extender.sim.files.fields import fields_of, metadata, spec_of
+from extender.sim.files.forms import ANY, COUNT, OTHERS, TEXT, TEXTS, Form, Needed, one_of
 
-_SPEC_FIELDS = {
-    ("batch/v1", "Job"): "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions"
-    " managedBy manualSelector maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy scheduling"
-    " selector successPolicy suspend template ttlSecondsAfterFinished",
-    ("batch/v1", "CronJob"): "concurrencyPolicy failedJobsHistoryLimit jobTemplate schedule"
-    " startingDeadlineSeconds successfulJobsHistoryLimit suspend timeZone",
-    ("apps/v1", "Deployment"): "minReadySeconds paused progressDeadlineSeconds replicas revisionHistoryLimit"
-    " selector strategy template",
-    ("apps/v1", "ReplicaSet"): "minReadySeconds replicas selector template",
-    ("apps/v1", "StatefulSet"): "minReadySeconds ordinals persistentVolumeClaimRetentionPolicy"
-    " podManagementPolicy replicas revisionHistoryLimit selector serviceName template updateStrategy"
-    " volumeClaimTemplates",
-    ("v1", "ReplicationController"): "minReadySeconds replicas selector template",
-}
+_REPLICATION_CONTROLLER = ("v1", "ReplicationController")  # not served; a ReplicaSet with another selector
 _WORDS = "the pods are made of it"
-TEMPLATE = of(metadata=METADATA, spec=Needed(POD_SPEC, _WORDS))
-_PART_OF_TEMPLATE = of(metadata=METADATA, spec={**POD_SPEC, "containers": [ANY]})
 
 
 @cache
 def form_of(name: KindName) -> dict[str, Any]:
     """The form of an object."""
-    names = _SPEC_FIELDS.get(name)
-    spec: dict[str, Form] = of(names) if names else {OTHERS: ANY}
-    form: dict[str, Form] = {"spec": spec}
+    form = {**_known_fields(name)}
     for offspring in WORKLOADS[name].offspring:
         _mark(form, offspring)
     for path in WORKLOADS[name].templates:
-        _put(form, path, Needed(TEMPLATE, _WORDS))
+        _put(form, path, Needed(_template(), _WORDS))
     for path in WORKLOADS[name].counts:
         _put(form, path, COUNT)
     for path, values in _choices(WORKLOADS[name]).items():
-        _put(form, path, _one_of(values))
-    return {
-        "apiVersion": TEXT,
-        "kind": TEXT,
-        "metadata": METADATA,
-        "spec": Needed(spec, _WORDS),
-        "status": ANY,
-    }
+        _put(form, path, one_of(sorted(values)))
+    return {**form, "spec": Needed(form["spec"], _WORDS)}
+
+
+def _known_fields(name: KindName) -> dict[str, Form]:
+    """Of kinds without a schema only those of every object."""
+    if name in BY_NAME:
+        return fields_of(BY_NAME[name])
+    if name == _REPLICATION_CONTROLLER:
+        return {**fields_of(REPLICA_SETS), "spec": {**spec_of(REPLICA_SETS), "selector": TEXTS}}
+    return {"apiVersion": TEXT, "kind": TEXT, "metadata": metadata(), "spec": {OTHERS: ANY}, "status": ANY}
+
+
+@cache
+def _template() -> dict[str, Form]:
+    return {"metadata": metadata(), "spec": Needed(spec_of(PODS), _WORDS)}
+
+
+def _part_of_template() -> dict[str, Form]:
+    return {"metadata": metadata(), "spec": {**spec_of(PODS), "containers": [ANY]}}
 
 
 def _choices(row: WorkloadRow) -> dict[Path, set[Any]]:
@@ -59,10 +56,6 @@ def _choices(row: WorkloadRow) -> dict[Path, set[Any]]:
         for path, values in offspring.when.items():
             choices.setdefault(path, set()).update(value for value in values if value is not None)
     return choices
-
-
-def _one_of(values: set[Any]) -> Leaf:
-    return Leaf(" or ".join(sorted(values)), lambda value: isinstance(value, str) and value in values)
 
 
 def _mark(form: dict[str, Form], offspring: Offspring) -> None:
@@ -79,17 +72,16 @@ def _mark(form: dict[str, Form], offspring: Offspring) -> None:
 
 def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
     if isinstance(offspring.spec, Mapping):
-        return [
-            (path, Needed(TEMPLATE, _WORDS)) for field, path in offspring.spec.items() if field == "template"
-        ]
+        path = offspring.spec.get("template")
+        return [(path, Needed(_template(), _WORDS))] if path else []
     if offspring.optional:
-        return [(offspring.template, _PART_OF_TEMPLATE)]
+        return [(offspring.template, _part_of_template())]
     if offspring.made == POD:
-        return [(offspring.template, Needed(TEMPLATE, _WORDS))]
+        return [(offspring.template, Needed(_template(), _WORDS))]
     spec = form_of(offspring.made)["spec"]
     if offspring.spec:
         return [(offspring.spec, spec)]
-    return [(offspring.template, Needed(of(metadata=METADATA, spec=spec), _WORDS))]
+    return [(offspring.template, Needed({"metadata": metadata(), "spec": spec}, _WORDS))]
 
 
 def _reach(form: dict[str, Form], path: Path) -> dict[str, Form]:
@@ -105,14 +97,13 @@ def _reach(form: dict[str, Form], path: Path) -> dict[str, Form]:
 
 
 def _put(form: dict[str, Form], path: Path, leaf: Form) -> None:
-    """What is needed needs all that it is in."""
+    """What is needed needs all that it is in. Forms on the way are copied: other kinds may have them, too."""
     first, *rest = path
     if not rest:
         form[first] = leaf
         return
     there = form.get(first)
     inside = there.form if isinstance(there, Needed) else there
-    if not isinstance(inside, dict):
-        inside = {OTHERS: ANY}
+    inside = {**inside} if isinstance(inside, dict) else {OTHERS: ANY}
     form[first] = Needed(inside, _WORDS) if isinstance(leaf, Needed) or isinstance(there, Needed) else inside
     _put(inside, tuple(rest), leaf)

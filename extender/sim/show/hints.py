@@ -5,15 +5,15 @@ from collections.abc import Collection, Sequence
 
 from extender.domain.model.reasons import Reason
 from extender.sim.show.gangs import Gang
-from extender.sim.show.loose_pods import LoosePod
-from extender.sim.show.near_misses import did_you_mean, names_in, near_miss
+from extender.sim.show.loose_pods import LoosePod, names_in
 from extender.terminal.counts import many
+from extender.terminal.near_misses import did_you_mean, near_miss, near_misses
 
 
 def hint_for(gang: Gang, groups: Collection[str], queues: Collection[str], loose: Sequence[LoosePod]) -> str:
     """A sentence; empty where nothing suggests one. `groups`: the keys of all."""
     if gang.summary.reason == Reason.QUEUE_NOT_FOUND:
-        meant = did_you_mean(gang.summary.queue, queues)
+        meant = did_you_mean(near_misses(gang.summary.queue, queues, 1))
         return meant[:1].upper() + meant[1:]
     if gang.summary.reason == Reason.NOT_ENOUGH_MEMBERS:
         return _of_another_scheduler(gang, loose) or _of_another_name(gang, groups, loose)

@@ -19,7 +19,7 @@ from extender.domain.model.pod_owners import auto_name
 from extender.domain.model.reasons import Reason
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
-from extender.sim.show.near_misses import did_you_mean, names_in
+from extender.terminal.near_misses import did_you_mean, near_misses
 
 SERVED = EXTENDED | PLAIN
 NO_SCHEDULER = "NoSuchScheduler"
@@ -86,7 +86,7 @@ def _why(pod: Pod, known: Known) -> Why:
     if scheduler not in SERVED:
         served = ", ".join(sorted(SERVED))
         detail = f"no scheduler named {scheduler} runs here; {served} do"
-        return Why(NO_SCHEDULER, detail, did_you_mean(scheduler, SERVED))
+        return Why(NO_SCHEDULER, detail, _meant(scheduler, SERVED))
     if foreign := [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]:
         return Why(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
     decided = _decided(pod, known) if scheduler in EXTENDED else {}
@@ -108,11 +108,20 @@ def _decided(pod: Pod, known: Known) -> Json:
 
 def _hint(pod: Pod, reason: str, decided: Json, known: Known) -> str:
     if reason == Reason.QUEUE_NOT_FOUND:
-        return did_you_mean(str(decided.get("queue", "")), known.queues)
+        return _meant(str(decided.get("queue", "")), known.queues)
     if reason != Reason.GROUP_NOT_FOUND:
         return ""
     named, namespace = group_name(pod), pod.metadata.namespace
-    return did_you_mean(named, names_in(namespace, known.groups)) or _elsewhere(named, known.groups)
+    return _meant(named, names_in(namespace, known.groups)) or _elsewhere(named, known.groups)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    return did_you_mean(near_misses(name, known, 1))
+
+
+def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
+    """The names of those keys, NAMESPACE/NAME, that are in a namespace."""
+    return [key.partition("/")[2] for key in keys if key.startswith(f"{namespace}/")]
 
 
 def _elsewhere(name: str, keys: Iterable[str]) -> str:
