@@ -83,6 +83,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
         found, notes = manifests.load(paths, options["create_namespaces"])
         for note in notes:
             click.echo(note, err=True)
+        repeatable = all(path.is_file() or path.is_dir() for path in paths)
         listener = _listen(listen)
         with embedded.Embedded(speed=options["speed"], seed=options["seed"], listener=listener) as cluster:
             own_nodes = any(each.object["kind"] == "Node" for each in found)
@@ -91,7 +92,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
                     *(options[name] for name in ("nodes", "node_cpu", "node_memory", "node_gpu"))
                 )
             rerun = import_module("extender.sim.show.summary").Rerun(
-                _program(), [_short(path) for path in paths], own_nodes
+                _program(), [_short(path) for path in paths], own_nodes, repeatable
             )
             return _present(cluster, found, rerun, output, options)
     except (manifests.InvalidManifests, InvalidConfiguration) as fault:
@@ -133,7 +134,7 @@ def _head(cluster: "Embedded", speed: float, stays: bool, program: str) -> list[
     pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
     end = "Ctrl-C ends it." if stays else "It ends when nothing changes any more."
     lines = [f"{pace}{end} In another terminal:", f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}"]
-    return [*lines, f"{program} why NAME;  kubectl get podgroups,pods;  {program} queue list"]
+    return [*lines, f"{program} why NAME", "kubectl get podgroups,pods", f"{program} queue list"]
 
 
 def _as_json(report: Any) -> str:

@@ -107,6 +107,17 @@ def test_lists_become_tables_for_people(service: Service) -> None:
     assert not wanted("application/json")
 
 
+@pytest.mark.parametrize(
+    ("include", "has"), [("", ["metadata"]), ("None", []), ("Object", ["metadata", "spec"])]
+)
+def test_a_row_has_as_much_of_its_object_as_is_asked_for(
+    service: Service, include: str, has: list[str]
+) -> None:
+    (row,) = table(PODS, service.create(PODS, "", pod("a")), include)["rows"]
+    shown = row.get("object", {})
+    assert [each for each in ("metadata", "spec") if each in shown] == has
+
+
 @needs_kubectl
 def test_it_is_applied_by_the_server(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--server-side", "-f", str(EXAMPLE)).count("serverside-applied") == 14
@@ -123,6 +134,7 @@ def test_it_is_applied_by_the_server(kubectl: Kubectl) -> None:
 @needs_kubectl
 def test_what_kubectl_sends_in_protobuf_is_read(kubectl: Kubectl) -> None:
     assert kubectl("create", "namespace", "team-a") == "namespace/team-a created\n"
+    assert kubectl("get", "namespace", "team-a").split()[:5] == ["NAME", "STATUS", "AGE", "team-a", "Active"]
     assert "-5" in kubectl("create", "priorityclass", "low", "--value=-5", "-o", "jsonpath={.value}")
     assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
     assert kubectl("auth", "can-i", "--list").splitlines()[1].split() == ["*.*", "[]", "[]", "[*]"]
@@ -150,6 +162,7 @@ def test_events_have_the_columns_that_people_know(kubectl: Kubectl, service: Ser
     assert head.split("   ")[0] == "LAST SEEN"
     assert head.split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert row.split()[1:] == ["Warning", "FailedScheduling", "pod/a", "no", "nodes"]
+    assert kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[1] == row
     wide = kubectl("get", "events", "-o", "wide").splitlines()[0].split("  ")
     assert [name.strip() for name in wide if name.strip()][-3:] == ["FIRST SEEN", "COUNT", "NAME"]
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from extender.sim.apiserver.bodies import decoded
 from extender.sim.apiserver.discovery import document
-from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.routes import Request, RequestTarget, answer, target_of
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError, bad_request
@@ -106,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
         code, found = answer(self.server.service, request)
-        self._send(code, self._shape(request.target.kind)(found) if self.command == "GET" else found)
+        self._send(code, self._shape(request)(found) if self.command == "GET" else found)
 
     def _body(self) -> Any:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, request: Request) -> None:
         target = self._narrowed(request)
-        shape = self._shape(target.kind)
+        shape = self._shape(request)
         watch = Watch(self.server.service.store, target, request.query, self._listening, shape)
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -137,10 +137,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(chunk)
             self.wfile.flush()
 
-    def _shape(self, kind: ResourceKind) -> Callable[[Json], Json]:
+    def _shape(self, request: Request) -> Callable[[Json], Json]:
         """What this client wants to see of objects and lists: themselves, or a Table for people."""
-        as_table = wanted(self.headers.get("Accept", ""))
-        return (lambda found: table(kind, found)) if as_table else (lambda found: found)
+        if not wanted(self.headers.get("Accept", "")):
+            return lambda found: found
+        kind, include = request.target.kind, request.query.get("includeObject", "")
+        return lambda found: table(kind, found, include)
 
     def _narrowed(self, request: Request) -> RequestTarget:
         """A watch of one object is one of its collection with a selector."""

@@ -27,11 +27,15 @@ _MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED})
 
 
 class Rerun(NamedTuple):
-    """How this run was started. `own_nodes`: the files hold Nodes, so that none are made up."""
+    """How this run was started. `own_nodes`: the files hold Nodes, so that none are made up.
+
+    `repeatable`: the files can be read once more, as those can that are no pipes.
+    """
 
     program: str
     files: Sequence[str]
     own_nodes: bool
+    repeatable: bool = True
 
     @property
     def command(self) -> str:
@@ -92,9 +96,9 @@ def _progress(gang: Gang, times: GangTimes) -> str:
 
 def _suggestions(cluster: ClusterState, rerun: Rerun, canvas: Canvas) -> list[str]:
     """What would show something new, as commands, which are never folded."""
+    same = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
     suggestions = [
-        *_other_nodes(cluster, rerun),
-        (f"{rerun.command} -o json", "the outcome for programs"),
+        *(same if rerun.repeatable else ()),
         (f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"),
     ]
     return [
