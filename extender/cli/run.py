@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from extender.api.configuration import ADDRESS, InvalidConfiguration
-from extender.cli.workload_flags import Preset, files_flag, node_flags
+from extender.cli.workload_flags import NEVER_STARTED, Preset, files_flag, node_flags
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130
-_NEVER_STARTED = 3
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -120,7 +119,7 @@ def _present(
         return 0 if stays else _INTERRUPTED
     if output:
         click.echo(_as_json(session.state.report))
-    return 0 if session.state.everything_started else _NEVER_STARTED
+    return 0 if session.state.everything_started else NEVER_STARTED
 
 
 def _end(session: Any, view: Any, rerun: "Rerun") -> None:

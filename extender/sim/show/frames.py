@@ -63,8 +63,8 @@ def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
 
 
 def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
-    """A sentence and commands to be copied, which are never folded: the first on a line of its own, the others
-    on one line where they fit."""
+    """A sentence and commands to be copied, which are never folded: the first on a line of its own, the
+    others on one line where they fit."""
     sentence, *commands = head
     together = ";  ".join(commands[1:])
     others = [together] if len(together) <= canvas.width else commands[1:]

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
+from extender.terminal.counts import many
+
 _LIKENESS = 0.6  # difflib's measure from 0 to 1; `trian` and `train` have 0.8
 
 
@@ -20,3 +22,8 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
 def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
     """The names of those keys, NAMESPACE/NAME, that are in a namespace."""
     return [key.partition("/")[2] for key in keys if key.startswith(f"{namespace}/")]
+
+
+def pods_that_name(count: int) -> str:
+    """`2 pods name`, before a name."""
+    return f"{many(count, 'pod')} {'names' if count == 1 else 'name'}"
