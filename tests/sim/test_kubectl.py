@@ -35,6 +35,11 @@ class Kubectl:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def both(self, *arguments: str) -> str:
+        """What it shows, and what it warns of."""
+        done = self._run(*arguments)
+        return done.stderr + done.stdout
+
     def refused(self, *arguments: str) -> str:
         """What kubectl says when it fails."""
         done = self._run(*arguments)
@@ -142,6 +147,15 @@ def test_what_kubectl_sends_in_protobuf_is_read(kubectl: Kubectl) -> None:
     refused = kubectl.refused("create", "namespace", "Team_A")
     assert 'The Namespace "Team_A" is invalid' in refused
     assert "a lowercase RFC 1123 label must consist of" in refused
+
+
+@needs_kubectl
+def test_who_creates_a_workload_is_told_that_no_pods_follow(kubectl: Kubectl, tmp_path: Path) -> None:
+    job = EXAMPLE.parent / "frameworks" / "job.yaml"
+    for command in (["apply"], ["apply", "--server-side"]):
+        told = kubectl.both(*command, "-f", str(job))
+        assert told.count("Warning: no controller runs here, so no pods follow from it; muster run -f") == 1
+        kubectl("delete", "-f", str(job))
 
 
 @needs_kubectl

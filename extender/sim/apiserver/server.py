@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from extender.sim.apiserver.bodies import decoded
 from extender.sim.apiserver.discovery import document
-from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.kinds import WORKLOADS, Json
 from extender.sim.apiserver.routes import Request, RequestTarget, answer, target_of
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError, bad_request
@@ -23,6 +23,7 @@ from extender.sim.apiserver.tables import table, wanted
 from extender.sim.apiserver.watch import Watch, encode
 
 _HEALTH = ("/livez", "/readyz", "/healthz")
+_NO_CONTROLLER = "no controller runs here, so no pods follow from it; muster run -f makes them when it starts"
 
 
 class ApiServer:
@@ -106,17 +107,21 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
         code, found = answer(self.server.service, request)
-        self._send(code, self._shape(request)(found) if self.command == "GET" else found)
+        warning = _NO_CONTROLLER if code == 201 and request.target.kind in WORKLOADS else ""
+        self._send(code, self._shape(request)(found) if self.command == "GET" else found, warning)
 
     def _body(self) -> Any:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         return decoded(raw, self.headers.get("Content-Type", "")) if raw else None
 
-    def _send(self, code: int, body: Json) -> None:
-        self._write(code, encode(body), "application/json")
+    def _send(self, code: int, body: Json, warning: str = "") -> None:
+        self._write(code, encode(body), "application/json", warning)
 
-    def _write(self, code: int, body: bytes, kind: str) -> None:
+    def _write(self, code: int, body: bytes, kind: str, warning: str = "") -> None:
+        """`warning`: what kubectl shows before its own words."""
         self.send_response(code)
+        if warning:
+            self.send_header("Warning", f'299 - "{warning}"')
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
