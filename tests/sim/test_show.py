@@ -168,6 +168,17 @@ def test_commands_are_never_folded(width: int) -> None:
     assert max(line.cell_len for line in drawn) <= width
 
 
+def test_an_outcome_that_gangs_share_is_told_once(service: Service) -> None:
+    for name in ("a", "b", "c"):
+        gang(service, name, 2, "Pending", ("NotEnoughMembers", "2 of 3 members exist"))
+    gang(service, "d", 1, "Running", RUNS, on="n0")
+    state, log = seen(service), TransitionLog()
+    log.observe(state, 0.0)
+    text = " ".join(" ".join(closing_summary(state, log, RERUN, Canvas())).split())
+    assert "Each of default/a, default/b, default/c: never started; 0 of 2 pods placed. NotEnough" in text
+    assert "default/d: started whole, and 1 of 1 pod runs." in text
+
+
 def test_a_pipe_is_not_offered_to_be_read_again(state: ClusterState) -> None:
     rerun = RERUN._replace(files=["-"], repeatable=False)
     lines = closing_summary(state, TransitionLog(), rerun, Canvas())

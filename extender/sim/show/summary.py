@@ -44,8 +44,9 @@ class Rerun(NamedTuple):
 
 def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, canvas: Canvas) -> list[str]:
     lines = ["What happened"]
-    for gang in cluster.gangs:
-        lines += canvas.wrapped(f"{gang.title}: {_outcome(gang, cluster, log)}", "  ")
+    for outcome, titles in _outcomes(cluster, log).items():
+        subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
+        lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
     for together in alike(cluster.loose):
         lines += canvas.wrapped(_of_loose_pods(together), "  ")
     if not cluster.gangs and not cluster.loose:
@@ -64,6 +65,14 @@ def _of_loose_pods(pods: Sequence[LoosePod]) -> str:
 
 
 # ---- gangs
+
+
+def _outcomes(cluster: ClusterState, log: TransitionLog) -> dict[str, list[str]]:
+    """Titles of gangs by what became of them, so that a reason of many is told once."""
+    found: dict[str, list[str]] = {}
+    for gang in cluster.gangs:
+        found.setdefault(_outcome(gang, cluster, log), []).append(gang.title)
+    return found
 
 
 def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
@@ -87,7 +96,8 @@ def _progress(gang: Gang, times: GangTimes) -> str:
         return "has started"
     waited = f"waited {times.wait(times.ran):.1f} s, then started whole" if times.waited else "started whole"
     if gang.state != "ended":
-        return f"{waited}, and {gang.running} of {many(gang.pods, 'pod')} run"
+        pods = f"{gang.running} of {many(gang.pods, 'pod')} {'runs' if gang.pods == 1 else 'run'}"
+        return f"{waited}, and {pods}"
     return f"{waited}; {ending(gang)}"
 
 
