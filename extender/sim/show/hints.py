@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from extender.domain.model.reasons import Reason
 from extender.sim.show.gangs import Gang
 from extender.sim.show.loose_pods import LoosePod
-from extender.sim.show.near_misses import did_you_mean, names_in, near_miss, pods_that_name
+from extender.terminal.near_misses import did_you_mean, names_in, near_miss, pods_that_name
 
 
 def hint_for(gang: Gang, groups: Collection[str], queues: Collection[str], loose: Sequence[LoosePod]) -> str:

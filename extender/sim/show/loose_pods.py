@@ -19,7 +19,7 @@ from extender.domain.model.pod_owners import auto_name
 from extender.domain.model.reasons import Reason
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
-from extender.sim.show.near_misses import did_you_mean, names_in
+from extender.terminal.near_misses import did_you_mean, names_in
 
 SERVED = EXTENDED | PLAIN
 NO_SCHEDULER = "NoSuchScheduler"

@@ -6,8 +6,8 @@ from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang
 from extender.sim.show.loose_pods import LoosePod
-from extender.sim.show.near_misses import pods_that_name
 from extender.terminal.counts import many
+from extender.terminal.near_misses import pods_that_name
 
 
 def state_sentence(gang: Gang, cluster: ClusterState) -> str:

@@ -9,8 +9,8 @@ import msgspec
 from extender.api.keys import DEFAULT_QUEUE
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
-from extender.sim.show.near_misses import did_you_mean, names_in, pods_that_name
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
+from extender.terminal.near_misses import did_you_mean, names_in, pods_that_name
 
 _DIGITS = 4
 
