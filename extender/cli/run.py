@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from extender.api.configuration import ADDRESS, InvalidConfiguration
-from extender.cli.workload_flags import Default, files_flag, node_flags
+from extender.cli.workload_flags import NEVER_STARTED, Default, files_flag, node_flags
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130
-_NEVER_STARTED = 3
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -83,6 +82,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
         found, notes = manifests.load(paths, options["create_namespaces"])
         for note in notes:
             click.echo(note, err=True)
+        repeatable = all(path.is_file() or path.is_dir() for path in paths)
         listener = _listen(listen)
         with embedded.Embedded(speed=options["speed"], seed=options["seed"], listener=listener) as cluster:
             own_nodes = any(each.object["kind"] == "Node" for each in found)
@@ -91,7 +91,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
                     *(options[name] for name in ("nodes", "node_cpu", "node_memory", "node_gpu"))
                 )
             rerun = import_module("extender.sim.show.summary").Rerun(
-                _program(), [_short(path) for path in paths], own_nodes
+                _program(), [_short(path) for path in paths], own_nodes, repeatable
             )
             return _present(cluster, found, rerun, output, options)
     except (manifests.InvalidManifests, InvalidConfiguration) as fault:
@@ -119,7 +119,7 @@ def _present(
         return 0 if stays else _INTERRUPTED
     if output:
         click.echo(_as_json(session.state.report))
-    return 0 if session.state.everything_started else _NEVER_STARTED
+    return 0 if session.state.everything_started else NEVER_STARTED
 
 
 def _end(session: Any, view: Any, rerun: "Rerun") -> None:
@@ -133,7 +133,7 @@ def _head(cluster: "Embedded", speed: float, stays: bool, program: str) -> list[
     pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
     end = "Ctrl-C ends it." if stays else "It ends when nothing changes any more."
     lines = [f"{pace}{end} In another terminal:", f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}"]
-    return [*lines, f"{program} why NAME;  kubectl get podgroups,pods;  {program} queue list"]
+    return [*lines, f"{program} why NAME", "kubectl get podgroups,pods", f"{program} queue list"]
 
 
 def _as_json(report: Any) -> str:

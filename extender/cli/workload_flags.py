@@ -1,4 +1,4 @@
-"""The flags that `muster run` and `muster simulate` share: files of objects, and the nodes of the cluster."""
+"""What `muster run` and `muster simulate` share: an exit status, and flags for files and nodes."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,6 +9,8 @@ import click
 
 from extender.api.keys import GPU
 from extender.api.quantities import BadQuantity, at_least
+
+NEVER_STARTED = 3  # the exit status if something never started
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from extender.api.keys import QUEUE
+from extender.cli.observed import ObservedQueue
 from extender.cli.queues import waiting
 from extender.sim.apiserver.kinds import COMMANDS, POD_GROUPS, QUEUES, Json
 from extender.sim.apiserver.status_errors import StatusError
@@ -180,6 +182,13 @@ def test_closing_says_what_is_left(town: Desk) -> None:
     assert queue(town, "research")["status"]["state"] == "Closing"
     assert town.says("queue", "open", "--name", "research") == f"{Q}/research opened\n"
     assert queue(town, "research")["status"]["state"] == "Open"
+
+
+def test_a_group_that_is_inqueue_is_not_said_to_start() -> None:
+    """It may lack its first members."""
+    status = {"state": "Closing", "pending": 1, "inqueue": 2, "running": 1}
+    found = msgspec.convert({"metadata": {"name": "q"}, "status": status}, ObservedQueue)
+    assert waiting.in_it(found) == "Closing, 4 groups left: 1 waits, 2 are Inqueue, 1 runs"
 
 
 def test_closing_is_not_closed_before_the_status_says_so(town: Desk) -> None:

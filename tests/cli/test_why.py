@@ -59,7 +59,7 @@ Waiting for 30m: NoRoom
 Members: 4 needed, 4 there, 0 on nodes, 4 gated
 
 Queue research: Open, uses 67% of what it deserves
-  Weight 2; of its groups 1 wait, 0 start, 1 run
+  Weight 2; of its groups 1 Pending, 0 Inqueue, 1 Running
   RESOURCE   USES   DESERVES   AT MOST
   cpu        4      6          -
 
@@ -87,7 +87,7 @@ Running for 30m
 Members: 2 needed, 2 there, 2 on nodes
 
 Queue research: Open, uses 67% of what it deserves
-  Weight 2; of its groups 1 wait, 0 start, 1 run
+  Weight 2; of its groups 1 Pending, 0 Inqueue, 1 Running
   RESOURCE   USES   DESERVES   AT MOST
   cpu        4      6          -
 """
@@ -452,7 +452,7 @@ Open
   It takes new groups. It uses 67% of what it deserves (cpu 4 of 6). Groups that
   wait have a claim on the rest.
 
-  Weight 2; of its groups 1 wait, 0 start, 1 run
+  Weight 2; of its groups 1 Pending, 0 Inqueue, 1 Running
   RESOURCE   USES   DESERVES   AT MOST
   cpu        4      6          -
 

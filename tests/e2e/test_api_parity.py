@@ -113,7 +113,7 @@ def kept(status: int, obj: Json) -> Any:
     return status, named, obj["spec"], obj.get("status"), account
 
 
-@pytest.mark.parametrize("path", [PODS, QUEUES, GROUPS, PODS.replace("pods", "events")])
+@pytest.mark.parametrize("path", [PODS, QUEUES, GROUPS, PODS.replace("pods", "events"), "/api/v1/namespaces"])
 def test_both_show_the_same_columns(real: Client, ours: Client, path: str) -> None:
     theirs, found = (columns(api, path) for api in (real, ours))
     assert found == theirs

@@ -14,11 +14,18 @@ from extender.sim.show.canvas import Canvas
 from extender.sim.show.frames import Moment, frame, transition_text
 from extender.sim.show.summary import Rerun, closing_summary
 from extender.sim.show.transitions import TransitionLog
-from tests.sim.stage import SHARES, large, seen, small
+from tests.sim.stage import SHARES, large, seen, shares, small
 
 FOLDER = Path(__file__).with_name("frames")
-HEAD = ("Ctrl-C ends it. In another terminal:", "export KUBECONFIG=/tmp/muster-1/kubeconfig")
+HEAD = (
+    "Pods run 4 times as fast as stated. Ctrl-C ends it. In another terminal:",
+    "export KUBECONFIG=/tmp/muster-1/kubeconfig",
+    ".venv/bin/muster why NAME",
+    "kubectl get podgroups,pods",
+    ".venv/bin/muster queue list",
+)
 FILLED: dict[str, Callable[[Service], None]] = {"3-gangs": small, "60-gangs": large}
+QUEUES = {"3-gangs": SHARES, "60-gangs": shares(80, 82)}
 WIDTHS = {80: 24, 120: 40, 200: 60}  # each with a height
 
 
@@ -45,7 +52,7 @@ DRAWINGS = [
 def drawn(drawing: Drawing) -> str:
     service, log = Service(Store(), Random(0)), TransitionLog()
     FILLED[drawing.gangs](service)
-    state = seen(service, queues=SHARES)
+    state = seen(service, queues=QUEUES[drawing.gangs])
     log.observe(state, 1.0)
     canvas = Canvas(drawing.width, WIDTHS[drawing.width])
     if drawing.form == "piped":

@@ -10,15 +10,15 @@ from tests.sim.requests import Json
 
 WAITS = ("NoRoom", "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members")
 RUNS = ("Running", "")
-SHARES = (
-    {
-        "name": "research",
-        "state": "Open",
-        "allocated": {"cpu": 4000},
-        "deserved": {"cpu": 8000.0},
-        "share": 0.5,
-    },
-)
+
+
+def shares(used: int, deserved: int) -> tuple[Json, ...]:
+    """What Muster says of queue research, which uses this many cpu of what it deserves."""
+    amounts: Json = {"allocated": {"cpu": used * 1000}, "deserved": {"cpu": deserved * 1000.0}}
+    return ({"name": "research", "state": "Open", **amounts, "share": used / deserved},)
+
+
+SHARES = shares(4, 8)
 
 
 def seen(service: Service, **pages: Any) -> ClusterState:
@@ -76,14 +76,14 @@ def small(service: Service) -> None:
 
 
 def large(service: Service) -> None:
-    """Sixty gangs with long names: forty wait, fifteen run, five start."""
+    """Sixty gangs with long names: forty wait, fifteen run, five start, and 2 cpu are left."""
     service.create(QUEUES, "", objects.queue("research", weight=2))
-    for number in range(3):
-        service.create(NODES, "", objects.node(f"n{number}"))
+    for number in range(8):
+        service.create(NODES, "", objects.node(f"n{number}", cpu="10" if number else "12"))
     for number in range(60):
         name = f"hyperparameter-search-of-the-large-model-{number:02}"
         if number % 4 == 0:
-            gang(service, name, 2, "Running", RUNS, on=f"n{number % 3}")
+            gang(service, name, 2, "Running", RUNS, on=f"n{number // 8}")
         elif number % 12 == 1:
             gang(service, name, 2, "Inqueue", ("Starting", ""))
         else:

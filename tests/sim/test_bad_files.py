@@ -145,7 +145,7 @@ def test_what_is_left_out_is_named_and_the_rest_runs(tmp_path: Path) -> None:
 
 def test_what_waits_is_named_with_its_reason(tmp_path: Path) -> None:
     outcome = handed_over(tmp_path / "given.yaml", POD.replace("cpu: 1", "cpu: 64"))
-    assert outcome.status == 0
+    assert outcome.status == 3
     assert "NeverFits" in outcome.report
 
 

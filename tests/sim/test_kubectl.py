@@ -35,6 +35,11 @@ class Kubectl:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def both(self, *arguments: str) -> str:
+        """What it shows, and what it warns of."""
+        done = self._run(*arguments)
+        return done.stderr + done.stdout
+
     def refused(self, *arguments: str) -> str:
         """What kubectl says when it fails."""
         done = self._run(*arguments)
@@ -107,6 +112,17 @@ def test_lists_become_tables_for_people(service: Service) -> None:
     assert not wanted("application/json")
 
 
+@pytest.mark.parametrize(
+    ("include", "has"), [("", ["metadata"]), ("None", []), ("Object", ["metadata", "spec"])]
+)
+def test_a_row_has_as_much_of_its_object_as_is_asked_for(
+    service: Service, include: str, has: list[str]
+) -> None:
+    (row,) = table(PODS, service.create(PODS, "", pod("a")), include)["rows"]
+    shown = row.get("object", {})
+    assert [each for each in ("metadata", "spec") if each in shown] == has
+
+
 @needs_kubectl
 def test_it_is_applied_by_the_server(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--server-side", "-f", str(EXAMPLE)).count("serverside-applied") == 14
@@ -123,6 +139,7 @@ def test_it_is_applied_by_the_server(kubectl: Kubectl) -> None:
 @needs_kubectl
 def test_what_kubectl_sends_in_protobuf_is_read(kubectl: Kubectl) -> None:
     assert kubectl("create", "namespace", "team-a") == "namespace/team-a created\n"
+    assert kubectl("get", "namespace", "team-a").split()[:5] == ["NAME", "STATUS", "AGE", "team-a", "Active"]
     assert "-5" in kubectl("create", "priorityclass", "low", "--value=-5", "-o", "jsonpath={.value}")
     assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
     assert kubectl("auth", "can-i", "--list").splitlines()[1].split() == ["*.*", "[]", "[]", "[*]"]
@@ -130,6 +147,15 @@ def test_what_kubectl_sends_in_protobuf_is_read(kubectl: Kubectl) -> None:
     refused = kubectl.refused("create", "namespace", "Team_A")
     assert 'The Namespace "Team_A" is invalid' in refused
     assert "a lowercase RFC 1123 label must consist of" in refused
+
+
+@needs_kubectl
+def test_who_creates_a_workload_is_told_that_no_pods_follow(kubectl: Kubectl, tmp_path: Path) -> None:
+    job = EXAMPLE.parent / "frameworks" / "job.yaml"
+    for command in (["apply"], ["apply", "--server-side"]):
+        told = kubectl.both(*command, "-f", str(job))
+        assert told.count("Warning: no controller runs here, so no pods follow from it; muster run -f") == 1
+        kubectl("delete", "-f", str(job))
 
 
 @needs_kubectl
@@ -150,6 +176,7 @@ def test_events_have_the_columns_that_people_know(kubectl: Kubectl, service: Ser
     assert head.split("   ")[0] == "LAST SEEN"
     assert head.split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert row.split()[1:] == ["Warning", "FailedScheduling", "pod/a", "no", "nodes"]
+    assert kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[1] == row
     wide = kubectl("get", "events", "-o", "wide").splitlines()[0].split("  ")
     assert [name.strip() for name in wide if name.strip()][-3:] == ["FIRST SEEN", "COUNT", "NAME"]
 

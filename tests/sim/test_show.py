@@ -10,7 +10,7 @@ from extender.sim.apiserver.kinds import NAMESPACES, POD_GROUPS, PODS, QUEUES
 from extender.sim.apiserver.service import Service
 from extender.sim.show.canvas import Canvas
 from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.frames import Moment, frame
+from extender.sim.show.frames import Moment, drawn_head, frame, head_lines
 from extender.sim.show.summary import Rerun, closing_summary
 from extender.sim.show.transitions import TransitionLog
 from extender.sim.show.views import LiveView, LogView
@@ -133,6 +133,56 @@ def test_many_gangs_are_counted(service: Service) -> None:
     lines = drawn(seen(service), Canvas(80, 16))
     shown = sum(line.startswith("default/g") for line in lines)
     assert f"and {40 - shown} more wait" in lines
+
+
+@pytest.mark.parametrize(
+    ("width", "reason"), [(99, "NoRoom"), (100, "NoRoom"), (120, "NoRoom: cpu: 8 needed")]
+)
+def test_names_are_whole_where_the_codes_of_reasons_leave_room(
+    service: Service, width: int, reason: str
+) -> None:
+    for number in range(40):
+        gang(service, f"{'long-' * 5}{number:02}", 1, "Pending", WAITS)
+    row = drawn(seen(service), Canvas(width, 20))[-3]
+    assert row.startswith(f"default/{'long-' * 5}")
+    assert reason in row
+
+
+@pytest.mark.parametrize("width", [30, 80, 200])
+def test_commands_are_never_folded(width: int) -> None:
+    sentence, export, why, get = (
+        "In another terminal:",
+        f"export KUBECONFIG=/{'x' * 90}",
+        "muster why NAME",
+        "kubectl get pods",
+    )
+    together = f"{why};  {get}"
+    assert head_lines([sentence, export, why, get], Canvas(width)) == [
+        sentence,
+        export,
+        *([together] if width > 30 else [why, get]),
+    ]
+    assert head_lines([sentence], Canvas(width)) == [sentence]
+    drawn = drawn_head([sentence, export], Canvas(width))
+    assert "".join(line.plain for line in drawn[1:]) == export
+    assert max(line.cell_len for line in drawn) <= width
+
+
+def test_an_outcome_that_gangs_share_is_told_once(service: Service) -> None:
+    for name in ("a", "b", "c"):
+        gang(service, name, 2, "Pending", ("NotEnoughMembers", "2 of 3 members exist"))
+    gang(service, "d", 1, "Running", RUNS, on="n0")
+    state, log = seen(service), TransitionLog()
+    log.observe(state, 0.0)
+    text = " ".join(" ".join(closing_summary(state, log, RERUN, Canvas())).split())
+    assert "Each of default/a, default/b, default/c: never started; 0 of 2 pods placed. NotEnough" in text
+    assert "default/d: started whole, and 1 of 1 pod runs." in text
+
+
+def test_a_pipe_is_not_offered_to_be_read_again(state: ClusterState) -> None:
+    rerun = RERUN._replace(files=["-"], repeatable=False)
+    lines = closing_summary(state, TransitionLog(), rerun, Canvas())
+    assert [line.strip() for line in lines if "muster run" in line] == ["muster run -f YOUR.yaml"]
 
 
 def test_positions_are_those_inside_a_queue(service: Service) -> None:

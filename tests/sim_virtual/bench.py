@@ -65,7 +65,7 @@ def run(given: VirtualWorkload, limits: Limits | None = None) -> Result:
     simulation = Simulation(given, limits or Limits(), SCHEDULERS, [watchman, measured])
     watchman.cluster = simulation.cluster
     end = simulation.run()
-    measured.pass_time(end)
+    measured.closed(end)
     return Result(report(measured, len(given.nodes), simulation.cluster.rounds, end), measured, end)
 
 

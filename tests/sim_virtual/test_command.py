@@ -95,6 +95,49 @@ def test_gpus_of_nodes(tmp_path: Path) -> None:
     assert report["neverStarted"] == []
 
 
+GROUP = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: NAME}\nspec: SPEC\n---\n"
+MEMBER = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, annotations: {scheduling.k8s.io/group-name: GROUP}}
+spec: {schedulerName: muster, containers: [{name: c, image: x}]}
+---
+"""
+
+
+def test_what_never_started_is_told_by_the_status_and_with_the_name_that_was_meant(tmp_path: Path) -> None:
+    """A group without pods is one of them, as in `muster run`."""
+    path = tmp_path / "misspelt.yaml"
+    path.write_text(
+        GROUP.replace("NAME", "train").replace("SPEC", "{minMember: 2}")
+        + GROUP.replace("NAME", "fit").replace("SPEC", "{minMember: 1, queue: defualt}")
+        + "".join(
+            MEMBER.replace("NAME", f"p{number}").replace("GROUP", group)
+            for number, group in enumerate(("trian", "trian", "fit"))
+        )
+    )
+    result = muster("-f", path)
+    assert result.exit_code == 3
+    assert "done         0 of 3 gangs\nutilisation  nothing ran\n" in result.output
+    assert {line.strip() for line in result.output.partition("never started:\n")[2].splitlines()} == {
+        "default/train: NotEnoughMembers: 0 of 2 members exist",
+        "default/trian: GroupNotFound: PodGroup default/trian does not exist;"
+        " 2 pods name trian: did you mean train?",
+        "default/fit: QueueNotFound: queue defualt does not exist; did you mean default?",
+    }
+
+
+def test_a_gang_that_runs_without_end_from_the_last_moment_on_has_run(tmp_path: Path) -> None:
+    path = tmp_path / "endless.yaml"
+    path.write_text(
+        GROUP.replace("NAME", "fit").replace("SPEC", "{minMember: 1}")
+        + MEMBER.replace("GROUP", "fit").replace("NAME", "p")
+    )
+    result = muster("-f", path)
+    assert result.exit_code == 0
+    assert "utilisation  not measured: no time passed\n" in result.output
+
+
 def test_names_are_whole_and_every_column_has_its_heading(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     queue = "research-of-the-vision-team-in-the-north"

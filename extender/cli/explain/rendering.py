@@ -89,7 +89,7 @@ def _queue(answer: Explanation) -> Iterator[str]:
     uses = f", uses {percent(queue.share)} of what it deserves" if queue.share is not None else ""
     if answer.kind != "Queue":
         yield folded(f"Queue {queue.name}: {queue.state}{uses}")
-    groups = f"{queue.pending} wait, {queue.inqueue} start, {queue.running} run"
+    groups = f"{queue.pending} Pending, {queue.inqueue} Inqueue, {queue.running} Running"
     yield folded(f"Weight {queue.weight}; of its groups {groups}", _INDENT)
     yield from (f"{_INDENT}{line}" for line in resource_rows(queue))
 

@@ -96,14 +96,14 @@ def _fare(queue: ObservedQueue) -> dict[str, int]:
     counts = queue.counts
     return {
         "waits": counts["pending"],
-        "starts": counts["inqueue"],
+        "is Inqueue": counts["inqueue"],
         "runs": counts["running"],
         "has ended": counts["completed"] + counts["failed"] + counts["aborted"],
         "is unclear": counts["unknown"],
     }
 
 
-_OF_MANY = {"has ended": "have ended", "is unclear": "are unclear"}
+_OF_MANY = {"is Inqueue": "are Inqueue", "has ended": "have ended", "is unclear": "are unclear"}
 
 
 def in_number(verb: str, count: int) -> str:

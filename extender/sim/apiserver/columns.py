@@ -6,7 +6,16 @@ from typing import Any, NamedTuple
 from extender.api.durations import age
 from extender.api.keys import SCHEDULED
 from extender.sim.apiserver.conditions import find_stored_condition
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Json, ResourceKind
+from extender.sim.apiserver.kinds import (
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    Json,
+    ResourceKind,
+)
 
 
 class TableColumn(NamedTuple):
@@ -69,6 +78,7 @@ BETWEEN_NAME_AND_AGE: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("Nominated Node", at("status", "nominatedNodeName", default="<none>"), wide=True),
         TableColumn("Readiness Gates", lambda _: "<none>", wide=True),
     ),
+    NAMESPACES: (TableColumn("Status", at("status", "phase", default="Active")),),
     NODES: (
         TableColumn("Status", _node_status),
         TableColumn("Cpu", at("status", "allocatable", "cpu"), wide=True),

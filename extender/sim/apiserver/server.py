@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from extender.sim.apiserver.bodies import decoded
 from extender.sim.apiserver.discovery import document
-from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.sim.apiserver.kinds import WORKLOADS, Json
 from extender.sim.apiserver.requests import Request, RequestTarget, target_of
 from extender.sim.apiserver.routes import answer
 from extender.sim.apiserver.service import Service
@@ -24,6 +24,7 @@ from extender.sim.apiserver.tables import table, wanted
 from extender.sim.apiserver.watch import Watch, encode
 
 _HEALTH = ("/livez", "/readyz", "/healthz")
+_NO_CONTROLLER = "no controller runs here, so no pods follow from it; muster run -f makes them when it starts"
 
 
 class ApiServer:
@@ -107,17 +108,21 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
         code, found = answer(self.server.service, request)
-        self._send(code, self._shape(request.target.kind)(found) if self.command == "GET" else found)
+        warning = _NO_CONTROLLER if code == 201 and request.target.kind in WORKLOADS else ""
+        self._send(code, self._shape(request)(found) if self.command == "GET" else found, warning)
 
     def _body(self) -> Any:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         return decoded(raw, self.headers.get("Content-Type", "")) if raw else None
 
-    def _send(self, code: int, body: Json) -> None:
-        self._write(code, encode(body), "application/json")
+    def _send(self, code: int, body: Json, warning: str = "") -> None:
+        self._write(code, encode(body), "application/json", warning)
 
-    def _write(self, code: int, body: bytes, kind: str) -> None:
+    def _write(self, code: int, body: bytes, kind: str, warning: str = "") -> None:
+        """`warning`: what kubectl shows before its own words."""
         self.send_response(code)
+        if warning:
+            self.send_header("Warning", f'299 - "{warning}"')
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -127,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, request: Request) -> None:
         target = self._narrowed(request)
-        shape = self._shape(target.kind)
+        shape = self._shape(request)
         watch = Watch(self.server.service.store, target, request.query, self._listening, shape)
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -138,10 +143,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(chunk)
             self.wfile.flush()
 
-    def _shape(self, kind: ResourceKind) -> Callable[[Json], Json]:
+    def _shape(self, request: Request) -> Callable[[Json], Json]:
         """What this client wants to see of objects and lists: themselves, or a Table for people."""
-        as_table = wanted(self.headers.get("Accept", ""))
-        return (lambda found: table(kind, found)) if as_table else (lambda found: found)
+        if not wanted(self.headers.get("Accept", "")):
+            return lambda found: found
+        kind, include = request.target.kind, request.query.get("includeObject", "")
+        return lambda found: table(kind, found, include)
 
     def _narrowed(self, request: Request) -> RequestTarget:
         """A watch of one object is one of its collection with a selector."""

@@ -12,8 +12,9 @@ def wanted(accept: str) -> bool:
     return _ASKED in accept.partition(",")[0]
 
 
-def table(kind: ResourceKind, answer: Json) -> Json:
-    """An object or a list of `kind` as a Table."""
+def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
+    """An object or a list of `kind` as a Table. `include`: the option includeObject, what each row has of its
+    object: None, Metadata (also without it) or Object, by which `kubectl get --sort-by` sorts."""
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]
     kept = {name: metadata[name] for name in ("resourceVersion", "continue") if name in metadata}
@@ -23,7 +24,7 @@ def table(kind: ResourceKind, answer: Json) -> Json:
         "apiVersion": "meta.k8s.io/v1",
         "metadata": kept,
         "columnDefinitions": [_definition(column) for column in columns],
-        "rows": [_row(item, columns) for item in items],
+        "rows": [_row(item, columns, include) for item in items],
     }
 
 
@@ -33,6 +34,12 @@ def _definition(column: TableColumn) -> Json:
     return {**described, "priority": int(column.wide)}
 
 
-def _row(item: Json, columns: list[TableColumn]) -> Json:
+def _row(item: Json, columns: list[TableColumn], include: str) -> Json:
+    cells = {"cells": [column.value(item) for column in columns]}
+    match include:
+        case "None":
+            return cells
+        case "Object":
+            return {**cells, "object": item}
     head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
-    return {"cells": [column.value(item) for column in columns], "object": head}
+    return {**cells, "object": head}

@@ -37,7 +37,7 @@ def frame(moment: Moment, head: Sequence[str], canvas: Canvas) -> list[Text]:
     """Lines of at most the canvas's width, fewer than its height."""
     lines = [
         clock_line(moment.second, moment.settled),
-        *head_lines(head, canvas),
+        *drawn_head(head, canvas),
         Text(cpu_in_use(moment.cluster)),
         Text(),
     ]
@@ -56,8 +56,19 @@ def clock_line(second: float, settled: bool = False) -> Text:
     return Text(f"{clock}. Nothing changes any more by itself." if settled else clock, "bold")
 
 
-def head_lines(head: Sequence[str], canvas: Canvas) -> list[Text]:
-    return [Text(line, "dim") for text in head for line in canvas.wrapped(text)]
+def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
+    """What is too long goes on in the next line: half a path helps nobody."""
+    width, lines = canvas.width, head_lines(head, canvas)
+    return [Text(line[at : at + width], "dim") for line in lines for at in range(0, len(line), width)]
+
+
+def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
+    """A sentence and commands to be copied, which are never folded: the first on a line of its own, the
+    others on one line where they fit."""
+    sentence, *commands = head
+    together = ";  ".join(commands[1:])
+    others = [together] if len(together) <= canvas.width else commands[1:]
+    return [*canvas.wrapped(sentence), *commands[:1], *filter(None, others)]
 
 
 def _cut(line: Text, canvas: Canvas) -> Text:

@@ -25,7 +25,7 @@ _INDISPENSABLE = ("Gang", "State", "Pods", "Waits for")
 _STYLES = {"runs": "green", "starts": "green", "waits": "yellow", "pending": "dim", "ended": "dim"}
 _LONGEST_BAR = 8
 _GAP = 2  # columns between columns
-_SHORTEST_NAME, _LONGEST_QUEUE, _REASON = 8, 24, 24  # columns
+_SHORTEST_NAME, _LONGEST_QUEUE, _SHORTEST_DETAIL = 8, 24, 24  # columns
 
 
 class GangRow(NamedTuple):
@@ -81,13 +81,16 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
 
 
 def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
-    """A line for each; what does not fit is cut."""
+    """A line for each; what does not fit is cut: first the numbers of the reasons, then the names."""
     table = _table(canvas, "ellipsis" if canvas.unicode else "crop")
-    width = _room_for_names(rows, canvas)
+    codes = max(map(len, (_TITLES[-1], *map(_code, rows))))
+    room = _room_left(rows, canvas) - codes
+    longest = max((len(row.gang.title) for row in rows), default=0)
+    detailed = canvas.wide and codes + room - longest >= _SHORTEST_DETAIL
     for row in rows:
         name, *others = _cells(row, canvas)
-        why = _in_brief(row) if canvas.wide else _code(row)
-        cells = (canvas.shortened(name, width), *others)
+        why = _in_brief(row) if detailed else _code(row)
+        cells = (canvas.shortened(name, max(room, _SHORTEST_NAME)), *others)
         table.add_row(*map(Text, cells), Text(why, no_wrap=True), style=_STYLES[row.gang.state])
     return _as_lines(table, canvas)
 
@@ -105,12 +108,11 @@ def _cells(row: GangRow, canvas: Canvas) -> list[str]:
     return [cell for title, cell in titled if canvas.roomy or title in _INDISPENSABLE]
 
 
-def _room_for_names(rows: Iterable[GangRow], canvas: Canvas) -> int:
-    """Columns for the names of gangs: what the others leave."""
+def _room_left(rows: Iterable[GangRow], canvas: Canvas) -> int:
+    """Columns that the others leave for the names of gangs and for the reasons."""
     cells = [_titles(canvas)[:-1], *(_cells(row, canvas) for row in rows)]
     _, *others = (max(map(len, column)) for column in zip(*cells, strict=True))
-    reason = _REASON if canvas.wide else max(map(len, (_TITLES[-1], *map(_code, rows))))
-    return max(canvas.width - sum(others) - reason - _GAP * len(others) - _GAP, _SHORTEST_NAME)
+    return canvas.width - sum(others) - _GAP * len(others) - _GAP
 
 
 def _has_reason(gang: Gang) -> bool:

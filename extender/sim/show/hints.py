@@ -5,9 +5,8 @@ from collections.abc import Collection, Sequence
 
 from extender.domain.model.reasons import Reason
 from extender.sim.show.gangs import Gang
-from extender.sim.show.loose_pods import LoosePod, names_in
-from extender.terminal.counts import many
-from extender.terminal.near_misses import did_you_mean, near_miss, near_misses
+from extender.sim.show.loose_pods import LoosePod
+from extender.terminal.near_misses import did_you_mean, names_in, near_miss, near_misses, pods_that_name
 
 
 def hint_for(gang: Gang, groups: Collection[str], queues: Collection[str], loose: Sequence[LoosePod]) -> str:
@@ -26,7 +25,7 @@ def _of_another_scheduler(gang: Gang, loose: Sequence[LoosePod]) -> str:
         for pod in loose
         if pod.group == gang.summary.name and pod.namespace == gang.summary.namespace
     )
-    counted = [f"{_pods_that_name(count)} it with schedulerName {name}" for name, count in found.items()]
+    counted = [f"{pods_that_name(count)} it with schedulerName {name}" for name, count in found.items()]
     return f"{' and '.join(counted)}, which is not Muster's." if counted else ""
 
 
@@ -37,12 +36,8 @@ def _of_another_name(gang: Gang, groups: Collection[str], loose: Sequence[LooseP
     named = Counter(pod.missing_group for pod in loose if pod.missing_group and pod.namespace == namespace)
     for wrong, count in named.items():
         if near_miss(wrong, known) == name:
-            return f"{_pods_that_name(count)} {wrong}: did you mean {name}?"
+            return f"{pods_that_name(count)} {wrong}: did you mean {name}?"
     elsewhere = Counter(pod.namespace for pod in loose if pod.missing_group == name)
     for other, count in elsewhere.items():
-        return f"{_pods_that_name(count)} it in namespace {other}, where there is no such group."
+        return f"{pods_that_name(count)} it in namespace {other}, where there is no such group."
     return ""
-
-
-def _pods_that_name(count: int) -> str:
-    return f"{many(count, 'pod')} {'names' if count == 1 else 'name'}"

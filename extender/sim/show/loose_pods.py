@@ -19,7 +19,7 @@ from extender.domain.model.pod_owners import auto_name
 from extender.domain.model.reasons import Reason
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
-from extender.terminal.near_misses import did_you_mean, near_misses
+from extender.terminal.near_misses import did_you_mean, names_in, near_misses
 
 SERVED = EXTENDED | PLAIN
 NO_SCHEDULER = "NoSuchScheduler"
@@ -117,11 +117,6 @@ def _hint(pod: Pod, reason: str, decided: Json, known: Known) -> str:
 
 def _meant(name: str, known: Iterable[str]) -> str:
     return did_you_mean(near_misses(name, known, 1))
-
-
-def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
-    """The names of those keys, NAMESPACE/NAME, that are in a namespace."""
-    return [key.partition("/")[2] for key in keys if key.startswith(f"{namespace}/")]
 
 
 def _elsewhere(name: str, keys: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang
 from extender.sim.show.loose_pods import LoosePod
 from extender.terminal.counts import many
+from extender.terminal.near_misses import pods_that_name
 
 
 def state_sentence(gang: Gang, cluster: ClusterState) -> str:
@@ -75,8 +76,7 @@ def pods_sentence(pods: Sequence[LoosePod]) -> str:
 def why_pods_wait(pods: Sequence[LoosePod]) -> str:
     why, missing = pods[0].why, pods[0].missing_group
     if why.reason == Reason.GROUP_NOT_FOUND and why.hint:
-        names = f"{many(len(pods), 'pod')} {'names' if len(pods) == 1 else 'name'} {missing}"
-        return _reason(why.reason, why.detail, f"{names}: {why.hint}")
+        return _reason(why.reason, why.detail, f"{pods_that_name(len(pods))} {missing}: {why.hint}")
     return _reason(why.reason, why.detail.rstrip("."), why.hint[:1].upper() + why.hint[1:])
 
 

@@ -27,11 +27,15 @@ _MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED})
 
 
 class Rerun(NamedTuple):
-    """How this run was started. `own_nodes`: the files hold Nodes, so that none are made up."""
+    """How this run was started. `own_nodes`: the files hold Nodes, so that none are made up.
+
+    `repeatable`: the files can be read once more, as those can that are no pipes.
+    """
 
     program: str
     files: Sequence[str]
     own_nodes: bool
+    repeatable: bool = True
 
     @property
     def command(self) -> str:
@@ -40,8 +44,9 @@ class Rerun(NamedTuple):
 
 def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, canvas: Canvas) -> list[str]:
     lines = ["What happened"]
-    for gang in cluster.gangs:
-        lines += canvas.wrapped(f"{gang.title}: {_outcome(gang, cluster, log)}", "  ")
+    for outcome, titles in _outcomes(cluster, log).items():
+        subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
+        lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
     for together in alike(cluster.loose):
         lines += canvas.wrapped(_of_loose_pods(together), "  ")
     if not cluster.gangs and not cluster.loose:
@@ -60,6 +65,14 @@ def _of_loose_pods(pods: Sequence[LoosePod]) -> str:
 
 
 # ---- gangs
+
+
+def _outcomes(cluster: ClusterState, log: TransitionLog) -> dict[str, list[str]]:
+    """Titles of gangs by what became of them, so that a reason of many is told once."""
+    found: dict[str, list[str]] = {}
+    for gang in cluster.gangs:
+        found.setdefault(_outcome(gang, cluster, log), []).append(gang.title)
+    return found
 
 
 def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
@@ -83,7 +96,8 @@ def _progress(gang: Gang, times: GangTimes) -> str:
         return "has started"
     waited = f"waited {times.wait(times.ran):.1f} s, then started whole" if times.waited else "started whole"
     if gang.state != "ended":
-        return f"{waited}, and {gang.running} of {many(gang.pods, 'pod')} run"
+        pods = f"{gang.running} of {many(gang.pods, 'pod')} {'runs' if gang.pods == 1 else 'run'}"
+        return f"{waited}, and {pods}"
     return f"{waited}; {ending(gang)}"
 
 
@@ -92,9 +106,9 @@ def _progress(gang: Gang, times: GangTimes) -> str:
 
 def _suggestions(cluster: ClusterState, rerun: Rerun, canvas: Canvas) -> list[str]:
     """What would show something new, as commands, which are never folded."""
+    same = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
     suggestions = [
-        *_other_nodes(cluster, rerun),
-        (f"{rerun.command} -o json", "the outcome for programs"),
+        *(same if rerun.repeatable else ()),
         (f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"),
     ]
     return [

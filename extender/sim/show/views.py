@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.text import Text
 
 from extender.sim.show.canvas import canvas_of
-from extender.sim.show.frames import Moment, clock_line, frame, head_lines, transition_text
+from extender.sim.show.frames import Moment, clock_line, drawn_head, frame, head_lines, transition_text
 from extender.sim.show.transitions import ShownTransition
 
 
@@ -39,7 +39,7 @@ class LogView:
         self._canvas = canvas_of(stream)
 
     def begin(self, head: Sequence[str]) -> None:
-        self._write(line for text in head for line in self._canvas.wrapped(text))
+        self._write(head_lines(head, self._canvas))
 
     def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
         for transition in new:
@@ -70,7 +70,7 @@ class LiveView:
     def begin(self, head: Sequence[str]) -> None:
         self._head = head
         self._live.start()
-        self._draw([clock_line(0.0), *head_lines(head, self._canvas), Text("Starting ...")])
+        self._draw([clock_line(0.0), *drawn_head(head, self._canvas), Text("Starting ...")])
 
     def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
         self._follow_size()

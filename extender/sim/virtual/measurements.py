@@ -9,6 +9,7 @@ from extender.api.objects import Pod
 from extender.domain.decisions.decisions import Decisions, QueueDecision
 from extender.domain.model.ownership import spoken_group_name
 from extender.domain.model.pod_owners import owner_record
+from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid, group_of_owner
 from extender.domain.model.resources import offered, total
 from extender.domain.model.shapes import Shape
@@ -67,6 +68,8 @@ class Measurements(Observer):
         self.first: float | None = None
         self.outsiders = 0
         self.decisions = Decisions()
+        self.known_queues = [each.metadata.name for each in workload.queues]
+        self.known_groups = [f"{each.metadata.namespace}/{each.metadata.name}" for _, each in workload.groups]
         self._needed = _needed(workload)
         self._names = {key_of_group(member.pod): _name(member.pod) for member in workload.members}
         self._since: dict[Uid, float] = {}
@@ -119,6 +122,14 @@ class Measurements(Observer):
         for timeline in self._nowhere:
             timeline.queue = decisions.groups[timeline.key].queue
         self._nowhere.clear()
+
+    def closed(self, end: float) -> None:
+        """Nothing comes any more. A group that still has no pods is one that waits."""
+        self.pass_time(end)
+        for key, decision in self.decisions.groups.items():
+            if key not in self.timelines and decision.verdict is Verdict.WAITING:
+                needed = max(self._needed.get(key, 1), 1)
+                self.timelines[key] = GroupTimeline(key, str(key), needed, decision.queue)
 
     def pass_time(self, now: float) -> None:
         """What was settled last held until now."""

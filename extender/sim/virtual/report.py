@@ -6,9 +6,11 @@ from statistics import mean, median
 
 import msgspec
 
-from extender.domain.model.reasons import Verdict
+from extender.api.keys import DEFAULT_QUEUE
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
+from extender.terminal.near_misses import did_you_mean, names_in, near_misses, pods_that_name
 
 _DIGITS = 4
 
@@ -39,12 +41,14 @@ class QueueReport(Part, frozen=True):
 
 
 class Unstarted(Part, frozen=True):
-    """A group that waits still when nothing changes any more, and why."""
+    """A group that waits still when nothing changes any more, and why. `hint`: the name that was probably
+    meant, if the group or its queue does not exist."""
 
     group: str
     queue: str
     reason: str
     detail: str
+    hint: str = ""
 
 
 class SimulationReport(Part, frozen=True):
@@ -132,7 +136,18 @@ def _unstarted(measured: Measurements, timeline: GroupTimeline) -> Unstarted:
     decision = measured.decisions.groups.get(timeline.key)
     if decision is None or decision.verdict is not Verdict.WAITING:
         return Unstarted(timeline.name, timeline.queue, "", "")
-    return Unstarted(timeline.name, timeline.queue, str(decision.reason or ""), decision.detail)
+    hint = _hint(measured, timeline, decision.reason)
+    return Unstarted(timeline.name, timeline.queue, str(decision.reason or ""), decision.detail, hint)
+
+
+def _hint(measured: Measurements, timeline: GroupTimeline, reason: Reason | None) -> str:
+    if reason is Reason.QUEUE_NOT_FOUND:
+        return did_you_mean(near_misses(timeline.queue, {*measured.known_queues, DEFAULT_QUEUE}, 1))
+    if reason is not Reason.GROUP_NOT_FOUND:
+        return ""
+    namespace, _, named = timeline.name.partition("/")
+    meant = did_you_mean(near_misses(named, names_in(namespace, measured.known_groups), 1))
+    return f"{pods_that_name(timeline.present)} {named}: {meant}" if meant else ""
 
 
 def _rounded(value: float) -> float:

@@ -106,7 +106,7 @@ def simulate(options: SimulationOptions) -> Result:
     with progress("starting pods in virtual time", total=len(given.members)) as advance:
         simulation = Simulation(given, limits, schedulers, [measured, _Started(advance)])
         end = simulation.run()
-    measured.pass_time(end)
+    measured.closed(end)
     return Result(
         report(measured, len(given.nodes), simulation.cluster.rounds, end), measured, end, given.notes
     )

@@ -20,7 +20,7 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     yield ""
     yield f"makespan     {two_units(report.makespan)}"
     yield f"done         {report.done:,} of {many(report.groups, 'gang')}"
-    yield f"utilisation  {_percentages(report.utilisation) or 'nothing ran'}"
+    yield f"utilisation  {_percentages(report.utilisation) or _why_none(report)}"
     yield from _waits(report, width)
     yield from _shares(report, width)
     if report.never_started:
@@ -92,7 +92,13 @@ def _never_started(report: SimulationReport) -> Iterator[str]:
 
 
 def _reason(gang: Unstarted) -> str:
-    return ": ".join(filter(None, (gang.reason, gang.detail))) or "no reason was given"
+    reason = ": ".join(filter(None, (gang.reason, gang.detail))) or "no reason was given"
+    return f"{reason}; {gang.hint}" if gang.hint else reason
+
+
+def _why_none(report: SimulationReport) -> str:
+    """All that runs may have begun at the last moment of the simulation, and run without end."""
+    return "nothing ran" if len(report.never_started) == report.groups else "not measured: no time passed"
 
 
 def _percentages(parts: dict[str, float]) -> str:
