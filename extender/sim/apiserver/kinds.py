@@ -55,9 +55,15 @@ DEPLOYMENTS = ResourceKind("apps", "v1", "Deployment", "deployments", short=("de
 REPLICA_SETS = ResourceKind("apps", "v1", "ReplicaSet", "replicasets", short=("rs",), status=True)
 STATEFUL_SETS = ResourceKind("apps", "v1", "StatefulSet", "statefulsets", short=("sts",), status=True)
 
-WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)  # stored; no controller acts on them
+WORKLOAD_KINDS = (
+    CRON_JOBS,
+    JOBS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+)  # stored; no controller acts on them
 _CLUSTER = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS)
-KINDS = (*_CLUSTER, *WORKLOADS, PODS)
+KINDS = (*_CLUSTER, *WORKLOAD_KINDS, PODS)
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
 ACCESS = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
 RULES = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from extender.sim.apiserver.bodies import decoded
 from extender.sim.apiserver.discovery import document
-from extender.sim.apiserver.kinds import WORKLOADS, Json
+from extender.sim.apiserver.kinds import WORKLOAD_KINDS, Json
 from extender.sim.apiserver.requests import Request, RequestTarget, target_of
 from extender.sim.apiserver.routes import answer
 from extender.sim.apiserver.service import Service
@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
         code, found = answer(self.server.service, request)
-        warning = _NO_CONTROLLER if code == 201 and request.target.kind in WORKLOADS else ""
+        warning = _NO_CONTROLLER if code == 201 and request.target.kind in WORKLOAD_KINDS else ""
         self._send(code, self._shape(request)(found) if self.command == "GET" else found, warning)
 
     def _body(self) -> Any:
