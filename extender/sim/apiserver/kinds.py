@@ -61,7 +61,7 @@ WORKLOAD_KINDS = (
     DEPLOYMENTS,
     REPLICA_SETS,
     STATEFUL_SETS,
-)  # stored; no controller acts on them
+)  # no controller acts on them
 _CLUSTER = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS)
 KINDS = (*_CLUSTER, *WORKLOAD_KINDS, PODS)
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
