@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from tests.e2e.harness.amounts import quantity, requests
 from tests.e2e.harness.judge import GangSeen, Judge, NodeSeen, PodSeen, Seen
 
@@ -62,6 +64,17 @@ def test_what_a_gang_needs_outlives_its_record() -> None:
     gone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
     assert judged(*gone, until=16) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
     assert judged(*gone, member(4, 8, "a", holds=False), member(5, 9, "b"), until=100) == []
+
+
+@pytest.mark.parametrize(("restart", "is_judged"), [(5.5, True), (8, False), (20, True)])
+def test_what_a_gang_needs_is_lost_if_muster_starts_anew_after_its_record_went(
+    restart: float, is_judged: bool
+) -> None:
+    """As long as it had the time to undo it; one that it left in pieces before is held against it."""
+    history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
+    judge = Judge(DEADLINE, restarts=[restart])
+    assert bool(judge.replay(history, 30)) is is_judged
+    assert bool(judge.in_pieces()) is is_judged
 
 
 def test_it_tells_which_gangs_stand_in_pieces() -> None:

@@ -36,13 +36,14 @@ DEADLINE = 30.0  # several times --bind-deadline: first it is completed, then un
 class Arena:
     """Everything that runs. What is done to it goes through `faults`."""
 
-    def __init__(self, stage: Stage, view: View, calm: Calm) -> None:
+    def __init__(self, stage: Stage, view: View, calm: Calm, restarts: list[float]) -> None:
         self.stage = stage
         self.cluster = stage.cluster
         self.api: Client = stage.api
         self.namespace = stage.namespace
         self.view = view
         self.calm = calm
+        self.restarts = restarts  # of Muster, by time.monotonic
         self.down: set[str] = set()  # what is out of order now: one fault at a time for each part
         user = next(iter(manifests.service_accounts()), ADMIN)
         self.proxy = stage.start_fault_proxy(remember=1000)
@@ -103,14 +104,14 @@ def the_node(number: int) -> dict[str, Any]:
 @contextmanager
 def arena(kubernetes: str) -> Iterator[Arena]:
     """A cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
-    calm = Calm(GRACE)
+    calm, restarts = Calm(GRACE), list[float]()
     users = manifests.service_accounts()
     with ControlPlane(kubernetes=kubernetes, users=users, keep_logs=True) as cluster:
         manifests.apply(cluster.admin, *manifests.INSTALLED)
         cluster.admin.create(NAMESPACES, namespace(NAMESPACE))
         watching = Client(cluster.access(ADMIN))
         with (
-            Observer(watching, DEADLINE, sight=SIGHT, calm=calm) as observer,
+            Observer(watching, DEADLINE, sight=SIGHT, calm=calm, restarts=restarts) as observer,
             View(watching) as view,
             Kubelet(Client(cluster.access(ADMIN))) as kubelet,
         ):
@@ -118,7 +119,7 @@ def arena(kubernetes: str) -> Iterator[Arena]:
             stage = Stage(cluster, NAMESPACE, kubelet, observer)
             with stage.started:
                 _furnish(stage)
-                yield Arena(stage, view, calm)
+                yield Arena(stage, view, calm, restarts)
 
 
 def _furnish(stage: Stage) -> None:

@@ -8,7 +8,7 @@ shrank or that another scheduler took room. Seconds are counted by `calm`, which
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.e2e.harness.amounts import MILLI, Amounts
@@ -69,6 +69,7 @@ class Gang:
     partial_since: float | None = None
     members: set[str] = field(default_factory=set)
     recorded: bool = False
+    gone_at: float | None = None  # when its PodGroup was deleted
 
     def judge(self, now: float, deadline: float) -> str | None:
         """Called after each change of its members; a gang that stood whole once is never judged again."""
@@ -112,12 +113,20 @@ class Judge:
     """Replays a history and collects what was wrong in it."""
 
     def __init__(
-        self, deadline: float, *, sight: float = 0.0, calm: Callable[[float], float] = lambda at: at
+        self,
+        deadline: float,
+        *,
+        sight: float = 0.0,
+        calm: Callable[[float], float] = lambda at: at,
+        restarts: Sequence[float] = (),
     ) -> None:
+        """`restarts`: when Muster was started anew. It cannot know then what a gang needs whose PodGroup was
+        deleted before: such a gang is judged no more."""
         self.found: list[Violation] = []
         self._deadline = deadline
         self._sight = sight
         self._calm = calm
+        self._restarts = restarts
         self._nodes: dict[str, Room] = {}
         self._came: dict[str, float] = {}
         self._pods: dict[str, PodSeen] = {}
@@ -162,10 +171,10 @@ class Judge:
         """What a gang needs outlives its record, until the last of its members is gone."""
         gang = self._gang(event.key)
         if event.min_member is None:
-            gang.recorded = False
+            gang.recorded, gang.gone_at = False, event.at
             self._forget(gang)
         else:
-            gang.recorded = True
+            gang.recorded, gang.gone_at = True, None
             gang.min_member = event.min_member
             self._judge_gang(gang, event.at)
 
@@ -222,8 +231,17 @@ class Judge:
         return pod.foreign and self._came[pod.uid] > since
 
     def _judge_gang(self, gang: Gang, at: float) -> None:
-        if (what := gang.judge(self._calm(at), self._deadline)) is not None:
+        if self._is_forgotten(gang, at):
+            gang.partial_since = None
+        elif (what := gang.judge(self._calm(at), self._deadline)) is not None:
             self.found.append(Violation(at, gang.name, what))
+
+    def _is_forgotten(self, gang: Gang, at: float) -> bool:
+        """Whether Muster was started anew since its PodGroup was deleted, while there was time to undo it."""
+        if gang.gone_at is None:
+            return False
+        latest = at if gang.partial_since is None else gang.partial_since + self._deadline
+        return any(gang.gone_at <= each <= at and self._calm(each) <= latest for each in self._restarts)
 
     def _gang(self, key: str) -> Gang:
         return self._gangs.setdefault(key, Gang(key))

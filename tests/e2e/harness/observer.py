@@ -6,7 +6,7 @@ was received, so that a slow reader cannot pass for a clean run.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.e2e.harness.amounts import Amounts, amounts, requests
@@ -34,11 +34,13 @@ class Observer:
         *,
         sight: float = 0.0,
         calm: Callable[[float], float] = lambda at: at,
+        restarts: Sequence[float] = (),
     ) -> None:
-        """`sight` and `calm` are the judge's; the seconds are those of `time.monotonic`."""
+        """`sight`, `calm` and `restarts` are the judge's; the seconds are those of `time.monotonic`."""
         self.deadline = deadline
         self._sight = sight
         self._calm = calm
+        self._restarts = restarts
         self._history: list[Seen] = []
         self._last: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -75,7 +77,7 @@ class Observer:
         wait_for(self._settled, what="observer settled")
         with self._lock:
             history = list(self._history)
-        judge = Judge(self.deadline, sight=self._sight, calm=self._calm)
+        judge = Judge(self.deadline, sight=self._sight, calm=self._calm, restarts=self._restarts)
         judge.replay(history, time.monotonic())
         return judge
 

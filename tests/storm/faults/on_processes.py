@@ -5,6 +5,7 @@ may well be the one that waits for a frozen API server.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -42,6 +43,8 @@ def _revive(arena: Arena, part: str) -> bool:
     process = arena.processes()[part]
     if part in arena.down and not process.alive():
         process.start()
+        if part == "muster":
+            arena.restarts.append(time.monotonic())
         return False
     return _is_back(arena, part)
 
