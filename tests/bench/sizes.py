@@ -34,7 +34,7 @@ class Sizes:
     @property
     def waiting(self) -> int:
         """Groups that wait in a decision."""
-        return min(1000, self.pods // 10)
+        return min(10_000, self.pods // 10)
 
     @property
     def told(self) -> tuple[int, ...]:

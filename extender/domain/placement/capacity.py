@@ -68,7 +68,10 @@ class Capacity:
         """How many pods of `shape` all rows have room for."""
         if shape not in self._totals:
             known = self._from_kept(shape)
-            self._totals[shape] = int(self.counts(shape).sum()) if known is None else known
+            if known is None:  # counts are as many as nodes: they are kept for what is placed, not for this
+                counts = self._counts.get(shape)
+                known = int((self._fits(shape, self._suitable(shape)) if counts is None else counts).sum())
+            self._totals[shape] = known
             if self.kept is not None and not self._taken:
                 self.kept.known[shape] = self._totals[shape]
         return self._totals[shape]
