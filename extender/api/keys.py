@@ -19,6 +19,7 @@ NUDGE = "kube-muster.io/nudge"
 PLACE_MARK = "kube-muster.io/place"
 BIND_MARK = "kube-muster.io/bind"
 MARKS = frozenset({PLACE_MARK, BIND_MARK})
+ASK_MARK = "kube-muster.io/ask"  # a resource in the copy of a pod that a scheduler sees: it asks filter
 ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup: its start was admitted, and is not whole yet
 QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: the UIDs of its queue and of itself
 STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # as the condition, where another controller has the status

@@ -1,0 +1,1 @@
+"""What the scheduler beside Muster is shown of pods: pure, no bytes and no sockets."""

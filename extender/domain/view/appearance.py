@@ -1,0 +1,52 @@
+"""How pods look in the scheduler's copy of the API."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from extender.domain.model.records import Uid
+
+
+class Appearance(NamedTuple):
+    """An unbound pod that may start, as the scheduler sees it."""
+
+    node: str = ""  # the nominated node; empty: as the API has it
+    asks: bool = False  # carries the mark for which the scheduler asks filter
+
+
+AS_IT_IS = Appearance()
+
+
+class PodFacts(NamedTuple):
+    """What a stream of pods needs to know of one."""
+
+    uid: Uid
+    namespace: str
+    name: str
+    scheduler: str  # spec.schedulerName
+    node: str  # spec.nodeName; empty while it is unbound
+    version: int  # metadata.resourceVersion
+
+
+class Appearances(Protocol):
+    """Which pods appear, and how. Safe to use from any thread."""
+
+    def of(self, uid: Uid) -> Appearance | None:
+        """How an unbound pod of one of our schedulers appears; None: it does not, since it waits or is not
+        known yet. A pod that is not ours appears as it is."""
+
+    def all(self) -> Mapping[Uid, Appearance]:
+        """All released pods."""
+
+    def in_flight(self, uid: Uid) -> bool:
+        """Whether a bind call holds the pod or its binding was posted: then the scheduler has it."""
+
+    def take_changes(self) -> Mapping[Uid, Appearance | None]:
+        """What has changed since the last call; None: taken back. Pods that were bound or are gone are not
+        among them: the watch shows that."""
+
+    def note_fresh_start(self) -> None:
+        """A scheduler has read all pods anew: nothing that it was doing with any of them goes on."""
+
+    def note_status(self, uid: Uid, unschedulable: str) -> bool:
+        """The scheduler patches a pod's status: it has given up an attempt. `unschedulable`: its words, empty
+        if there are none. False for a pod that is not ours."""
