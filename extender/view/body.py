@@ -22,9 +22,8 @@ class BadBody(Exception):
 class Upload:
     """The pieces of a large body, for one sending only: what was sent is gone."""
 
-    def __init__(self, request: web.BaseRequest, patience: float) -> None:
+    def __init__(self, request: web.BaseRequest) -> None:
         self._request = request
-        self._patience = patience
         self._begun = False
         self.fault: BadBody | None = None  # why it ended before its end
 
@@ -37,7 +36,7 @@ class Upload:
     async def _pieces(self) -> AsyncIterator[bytes]:
         size = 0
         try:
-            while piece := await _in_time(self._request.content.readany(), self._patience):
+            while piece := await _in_time(self._request.content.readany()):
                 if (size := size + len(piece)) > LARGEST:
                     raise _too_large()
                 yield piece
@@ -46,7 +45,7 @@ class Upload:
             raise
 
 
-async def read_body(request: web.BaseRequest, patience: float = _PATIENCE) -> bytes | Upload:
+async def read_body(request: web.BaseRequest) -> bytes | Upload:
     """Raises BadBody."""
     if not request.body_exists:
         return b""
@@ -57,15 +56,15 @@ async def read_body(request: web.BaseRequest, patience: float = _PATIENCE) -> by
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the answer has not begun
     if length is None or length > _SMALL:
-        return Upload(request, patience)
+        return Upload(request)
     if request.content.is_eof():
         return await request.read()
-    return await _in_time(request.read(), patience)
+    return await _in_time(request.read())
 
 
-async def _in_time(reading: Awaitable[bytes], patience: float) -> bytes:
+async def _in_time(reading: Awaitable[bytes]) -> bytes:
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(_PATIENCE):
             return await reading
     except TimeoutError:
         raise BadBody(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None

@@ -46,7 +46,7 @@ class Upstream:
 
     def __init__(self, endpoint: ApiEndpoint, pool: int = POOL, streams: int = STREAMS) -> None:
         self._endpoint = endpoint
-        self._tls = endpoint.tls()
+        self._route = _route(endpoint)
         self._authorization = endpoint.authorization
         self._requests = _session(pool, aiohttp.ClientTimeout(None, _TURN, _ANSWER, _DIAL))
         self._streams = _session(streams, aiohttp.ClientTimeout(None, _TURN, None, _DIAL))
@@ -76,7 +76,7 @@ class Upstream:
                 headers=for_upstream(headers, self._authorization),
                 data=body or None,
                 allow_redirects=False,
-                **self._route(),
+                **self._route,
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise self.failure(target, fault) from fault
@@ -88,13 +88,6 @@ class Upstream:
     def _url(self, target: Target) -> URL:
         query = f"?{target.query}" if target.query else ""
         return URL(f"{self._endpoint.url}{target.path}{query}", encoded=True)
-
-    def _route(self) -> dict[str, Any]:
-        """How the API server is dialled."""
-        route: dict[str, Any] = {"proxy": _proxy_url(self._endpoint.proxy)}
-        if self._tls:
-            route |= {"ssl": self._tls, "server_hostname": self._endpoint.server_name}
-        return route
 
     def failure(self, target: Target, fault: Exception) -> Exception:
         """What the client has to know of a request that failed."""
@@ -109,7 +102,7 @@ class Upstream:
         """Certificates and tokens rotate: look for new ones soon."""
         self._endpoint.expire()
         with suppress(OSError, ssl.SSLError):
-            self._tls = self._endpoint.tls()
+            self._route = _route(self._endpoint)
 
     async def _stay_current(self) -> None:
         """The look at a token may run a program, for which nobody waits here."""
@@ -142,5 +135,10 @@ def _dialled(address: Any) -> socket.socket:
     return dialled
 
 
-def _proxy_url(proxy: tuple[str, int] | None) -> str | None:
-    return f"http://{proxy[0]}:{proxy[1]}" if proxy else None
+def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
+    """How the API server is dialled, as arguments of a request."""
+    proxy = endpoint.proxy
+    route: dict[str, Any] = {"proxy": f"http://{proxy[0]}:{proxy[1]}" if proxy else None}
+    if tls := endpoint.tls():
+        route |= {"ssl": tls, "server_hostname": endpoint.server_name}
+    return route

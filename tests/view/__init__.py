@@ -1,0 +1,3 @@
+"""The scheduler's view."""
+
+ANSWER_TIME = 60.0  # seconds; an error is reported after it
