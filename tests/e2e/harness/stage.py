@@ -16,7 +16,7 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.observer import Observer
 from tests.e2e.harness.policy import WITHOUT_POLICIES, in_force
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Resource
-from tests.e2e.harness.scheduler import PLAIN, KubeScheduler
+from tests.e2e.harness.scheduler import PLAIN, KubeScheduler, beside
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
@@ -43,6 +43,10 @@ class Stage:
         self.started.push(scheduler)  # before its start: one that never becomes ready is ended, too
         scheduler.start(wait=wait)
         return scheduler
+
+    def start_sidecar(self, muster: Muster, **options: Any) -> KubeScheduler:
+        """The scheduler beside this Muster; it reads through the view if Muster has one."""
+        return self.start_scheduler(**{**beside(muster), **options})
 
     def start_muster(
         self, *arguments: str, user: User, server: str | None = None, wait: bool = True, **options: Any
