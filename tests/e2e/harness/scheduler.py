@@ -14,6 +14,7 @@ from tests.e2e.harness.access import SCHEDULER, User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.process import free_ports
+from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.scheduler_dump import Dump
 from tests.e2e.harness.waiting import wait_for
 
@@ -60,6 +61,7 @@ class KubeScheduler:
         """`kubeconfig`: of the view that it reads through; who calls its own port it looks up as before."""
         (self.port,) = free_ports(1)
         self._url, self._authority = f"https://127.0.0.1:{self.port}", cluster.certificate
+        self._admin = cluster.admin
         direct = cluster.kubeconfig(user, server)
         self._kubeconfig = kubeconfig or direct
         written = copy.deepcopy(load(config) if isinstance(config, str) else config)
@@ -107,6 +109,16 @@ class KubeScheduler:
         dump = wait_for(lambda: Dump.read(self._logged(before)), what="kube-scheduler dumped its cache")
         assert dump is not None
         return dump
+
+    def wait_agrees(self) -> None:
+        """Until what it believes is what the API server has."""
+        try:
+            wait_for(lambda: not self._complaints())
+        except TimeoutError:
+            raise AssertionError(f"the scheduler differs from the API: {self._complaints()}") from None
+
+    def _complaints(self) -> list[str]:
+        return self.dump().complaints(self._admin.items(PODS))
 
     def _logged(self, since: int) -> str:
         with self.process.log.open("rb") as log:

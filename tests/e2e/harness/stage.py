@@ -44,7 +44,7 @@ class Stage:
         scheduler.start(wait=wait)
         return scheduler
 
-    def start_sidecar(self, muster: Muster, **options: Any) -> KubeScheduler:
+    def start_sidecar(self, muster: Muster, /, **options: Any) -> KubeScheduler:
         """The scheduler beside this Muster; it reads through the view if Muster has one."""
         return self.start_scheduler(**{**beside(muster), **options})
 
@@ -74,6 +74,10 @@ class Stage:
     def start_wire(self, server: str | None = None) -> TcpProxy:
         """A wire to the API server, or to a proxy in front of it, that can be cut."""
         return self.started.enter_context(TcpProxy(int((server or self.cluster.server).rpartition(":")[2])))
+
+    def start_verbs_proxy(self, muster: Muster) -> FaultProxy:
+        """Between a scheduler and this Muster's verbs."""
+        return self.started.enter_context(FaultProxy(f"http://{muster.address}"))
 
     def start_fault_proxy(self, remember: int | None = None) -> FaultProxy:
         cluster = self.cluster
