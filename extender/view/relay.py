@@ -60,6 +60,8 @@ class Relay:
 
     async def _answer(self, request: web.BaseRequest) -> tuple[web.StreamResponse, str]:
         try:
+            if request.method == "CONNECT":
+                return _last(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
             target = read_target(request.method, request.raw_path, self._secret)
             if target is None:
                 return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"

@@ -164,7 +164,7 @@ def test_what_goes_behind_the_barrier_is_refused(server: Server, front: Front) -
     assert said(ask(client, path, "DELETE")) == (403, "Forbidden")
     assert said(ask(client, f"{path}/exec?command=sh")) == (403, "Forbidden")
     assert said(ask(front.client(), NODES, Upgrade="SPDY/3.1", Connection="Upgrade")) == (403, "Forbidden")
-    assert ask(front.client(), "kube-apiserver.muster:443", "CONNECT").status == 404
+    assert ask(front.client(), "kube-apiserver.muster:443", "CONNECT").status == 403
     assert not server.requests
 
 
