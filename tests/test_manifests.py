@@ -29,7 +29,9 @@ FILES = sorted(
     if not path.is_relative_to(CHART)  # templates are not YAML before they are rendered
 )
 COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes"}
-CONFIGURATIONS = ["sidecar.yaml", "default-scheduler.yaml"]
+CONFIGURATIONS = ["sidecar.yaml", "sidecar-view.yaml", "default-scheduler.yaml"]
+WITHOUT_THE_VIEW = ["sidecar.yaml", "default-scheduler.yaml"]
+OF_THE_SIDECAR = ["sidecar.yaml", "sidecar-view.yaml"]
 POLICIES = ["sidecar/admission-policy.yaml", "default-scheduler/admission-policy.yaml"]
 OUR_NAMES = {"muster", "volcano"}
 # Documents that are read by a program, not by an API server.
@@ -146,7 +148,7 @@ class TestSchedulerConfiguration:
         listen = Configuration().listen
         scheme = "https" if "tlsConfig" in chooser else "http"
         assert chooser["urlPrefix"] == binder["urlPrefix"] == f"{scheme}://{listen.host}:{listen.port}/v1"
-        assert (chooser["filterVerb"], chooser["preemptVerb"]) == ("filter", "preempt")
+        assert chooser["filterVerb"] == "filter"
         assert "bindVerb" not in chooser
         assert {key for key in binder if key.endswith("Verb")} == {"bindVerb"}
 
@@ -166,25 +168,42 @@ class TestSchedulerConfiguration:
         for each in scheduler_configuration(name)["extenders"]:
             assert ("weight" in each) == ("prioritizeVerb" in each)
 
-    def test_nothing_is_sampled(self, name: str) -> None:
-        profiles = scheduler_configuration(name)["profiles"]
-        assert all(each["percentageOfNodesToScore"] == 100 for each in profiles)
-
     def test_an_abort_does_not_stop_the_scheduler(self, name: str) -> None:
         client = scheduler_configuration(name)["clientConnection"]
         assert min(client["qps"], client["burst"]) >= 1000
+
+
+@pytest.mark.parametrize("name", WITHOUT_THE_VIEW)
+def test_a_planned_node_is_always_offered_and_muster_says_who_is_evicted(name: str) -> None:
+    found = scheduler_configuration(name)
+    assert all(each["percentageOfNodesToScore"] == 100 for each in found["profiles"])
+    assert found["extenders"][0]["preemptVerb"] == "preempt"
+
+
+def test_with_the_view_only_marked_pods_are_asked_about_and_nobody_is_evicted() -> None:
+    """A planned node is nominated, which is tried first, so sampling does no harm. Without a filter call no
+    preempt call either could keep the scheduler from evicting somebody: it is told not to."""
+    found = scheduler_configuration("sidecar-view.yaml")
+    asked, binder = found["extenders"]
+    assert asked["managedResources"] == [{"name": keys.ASK_MARK, "ignoredByScheduler": True}]
+    assert "managedResources" not in binder
+    for profile in found["profiles"]:
+        assert profile["plugins"]["multiPoint"] == {"disabled": [{"name": "DefaultPreemption"}]}
+        assert "percentageOfNodesToScore" not in profile
 
 
 def test_the_profiles_are_those_that_muster_serves() -> None:
     def profiles(name: str) -> set[str]:
         return {each["schedulerName"] for each in scheduler_configuration(name)["profiles"]}
 
+    assert profiles("sidecar.yaml") == profiles("sidecar-view.yaml")
     assert profiles("sidecar.yaml") == set(Configuration().scheduler_names) == OUR_NAMES
     assert profiles("default-scheduler.yaml") == OUR_NAMES | {keys.DEFAULT_SCHEDULER}
 
 
-def test_the_second_scheduler_has_a_lease_of_its_own() -> None:
-    election = scheduler_configuration("sidecar.yaml")["leaderElection"]
+@pytest.mark.parametrize("name", OF_THE_SIDECAR)
+def test_the_second_scheduler_has_a_lease_of_its_own(name: str) -> None:
+    election = scheduler_configuration(name)["leaderElection"]
     lease = Configuration().lease
     assert election["leaderElect"] is True
     assert (election["resourceNamespace"], election["resourceName"]) == (lease.namespace, lease.name)

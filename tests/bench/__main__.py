@@ -8,7 +8,7 @@ from tests.bench import machine
 from tests.bench.cases import CASES
 from tests.bench.cases.racing import Races
 from tests.bench.report import FORMATS, Report, say
-from tests.bench.sizes import QUICK, Bench, Sizes
+from tests.bench.sizes import QUICK, VARIANTS, Bench, Sizes
 from tests.e2e.build import BuildError
 
 
@@ -44,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pods", type=int, help="pods of one race; the other loads follow from it")
     parser.add_argument("--gang", type=_numbers, help="sizes of the gangs: 20,500")
     parser.add_argument("--rounds", type=int, help="how often each race is run")
+    parser.add_argument("--bound", type=int, help="pods that run before: 100000")
+    parser.add_argument("--variants", type=_words, help=f"what races with stock: {','.join(VARIANTS)}")
     parser.add_argument("--quick", action="store_true", help="small sizes: does everything still work?")
     parser.add_argument("-o", "--output", choices=FORMATS, default=FORMATS[0])
     return parser
@@ -54,8 +56,16 @@ def _sizes(asked: argparse.Namespace) -> Sizes:
     if unknown:
         _parser().error(f"CASE: {', '.join(unknown)}: unknown, allowed: {', '.join(CASES)}")
     base = QUICK if asked.quick else Sizes()
+    strange = [name for name in asked.variants or () if name not in VARIANTS]
+    if strange:
+        _parser().error(f"--variants: {', '.join(strange)}: unknown, allowed: {', '.join(VARIANTS)}")
     given = {"nodes": asked.nodes, "pods": asked.pods, "gangs": asked.gang, "rounds": asked.rounds}
+    given |= {"variants": asked.variants, "bound": asked.bound}
     return base.but(**{key: value for key, value in given.items() if value is not None})
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _numbers(text: str) -> tuple[int, ...]:

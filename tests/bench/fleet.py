@@ -16,7 +16,7 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.process import Process
 from tests.e2e.harness.resources import NAMESPACES, NODES, POD_GROUPS, PODS, Resource
-from tests.e2e.harness.scheduler import KubeScheduler, load
+from tests.e2e.harness.scheduler import KubeScheduler, beside, load
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
@@ -87,20 +87,34 @@ class Fleet:
         self.cluster.admin.delete_all(resource, namespace)
         return not self.cluster.admin.items(resource, namespace, limit="1")
 
-    def muster(self, *arguments: str) -> Muster:
+    def muster(self, *arguments: str, view: bool = False) -> Muster:
         """Not yet started."""
-        return Muster(self.cluster, self.cluster.kubeconfig(self._user), arguments=arguments)
+        return Muster(self.cluster, self.cluster.kubeconfig(self._user), arguments=arguments, view=view)
 
     def scheduler(self, muster: Muster | None = None, sampled: bool = True) -> KubeScheduler:
-        """Not yet started. With Muster it is the sidecar's, else a plain one."""
+        """Not yet started. With Muster it is the sidecar's, which reads through the view if Muster has one;
+        else a plain one."""
         if muster is None:
             return KubeScheduler(self.cluster, stock_config(sampled), user=SCHEDULER)
-        return KubeScheduler(self.cluster, "sidecar.yaml", muster=muster.address, user=self._user)
+        return KubeScheduler(self.cluster, user=self._user, **beside(muster))
 
     @contextmanager
-    def ours(self, *arguments: str) -> Iterator[Side]:
-        with self.muster(*arguments) as muster, self.scheduler(muster) as scheduler:
+    def ours(self, *arguments: str, view: bool = False) -> Iterator[Side]:
+        with self.muster(*arguments, view=view) as muster, self.scheduler(muster) as scheduler:
             yield Side(scheduler, muster)
+
+    def fill(self, count: int) -> str:
+        """So many small pods, bound to the nodes in turn: somebody else's work. Returns their namespace."""
+        space = self.namespace()
+        say(f"{count} bound pods")
+        made = (
+            objects.pod(
+                f"work-{n}", namespace=space, scheduler=STOCK, cpu="0.1", nodeName=f"n{n % self.size}"
+            )
+            for n in range(count)
+        )
+        create(self.access, ((PODS, each) for each in made))
+        return space
 
     @contextmanager
     def stock(self, sampled: bool = True) -> Iterator[Side]:

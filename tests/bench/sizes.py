@@ -7,19 +7,25 @@ if TYPE_CHECKING:
     from tests.bench.cases.racing import Races
 
 
+VARIANTS = ("all nodes", "gated", "ungated", "view")  # what races beside the stock scheduler
+
+
 @dataclass(frozen=True)
 class Sizes:
     nodes: tuple[int, ...] = (1000, 5000)
     pods: int = 10_000
     gangs: tuple[int, ...] = (20, 500)
     rounds: int = 1
+    variants: tuple[str, ...] = VARIANTS
+    bound: int | None = None  # pods that run before; None: what the case has without being asked
 
     def but(self, **changes: Any) -> "Sizes":
         return replace(self, **changes)
 
     def __str__(self) -> str:
         nodes, gangs = (",".join(map(str, numbers)) for numbers in (self.nodes, self.gangs))
-        return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes, {self.rounds} round(s)"
+        load = f", {self.bound} bound before" if self.bound else ""
+        return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes{load}, {self.rounds} round(s)"
 
     @property
     def most_nodes(self) -> int:
@@ -44,7 +50,7 @@ class Sizes:
     @property
     def standing(self) -> int:
         """Pods that are bound already when a process starts."""
-        return 5 * self.pods
+        return 5 * self.pods if self.bound is None else self.bound
 
     @property
     def patience(self) -> float:

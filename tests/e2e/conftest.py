@@ -28,6 +28,7 @@ from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 
 KUBERNETES = os.environ.get("MUSTER_E2E_KUBERNETES", build.DEFAULT)
+VIEW = bool(os.environ.get("MUSTER_E2E_VIEW"))
 LONGEST_TEST = 300
 PASSED = pytest.StashKey[bool]()
 NUMBERS = itertools.count()
@@ -37,6 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "muster_flags(*flags): what `muster serve` is told besides")
     config.addinivalue_line(
         "markers", "gang_deadline(seconds): how long a gang may stand in pieces in this test"
+    )
+    config.addinivalue_line(
+        "markers",
+        "view: the scheduler beside Muster reads its pods through it (MUSTER_E2E_VIEW=1: in all tests)",
     )
     config.addinivalue_line("markers", "volcano: this test runs Volcano's own scheduler and controllers")
     config.addinivalue_line(
@@ -125,9 +130,15 @@ def muster_flags(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def muster(stage: Stage, muster_user: User, muster_flags: tuple[str, ...]) -> Muster:
+def view(request: pytest.FixtureRequest) -> bool:
+    """Whether Muster has the view, and the scheduler beside it reads through that."""
+    return VIEW or request.node.get_closest_marker("view") is not None
+
+
+@pytest.fixture
+def muster(stage: Stage, muster_user: User, muster_flags: tuple[str, ...], view: bool) -> Muster:
     """`muster serve` in the sidecar's settings."""
-    return stage.start_muster(*muster_flags, user=muster_user)
+    return stage.start_muster(*muster_flags, user=muster_user, view=view)
 
 
 @pytest.fixture
@@ -137,15 +148,17 @@ def proxy(stage: Stage) -> FaultProxy:
 
 
 @pytest.fixture
-def far_muster(stage: Stage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...]) -> Muster:
+def far_muster(
+    stage: Stage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...], view: bool
+) -> Muster:
     """`muster serve`, reaching the API server through the proxy."""
-    return stage.start_muster(*muster_flags, user=muster_user, server=proxy.server)
+    return stage.start_muster(*muster_flags, user=muster_user, server=proxy.server, view=view)
 
 
 @pytest.fixture
 def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
     """The second stock scheduler of the sidecar variant: Muster is its extender and shares its account."""
-    return stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    return stage.start_sidecar(muster, user=muster_user)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.process import Process
 from tests.e2e.harness.resources import NODES, PODS
 from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
@@ -127,6 +129,40 @@ def test_a_cut_wire_breaks_watches_and_a_restored_one_serves(stage: Stage) -> No
             far.items(NODES)
         wire.restore()
         assert len(far.items(NODES)) == 1
+
+
+def test_a_wire_is_cut_at_any_byte() -> None:
+    """What the caller has of an answer ends where the cut is."""
+    said = b"0123456789" * 100
+    server = socket.create_server(("127.0.0.1", 0))
+    with server, TcpProxy(server.getsockname()[1]) as wire:
+        caller = socket.create_connection(("127.0.0.1", wire.port))
+        target, _ = server.accept()
+        with caller, target:
+            target.sendall(said[:10])
+            assert caller.recv(10) == said[:10]
+            assert wire.cut_after(333) == 1
+            target.sendall(said)
+            assert b"".join(iter(lambda: caller.recv(100), b"")) == said[:333]
+            assert target.recv(1) == b""
+
+
+def test_a_scheduler_tells_what_it_believes(stage: Stage) -> None:
+    """Who is where, and who waits; a scheduler that does not see a pod any more differs from the API."""
+    stage.nodes(2, cpu="2")
+    wire = stage.start_wire()
+    scheduler = stage.start_scheduler(server=wire.server)
+    bound = stage.pods("p", 3, scheduler="default-scheduler")
+    stage.wait_phase(bound)
+    (large,) = stage.pods("large", 1, cpu="64", scheduler="default-scheduler")
+    wait_for(lambda: [*scheduler.dump().queued.values()] == [large], what="the large one waits")
+    pods = stage.api.items(PODS, stage.namespace)
+    dump = scheduler.dump()
+    assert {*dump.cached.values()} == {"n0", "n1"}
+    assert (len(dump.cached), dump.complaints(pods)) == (3, [])
+    wire.refuse()
+    stage.delete_pods(bound[:1])
+    wait_for(lambda: scheduler.dump().complaints(stage.api.items(PODS, stage.namespace)), what="it differs")
 
 
 def test_created_objects_come_back_in_order(stage: Stage) -> None:

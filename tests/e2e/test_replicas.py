@@ -18,11 +18,11 @@ SIZE = 4
 
 
 @pytest.fixture
-def pair(stage: Stage, muster_user: User) -> Pair:
+def pair(stage: Stage, muster_user: User, view: bool) -> Pair:
     """The first one leads."""
-    first = Replica(stage, muster_user, "first")
+    first = Replica(stage, muster_user, "first", view=view)
     wait_for(first.leads, what="the first leads")
-    return first, Replica(stage, muster_user, "second", standby=True)
+    return first, Replica(stage, muster_user, "second", standby=True, view=view)
 
 
 @pytest.mark.gang_deadline(60)

@@ -107,17 +107,13 @@ class PodStream:
     def _settle_all(self, doubtful: set[Uid]) -> Writes:
         writes: Writes = []
         for uid in self._waiting.pods:
-            appearance = self._appearances.of(uid)
-            if uid in self._shown and self._appearances.in_flight(uid):
-                self._shown[uid] = appearance
-            else:
-                writes += self._settle(uid, appearance, again=uid in doubtful)
+            writes += self._settle(uid, self._appearances.of(uid), again=uid in doubtful)
         return writes
 
     def _settle(self, uid: Uid, appearance: Appearance | None, again: bool = False) -> Writes:
         """Brings the client to how a pod appears, between two events. `again`: it may lack what was shown."""
         waiting = self._waiting.pods.get(uid)
-        if waiting is None or waiting.facts.version > self._highest:
+        if waiting is None or waiting.facts.version > self._highest or self._holds(uid):
             return []
         if appearance is None:
             return self._take_away(waiting.facts, self._highest)
@@ -127,13 +123,16 @@ class PodStream:
 
     def _meet(self, event: PodEvent, facts: PodFacts) -> Writes:
         """An event of an unbound pod of ours."""
-        appearance = self._appearances.of(facts.uid)
+        appearance, held = self._appearances.of(facts.uid), self._holds(facts.uid)
         if appearance is None:
-            gone = facts.uid in self._shown and not self._appearances.in_flight(facts.uid)
-            return self._take_away(facts, event.version) if gone else []
-        if self._has(facts.uid, appearance):
+            return [] if held else self._take_away(facts, event.version)
+        if held or self._has(facts.uid, appearance):
             return [Show("MODIFIED", event.pod, event.version, appearance)]
         return self._show(facts, event.pod, event.version, appearance)
+
+    def _holds(self, uid: Uid) -> bool:
+        """Whether the client is binding the pod: then it needs to know nothing of it until that has ended."""
+        return uid in self._shown and self._appearances.in_flight(uid)
 
     def _has(self, uid: Uid, appearance: Appearance) -> bool:
         return uid in self._shown and self._shown[uid] == appearance

@@ -2,11 +2,13 @@
 
 One member names a volume claim that does not exist, so that it never comes to its bind call while all others
 are held. Then it is deleted, the gang cannot stand any more, and Muster answers all held calls with an error;
-each costs the scheduler a patch. At that moment a single pod is created.
+each costs the scheduler a patch. At that moment a single pod is created. Once with gates, once with
+the view.
 """
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 from tests.bench.fleet import Fleet, Side, pods
 from tests.bench.load import BoundWatch, count_bound, create
@@ -26,13 +28,22 @@ _CLAIM = [{"name": "lost", "persistentVolumeClaim": {"claimName": "does-not-exis
 
 def abort(bench: Bench) -> Iterator[Row]:
     with Fleet(bench.sizes.most_nodes) as fleet:
-        namespace = fleet.namespace()
-        with (
-            in_force(fleet.cluster.admin, namespace, "sidecar/admission-policy.yaml"),
-            fleet.ours() as side,
-            BoundWatch(fleet.access, namespace) as bound,
-        ):
-            yield _aborted(fleet, side, namespace, bound, bench.sizes.held)
+        for view in (False, True):
+            namespace = fleet.namespace()
+            with (
+                _gating(fleet, namespace, view),
+                fleet.ours(view=view) as side,
+                BoundWatch(fleet.access, namespace) as bound,
+            ):
+                row = _aborted(fleet, side, namespace, bound, bench.sizes.held)
+                yield {"scheduler": "view" if view else "gated", **row}
+            fleet.clear(namespace)
+
+
+def _gating(fleet: Fleet, namespace: str, view: bool) -> AbstractContextManager[None]:
+    if view:
+        return nullcontext()
+    return in_force(fleet.cluster.admin, namespace, "sidecar/admission-policy.yaml")
 
 
 def _aborted(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: int) -> Row:

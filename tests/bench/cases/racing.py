@@ -5,10 +5,12 @@ stock      plain pods of the default scheduler: no groups, no gates, no admissio
 all nodes  the same; it looks at every node for each pod, as it must beside Muster, instead of at some of them
 gated      gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
 ungated    gangs without a gate: refused at filter until their group may start
+view       gangs without a gate: the scheduler reads its pods through Muster, which shows those that may start
 
 For each cluster and size of gang they run one after the other, stock first and again last, and a ratio is to
 the mean of those two: the API server's store grows with every run, and a shared machine has better and worse
-minutes. How far the two are apart says how much a ratio is worth.
+minutes. How far the two are apart says how much a ratio is worth. In gangs of 1 are pods of ours without a
+PodGroup. Where `--bound` asks for it, the nodes have so many running pods before.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,13 +21,12 @@ from statistics import mean, median
 
 from tests.bench.fleet import OURS, STOCK, Fleet, Side, gang, pods
 from tests.bench.load import BoundWatch, Wish, count_bound, create
-from tests.bench.meters import Reading, read
+from tests.bench.meters import Reading, peak_megabytes, read
 from tests.bench.report import Row, say
 from tests.bench.sizes import Bench, Sizes
 from tests.e2e.harness.policy import in_force
 
 ALONE = ("stock", "all nodes")
-VARIANTS = (*ALONE, "gated", "ungated", "stock")
 WARM_UP = 500
 _NEGLIGIBLE = 0.005
 _CPU = "0.1"
@@ -42,6 +43,8 @@ class Race:
     def wishes(self, namespace: str) -> Iterable[Wish]:
         if self.alone:
             return pods(namespace, "plain", self.pods, scheduler=STOCK, cpu=_CPU)
+        if self.gang == 1:
+            return pods(namespace, "plain", self.pods, scheduler=OURS, cpu=_CPU)
         sizes = [min(self.gang, self.pods - first) for first in range(0, self.pods, self.gang)]
         gangs = (gang(namespace, f"gang-{n}", size, scheduler=OURS, cpu=_CPU) for n, size in enumerate(sizes))
         return chain.from_iterable(gangs)
@@ -64,6 +67,7 @@ class Result:
     seconds: float
     bound: int
     cost: Reading
+    peak: float = 0.0  # MB of Muster
     stock: tuple["Result", ...] = ()
 
     @property
@@ -104,13 +108,16 @@ class Races:
     def _all(self) -> Iterator[Result]:
         for nodes in self._sizes.nodes:
             with Fleet(nodes) as fleet:
+                if self._sizes.bound:
+                    fleet.fill(self._sizes.bound)
                 run(fleet, Race(nodes, min(WARM_UP, self._sizes.pods), 1, "stock"), self._sizes.patience)
                 for number in range(self._sizes.rounds):
                     for size in self._sizes.gangs:
                         yield from self._block(fleet, size, number)
 
     def _block(self, fleet: Fleet, size: int, number: int) -> Iterator[Result]:
-        races = (Race(fleet.size, self._sizes.pods, size, variant, number) for variant in VARIANTS)
+        variants = ("stock", *self._sizes.variants, "stock")
+        races = (Race(fleet.size, self._sizes.pods, size, variant, number) for variant in variants)
         results = [run(fleet, race, self._sizes.patience) for race in races]
         stock = tuple(result for result in results if result.race.variant == "stock")
         yield from (replace(result, stock=stock) for result in results)
@@ -119,15 +126,17 @@ class Races:
 def run(fleet: Fleet, race: Race, patience: float) -> Result:
     say(f"{race.pods} pods: {race.name}")
     namespace = fleet.namespace()
-    side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.ours()
+    view = race.variant == "view"
+    side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.ours(view=view)
     with _gating(fleet, namespace, race), side as who, BoundWatch(fleet.access, namespace) as bound:
         before = _reading(fleet, who)
         started = create(fleet.access, race.wishes(namespace))
         bound.wait(race.pods, patience)
         cost = _reading(fleet, who) - before
         listed = count_bound(fleet.access, namespace)
+        peak = peak_megabytes(who.muster.process.pid) if who.muster else 0.0
     fleet.clear(namespace)
-    return Result(race, bound.last - started, listed, cost)
+    return Result(race, bound.last - started, listed, cost, peak)
 
 
 def _gating(fleet: Fleet, namespace: str, race: Race) -> AbstractContextManager[None]:
@@ -156,6 +165,7 @@ def makespan(bench: Bench) -> Iterator[Row]:
             "bound": result.bound,
             **result.ratio(lambda each: each.seconds),
             **{f"{name} ms": result.cpu(name) for name in ("etcd", "apiserver", "scheduler", "muster")},
+            "muster MB": result.peak,
             "requests": _requests(result),
         }
     yield from _medians(bench)

@@ -1,13 +1,14 @@
 """From the start of the process to the first binding, on a cluster that is full of running work.
 
 What is to be bound is there before the process starts: a gang of three for ours, one pod for the stock
-scheduler. Ours is measured twice: started together with its scheduler, and beside one that runs.
+scheduler. Ours is measured twice: started together with its scheduler, and beside one that runs; and both
+again with the view, where the gang has no gates and the scheduler reads through Muster.
 """
 
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 from extender.api.keys import SCHEDULED
 from tests.bench.fleet import OURS, STOCK, Fleet, gang, pods
@@ -57,6 +58,8 @@ def _round(fleet: Fleet) -> Iterator[Row]:
     for name, (seconds, peaks) in {
         "muster and scheduler": _ours(fleet),
         "muster": _ours_alone(fleet),
+        "muster and scheduler, view": _ours(fleet, view=True),
+        "muster, view": _ours_alone(fleet, view=True),
     }.items():
         yield {"started": name, "seconds": seconds, "ratio": seconds / stock, **peaks}
 
@@ -79,18 +82,21 @@ def _stock(fleet: Fleet) -> tuple[float, Row]:
     return _measured(fleet, space, pods(space, "new", 1, scheduler=STOCK), {"scheduler": scheduler})
 
 
-def _ours(fleet: Fleet) -> tuple[float, Row]:
-    muster = fleet.muster()
+def _ours(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
+    muster = fleet.muster(view=view)
     space = fleet.namespace()
-    wishes = gang(space, "new", 3, scheduler=OURS, gated=True)
+    wishes = gang(space, "new", 3, scheduler=OURS, gated=not view)
     return _measured(fleet, space, wishes, {"muster": muster, "scheduler": fleet.scheduler(muster)})
 
 
-def _ours_alone(fleet: Fleet) -> tuple[float, Row]:
-    muster = fleet.muster()
+def _ours_alone(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
+    """With the view its scheduler has read everything through an earlier Muster."""
+    muster = fleet.muster(view=view)
     space = fleet.namespace()
-    with fleet.scheduler(muster):
-        wishes = gang(space, "new", 3, scheduler=OURS, gated=True)
+    with muster if view else nullcontext(), fleet.scheduler(muster):
+        wishes = gang(space, "new", 3, scheduler=OURS, gated=not view)
+        if view:
+            muster.kill()
         return _measured(fleet, space, wishes, {"muster": muster})
 
 
@@ -105,7 +111,7 @@ def _measured(
         begun = time.monotonic()
         for each in started.values():
             ending.push(each)
-            each.process.start()
+            each.start(wait=False)
         if not bound.wait(wanted, _PATIENCE):
             raise TimeoutError(f"{len(bound.at)} of {wanted} bound within {_PATIENCE:g} s")
         peaks = {f"{name} MB": peak_megabytes(each.process.pid) for name, each in started.items()}

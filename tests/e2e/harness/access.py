@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from tests.e2e.harness.client import Access
 
 
@@ -53,6 +55,17 @@ def write_kubeconfig(path: Path, user: User, access: Access) -> Path:
         "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user.name}}],
         "current-context": "e2e",
     }
+    path.write_text(json.dumps(config, indent=1))
+    path.chmod(0o600)
+    return path
+
+
+def proxied(kubeconfig: Path, port: int) -> Path:
+    """A copy of a kubeconfig whose requests go to a proxy on this port of loopback instead of its own."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    for each in config["clusters"]:
+        each["cluster"]["proxy-url"] = f"http://127.0.0.1:{port}"
+    path = kubeconfig.with_name(f"kubeconfig-{port}")
     path.write_text(json.dumps(config, indent=1))
     path.chmod(0o600)
     return path

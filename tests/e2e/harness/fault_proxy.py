@@ -68,7 +68,11 @@ class FaultProxy:
     def server(self) -> str:
         """The API server's address as seen through this proxy."""
         scheme = "https" if self.trust else "http"
-        return f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
+        return f"{scheme}://{self.address}"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
 
     def inject(self, *faults: Fault) -> None:
         """Requests meet the faults in this order; each is used up by as many requests as it says."""
@@ -80,9 +84,9 @@ class FaultProxy:
         with self._lock:
             return [fault for fault in self._faults if fault.times > 0]
 
-    def take(self, method: str, path: str) -> Fault | None:
+    def take(self, method: str, path: str, body: bytes = b"") -> Fault | None:
         with self._lock:
-            fault = next((each for each in self._faults if each.matches(method, path)), None)
+            fault = next((each for each in self._faults if each.matches(method, path, body)), None)
             if fault is not None:
                 fault.times -= 1
                 fault.hit.set()
@@ -166,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.server.proxy.take(self.command, self.path)
+        fault = self.server.proxy.take(self.command, self.path, body)
         try:
             status = self._pass_on(body) if fault is None else self._do(fault, body)
         except (OSError, http.client.HTTPException):

@@ -12,10 +12,12 @@ OFTEN = 10**6
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests with this method whose path matches."""
+    """What happens to the next `times` requests with this method whose path matches and whose body has these
+    words."""
 
     method: str
     path: str
+    said: bytes = b""
     status: int | None = None
     message: str = "injected by the test"
     before: Callable[[], object] = lambda: None
@@ -25,8 +27,10 @@ class Fault:
     times: int = 1
     hit: threading.Event = field(default_factory=threading.Event)
 
-    def matches(self, method: str, path: str) -> bool:
-        return self.times > 0 and self.method == method and bool(re.search(self.path, path.partition("?")[0]))
+    def matches(self, method: str, path: str, body: bytes = b"") -> bool:
+        if self.times <= 0 or self.method != method or self.said not in body:
+            return False
+        return bool(re.search(self.path, path.partition("?")[0]))
 
     def body(self) -> bytes:
         """An answer in the shape of the API server's own refusals."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.harness import probes
+from tests.e2e.harness.access import proxied
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.process import Process, free_ports
 from tests.e2e.harness.waiting import wait_for
@@ -32,13 +33,17 @@ class Muster:
         arguments: Sequence[str] = (),
         host: str | None = None,
         program: Sequence[str] = (str(PROGRAM),),
+        view: bool = False,
     ) -> None:
-        verbs, health, debug = free_ports(3)
+        """With a view, its scheduler reads pods through it: `view_kubeconfig` says how."""
+        verbs, health, debug, *others = free_ports(4 if view else 3)
         self.address, self._health, self._debug = (f"127.0.0.1:{port}" for port in (verbs, health, debug))
+        self.view_port = others[0] if view else None
+        self._view_folder = cluster.folder / f"view-{verbs}"
         names = [part for name in scheduler_names for part in ("--scheduler-name", name)]
         listen = ["--listen", self.address, "--health-listen", self._health, "--debug-listen", self._debug]
         options = ["--kubeconfig", str(kubeconfig), *listen, "--leader-elect", leader_elect, *names]
-        command = [*program, "serve", *options, *arguments]
+        command = [*program, "serve", *options, *self._view_options(), *arguments]
         self.process = Process(f"muster-{verbs}", command, cluster.folder / f"muster-{verbs}.log", host=host)
 
     @property
@@ -48,7 +53,24 @@ class Muster:
     @property
     def ports(self) -> dict[str, int]:
         addresses = {"verbs": self.address, "health": self._health, "debug": self._debug}
-        return {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
+        ports = {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
+        return ports if self.view_port is None else {**ports, "view": self.view_port}
+
+    @property
+    def view_kubeconfig(self) -> Path | None:
+        """What Muster writes for its scheduler before it is live; None without a view."""
+        return None if self.view_port is None else self._view_folder / "kubeconfig"
+
+    def view_kubeconfig_through(self, port: int) -> Path:
+        """The same by way of a wire that listens on this port."""
+        assert self.view_kubeconfig is not None, "started without a view"
+        return proxied(self.view_kubeconfig, port)
+
+    def _view_options(self) -> list[str]:
+        if self.view_port is None:
+            return []
+        self._view_folder.mkdir(exist_ok=True)
+        return ["--view-listen", f"127.0.0.1:{self.view_port}", "--view-folder", str(self._view_folder)]
 
     def __enter__(self) -> "Muster":
         self.start()

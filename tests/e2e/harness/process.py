@@ -61,7 +61,7 @@ class Process:
 
     def stop(self, timeout: float = LONGEST_STOP) -> int:
         """SIGTERM, and the exit code. Who does not go in time is killed, and that is an error."""
-        self._signal(signal.SIGTERM)
+        self.send(signal.SIGTERM)
         try:
             return self._wait(timeout)
         except subprocess.TimeoutExpired:
@@ -79,6 +79,10 @@ class Process:
         else:
             self.stop()
         self.start()
+
+    def send(self, number: signal.Signals) -> None:
+        if self.alive():
+            os.kill(self.pid, number)
 
     def freeze(self) -> None:
         """SIGSTOP: alive but silent, as a machine that hangs."""
@@ -99,10 +103,6 @@ class Process:
         """Waiting for the dead to become ready would only hide why they died."""
         if self._child is not None and (code := self._child.poll()) is not None:
             raise RuntimeError(f"{self.name} ended with {code}:\n{self.tail(20)}")
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.alive():
-            os.kill(self.pid, number)
 
     def _signal_all(self, number: signal.Signals) -> None:
         """A worker that outlives its parent would go on answering."""

@@ -8,20 +8,18 @@ from tests.e2e.harness.stage import Stage
 class Replica:
     """The schedulers take turns by the Lease; the one without it stands by. `proxy` notes every request."""
 
-    def __init__(self, stage: Stage, user: User, host: str, *, standby: bool = False) -> None:
+    def __init__(
+        self, stage: Stage, user: User, host: str, *, standby: bool = False, view: bool = False
+    ) -> None:
         self.host = host
         self.proxy = stage.start_fault_proxy()
         self.wire = stage.start_wire(self.proxy.server)
         server = self.wire.server
-        self.muster = stage.start_muster(user=user, server=server, leader_elect="follow", host=host)
-        self.scheduler = stage.start_scheduler(
-            "sidecar.yaml",
-            wait=not standby,
-            muster=self.muster.address,
-            user=user,
-            server=server,
-            leader_elect=True,
-            host=host,
+        self.muster = stage.start_muster(
+            user=user, server=server, leader_elect="follow", host=host, view=view
+        )
+        self.scheduler = stage.start_sidecar(
+            self.muster, wait=not standby, user=user, server=server, leader_elect=True, host=host
         )
 
     def leads(self) -> bool:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import signal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -11,7 +12,10 @@ import yaml
 from tests.e2e.harness import flags, probes
 from tests.e2e.harness.access import SCHEDULER, User
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.process import free_ports
+from tests.e2e.harness.resources import PODS
+from tests.e2e.harness.scheduler_dump import Dump
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
@@ -52,14 +56,18 @@ class KubeScheduler:
         server: str | None = None,
         leader_elect: bool = False,
         host: str | None = None,
+        kubeconfig: Path | None = None,
     ) -> None:
+        """`kubeconfig`: of the view that it reads through; who calls its own port it looks up as before."""
         (self.port,) = free_ports(1)
         self._url, self._authority = f"https://127.0.0.1:{self.port}", cluster.certificate
-        kubeconfig = cluster.kubeconfig(user, server)
+        self._admin = cluster.admin
+        direct = cluster.kubeconfig(user, server)
+        self._kubeconfig = kubeconfig or direct
         written = copy.deepcopy(load(config) if isinstance(config, str) else config)
         path = cluster.folder / f"scheduler-{self.port}.yaml"
-        path.write_text(json.dumps(adapted(written, kubeconfig, muster, leader_elect, tls), indent=1))
-        command = flags.scheduler(path, kubeconfig, self.port, cluster.certificate, cluster.key)
+        path.write_text(json.dumps(adapted(written, self._kubeconfig, muster, leader_elect, tls), indent=1))
+        command = flags.scheduler(path, direct, self.port, cluster.certificate, cluster.key)
         self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler", host)
 
     def __enter__(self) -> "KubeScheduler":
@@ -71,7 +79,8 @@ class KubeScheduler:
             self.process.kill()
 
     def start(self, *, wait: bool = True) -> None:
-        """Without waiting for one that stands by."""
+        """Without waiting for one that stands by. As in a pod, Muster is up before."""
+        wait_for(self._kubeconfig.exists, what=f"{self._kubeconfig} is there")
         self.process.start()
         if wait:
             self.wait_ready()
@@ -93,9 +102,39 @@ class KubeScheduler:
     def metrics(self) -> dict[str, float]:
         return probes.samples(probes.fetch(f"{self._url}/metrics", self._authority).data.decode())
 
+    def dump(self) -> Dump:
+        """What it believes, as it writes it into its log when it is asked to by SIGUSR2."""
+        before = self.process.log.stat().st_size
+        self.process.send(signal.SIGUSR2)
+        dump = wait_for(lambda: Dump.read(self._logged(before)), what="kube-scheduler dumped its cache")
+        assert dump is not None
+        return dump
+
+    def wait_agrees(self) -> None:
+        """Until what it believes is what the API server has."""
+        try:
+            wait_for(lambda: not self._complaints())
+        except TimeoutError:
+            raise AssertionError(f"the scheduler differs from the API: {self._complaints()}") from None
+
+    def _complaints(self) -> list[str]:
+        return self.dump().complaints(self._admin.items(PODS))
+
+    def _logged(self, since: int) -> str:
+        with self.process.log.open("rb") as log:
+            log.seek(since)
+            return log.read().decode(errors="replace")
+
     def _ready(self) -> bool:
         self.process.require_alive()
         return probes.answers(f"{self._url}/readyz", self._authority)
+
+
+def beside(muster: Muster) -> Json:
+    """What the sidecar's scheduler is started with: `KubeScheduler(cluster, **beside(muster))`. It reads
+    through Muster's view if there is one."""
+    config = "sidecar.yaml" if muster.view_kubeconfig is None else "sidecar-view.yaml"
+    return {"config": config, "muster": muster.address, "kubeconfig": muster.view_kubeconfig}
 
 
 def adapted(

@@ -16,7 +16,7 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.observer import Observer
 from tests.e2e.harness.policy import WITHOUT_POLICIES, in_force
 from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Resource
-from tests.e2e.harness.scheduler import PLAIN, KubeScheduler
+from tests.e2e.harness.scheduler import PLAIN, KubeScheduler, beside
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
@@ -44,6 +44,10 @@ class Stage:
         scheduler.start(wait=wait)
         return scheduler
 
+    def start_sidecar(self, muster: Muster, /, **options: Any) -> KubeScheduler:
+        """The scheduler beside this Muster; it reads through the view if Muster has one."""
+        return self.start_scheduler(**{**beside(muster), **options})
+
     def start_muster(
         self, *arguments: str, user: User, server: str | None = None, wait: bool = True, **options: Any
     ) -> Muster:
@@ -70,6 +74,10 @@ class Stage:
     def start_wire(self, server: str | None = None) -> TcpProxy:
         """A wire to the API server, or to a proxy in front of it, that can be cut."""
         return self.started.enter_context(TcpProxy(int((server or self.cluster.server).rpartition(":")[2])))
+
+    def start_verbs_proxy(self, muster: Muster) -> FaultProxy:
+        """Between a scheduler and this Muster's verbs."""
+        return self.started.enter_context(FaultProxy(f"http://{muster.address}"))
 
     def start_fault_proxy(self, remember: int | None = None) -> FaultProxy:
         cluster = self.cluster

@@ -30,6 +30,26 @@ class Standstill:
         self._released.set()
 
 
+class LastCall:
+    """The same without gates: the bind call of the last member is on its way until `let_go`.
+
+    The scheduler must call Muster through `verbs`. A call whose scheduler is gone by then is dropped.
+    """
+
+    def __init__(
+        self, stage: Stage, muster: Muster, verbs: FaultProxy, name: str = "a", size: int = 3, **gang: Any
+    ) -> None:
+        self._released = threading.Event()
+        said = f'"PodName":"{name}-{size - 1}"'.encode()
+        verbs.inject(Fault("POST", r"/bind$", said, before=self._released.wait, while_awaited=True))
+        self.pods = stage.gang(name, size, **gang)
+        *self.held, self.last = self.pods
+        self.nodes = muster.wait_held(self.held)
+
+    def let_go(self) -> None:
+        self._released.set()
+
+
 class HangingBinding:
     """A gang of three of which two are bound when this is made, while the binding of the third hangs until
     `let_go`. Then it arrives, unless `fault` says otherwise.

@@ -1,4 +1,4 @@
-"""A wire that can be cut: passes bytes on, until told to drop or refuse connections."""
+"""A wire that can be cut, at any byte: passes bytes on, until told to drop or refuse connections."""
 
 import socket
 import threading
@@ -15,7 +15,7 @@ class TcpProxy:
     def __init__(self, target_port: int, listener: socket.socket | None = None) -> None:
         self._target_port = target_port
         self._listener = listener or socket.create_server(("127.0.0.1", 0), backlog=512)
-        self._open: set[socket.socket] = set()
+        self._open: set[_Pair] = set()
         self._lock = threading.Lock()
         self._refusing = threading.Event()
         self._ended = threading.Event()
@@ -47,8 +47,16 @@ class TcpProxy:
         with self._lock:
             cut, self._open = self._open, set()
         for each in cut:
-            _hang_up(each)
-        return len(cut) // 2
+            each.hang_up()
+        return len(cut)
+
+    def cut_after(self, count: int) -> int:
+        """Each connection that is open now passes so many more bytes on to its caller, and is cut then. Says
+        how many connections that are."""
+        with self._lock:
+            for each in self._open:
+                each.allow(count)
+            return len(self._open)
 
     def refuse(self) -> None:
         """From now on new connections are closed at once, and those that exist are cut."""
@@ -76,54 +84,71 @@ class TcpProxy:
         except OSError:
             caller.close()
             return
+        pair = _Pair(caller, target, self._forget)
         with self._lock:
-            self._open |= {caller, target}
-        _Pair(caller, target, self._forget).start()
+            self._open.add(pair)
+        pair.start()
 
     def _dial(self, _caller: socket.socket) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self._target_port))
 
-    def _forget(self, ended: set[socket.socket]) -> None:
+    def _forget(self, ended: "_Pair") -> None:
         with self._lock:
-            self._open -= ended
+            self._open.discard(ended)
 
 
 class _Pair:
     """Both directions of one connection. Each end is closed once, when both directions have ended."""
 
     def __init__(
-        self, caller: socket.socket, target: socket.socket, ended: Callable[[set[socket.socket]], None]
+        self, caller: socket.socket, target: socket.socket, ended: Callable[["_Pair"], None]
     ) -> None:
-        self._sockets = (caller, target)
+        self._caller, self._target = caller, target
         self._ended = ended
+        self._left: int | None = None  # bytes for the caller before the cut; None: no cut
         self._running = 2
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        for source, sink in (self._sockets, self._sockets[::-1]):
-            threading.Thread(
-                target=self._pump, args=(source, sink), name="tcp-proxy-pump", daemon=True
-            ).start()
+        for pump in (self._ask, self._answer):
+            threading.Thread(target=pump, name="tcp-proxy-pump", daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def allow(self, count: int) -> None:
+        """So many more bytes for the caller."""
+        self._left = count
+
+    def hang_up(self) -> None:
+        """Wakes the threads that read; they close the sockets."""
+        for each in (self._caller, self._target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _ask(self) -> None:
         with suppress(OSError):
-            while data := source.recv(CHUNK):
-                sink.sendall(data)
+            while data := self._caller.recv(CHUNK):
+                self._target.sendall(data)
+        self._finish(self._target)
+
+    def _answer(self) -> None:
+        with suppress(OSError):
+            while self._left != 0 and (data := self._target.recv(CHUNK)):
+                self._caller.sendall(data[: self._left])
+                self._count(len(data))
+        if self._left == 0:
+            self.hang_up()
+        self._finish(self._caller)
+
+    def _count(self, passed: int) -> None:
+        if self._left is not None:
+            self._left = max(self._left - passed, 0)
+
+    def _finish(self, sink: socket.socket) -> None:
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
-        self._finish()
-
-    def _finish(self) -> None:
         with self._lock:
             self._running -= 1
             last = self._running == 0
         if last:
-            self._ended(set(self._sockets))
-            for each in self._sockets:
+            self._ended(self)
+            for each in (self._caller, self._target):
                 each.close()
-
-
-def _hang_up(open_socket: socket.socket) -> None:
-    """Wakes the threads that read from it; they close it."""
-    with suppress(OSError):
-        open_socket.shutdown(socket.SHUT_RDWR)

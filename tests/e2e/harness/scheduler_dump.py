@@ -1,0 +1,81 @@
+"""What a kube-scheduler believes: its cache and its queue, which SIGUSR2 makes it write into its log.
+
+It compares the cache with its own informer's store as well, and tells of a mismatch. That comparison counts
+unbound pods of other schedulers and pods of the attempt at hand as missing, so it is for reading only: what
+counts is the cache against the API.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+_NODES, _QUEUE = '"Dump of cached NodeInfo"', '"Dump of scheduling queue"'
+_MISMATCH = '"Cache mismatch"'
+_POD = re.compile(r"name: (\S+), namespace: \S+, uid: (\S+), phase: \S*, nominated node: (\S*)")
+_PLACE = re.compile(r"Node name: (\S+)$")
+_PODS_END = re.compile(r'^ >$|^pods=""$', re.MULTILINE)  # of the queue, the last that is written
+OVER = ("Succeeded", "Failed")
+
+
+class Dump(NamedTuple):
+    """Pods by UID."""
+
+    cached: dict[str, str]  # the node of each that the cache has there, assumed ones included
+    queued: dict[str, str]  # the name of each that waits in its queue, active, in backoff or refused
+    nominated: dict[str, str]  # the node of each that is nominated
+    mismatches: list[str]  # what it said of its cache and its informer
+
+    @classmethod
+    def read(cls, log: str) -> "Dump | None":
+        """None while it is not all there."""
+        head, found, queue = log.partition(_QUEUE)
+        _summary, key, pods = queue.partition("pods=")
+        if not found or not _PODS_END.search(key + pods):
+            return None
+        cached, nominated = _places(head.partition(_NODES)[2])
+        queued = {uid: name for name, uid, _ in _POD.findall(pods)}
+        return cls(cached, queued, nominated, [line for line in log.splitlines() if _MISMATCH in line])
+
+    def complaints(self, pods: Iterable[Json]) -> list[str]:
+        """Where it differs from the API's pods; empty if it does not. While it is at work, it is ahead of the
+        API by what it has assumed."""
+        alive = [pod for pod in pods if pod["status"].get("phase") not in OVER]
+        nodes = {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in alive}
+        bound = {uid: node for uid, node in nodes.items() if node}
+        names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in alive}
+        return [
+            *(
+                f"pod {names[uid]} is on {node}, the scheduler has it {_at(self.cached, uid)}"
+                for uid, node in bound.items()
+                if self.cached.get(uid) != node
+            ),
+            *(
+                f"pod {names.get(uid, uid)} is not bound, the scheduler has it on {node}"
+                for uid, node in self.cached.items()
+                if uid not in bound
+            ),
+            *(
+                f"pod {name} is not waiting, the scheduler has it in its queue"
+                for uid, name in self.queued.items()
+                if nodes.get(uid) != ""
+            ),
+        ]
+
+
+def _at(cached: dict[str, str], uid: str) -> str:
+    return f"on {cached[uid]}" if uid in cached else "nowhere"
+
+
+def _places(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Who is on which node, and who is nominated to which."""
+    cached, nominated = dict[str, str](), dict[str, str]()
+    node, section = "", cached
+    for line in text.splitlines():
+        if place := _PLACE.search(line):
+            node = place[1]
+        elif "Scheduled Pods(number:" in line or "Nominated Pods(number:" in line:
+            section = cached if "Scheduled" in line else nominated
+        elif pod := _POD.search(line):
+            section[pod[2]] = node
+    return cached, nominated
