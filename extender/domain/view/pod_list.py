@@ -9,6 +9,7 @@ class PodList:
     def __init__(self, waiting: WaitingPods, appearances: Appearances) -> None:
         self._waiting, self._appearances = waiting, appearances
         self._listing = Listing(waiting)
+        waiting.reader = self
 
     def appearance(self, item: ListedPod) -> Appearance | None:
         """How an item appears; None: it is left out."""
@@ -22,4 +23,5 @@ class PodList:
 
     def end(self, version: int) -> None:
         """The last item was written. `version`: of the list."""
-        self._waiting.listed(self._listing, version)
+        if self._waiting.reader is self:
+            self._waiting.listed(self._listing, version)

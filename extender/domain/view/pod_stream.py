@@ -6,8 +6,8 @@ tell this from a history that the API could have had. The rules that this takes:
 
 1. Versions never go back. What is written between two events carries the highest version so far: a reflector
    keeps the version of every event, and with an older one it would read history again.
-2. Nothing is unbound after it was bound, and nothing bound is taken away. A stream may be behind another one:
-   it says nothing about a pod before it has come to the pod's last change, where it meets the pod anyway.
+2. Nothing is unbound after it was bound, and nothing bound is taken away. A watch may begin behind what is
+   known: it says nothing about a pod before it comes to the pod's last change, where it meets the pod anyway.
 3. Each stream knows what it has shown. One that goes on from a version begins with the difference.
 4. A pod is shown in another way by DELETED and ADDED in one write: an informer drops a change that does not
    change the version.
@@ -60,12 +60,15 @@ class PodStream:
 
     def begin(self) -> Writes:
         """The API server has accepted the watch: what has to be written before its first event."""
+        self._waiting.reader = self
         if self._goes_on_from is None:
             return []
         return self._settle_all(self._recall(self._goes_on_from))
 
     def take(self, event: PodEvent) -> Writes:
         """An event has come from the API server."""
+        if self.superseded:
+            return []
         self._highest = max(self._highest, event.version)
         self._memory.observe(event)
         facts = event.facts
@@ -78,9 +81,14 @@ class PodStream:
 
     def change(self, changes: Mapping[Uid, Appearance | None]) -> Writes:
         """What may start now, or may not any more."""
-        if self._listing is not None:
+        if self.superseded or self._listing is not None:
             return []
         return [write for uid, appearance in changes.items() for write in self._settle(uid, appearance)]
+
+    @property
+    def superseded(self) -> bool:
+        """The client has begun anew, and reads this no more."""
+        return self._waiting.reader is not self
 
     @property
     def _memory(self) -> Memory:

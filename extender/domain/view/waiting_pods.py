@@ -1,12 +1,13 @@
 """The unbound pods of ours, kept so that they can be shown later, and what was written about each.
 
-One of these belongs to all streams that ask for the same pods in the same encoding, one after another or at
-the same time. It knows the history of those pods up to a version without a gap: a stream that goes on from
-there or from an earlier one needs nothing else.
+One of these belongs to one client, which asks for the same pods again and again: by one watch after another,
+or by a list and then watches. Who reads last supersedes those before, whose end nobody may have noticed. The
+history of the pods is known up to a version, without a gap: a watch that goes on from there, or from an
+earlier version, needs nothing else.
 
-A client's reflector keeps the version of the last event that it got, and comes back with it. Whoever comes
-back with a later version than the one at which something was written was there when it was, or was told when
-it came back: it has it. Whoever comes back with the same or an earlier one may have it or not.
+A client's reflector keeps the version of the last event that it got, and comes back with it. If that is later
+than the version at which something was written, it has it. With the same or an earlier one it may have it or
+not.
 """
 
 from collections.abc import Mapping
@@ -23,11 +24,11 @@ class WaitingPod(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What was written about a pod, to any stream."""
+    """What was written about a pod."""
 
     way: Appearance | None  # the only one in which it was ever shown; None: several, or not known
     shown: bool  # by the last writing; else it was taken away
-    since: int  # clients beyond this version have the last writing
+    since: int  # whoever comes back with a later version has the last writing
 
 
 class Memory(Protocol):
@@ -42,7 +43,8 @@ class WaitingPods:
     def __init__(self, schedulers: frozenset[str]) -> None:
         self._schedulers = schedulers  # names in spec.schedulerName that are ours
         self.version = 0  # the history of these pods is known up to here; 0: nothing is known
-        self.began = 0  # clients below may have been shown any of them by another process
+        self.began = 0  # whoever comes back with an earlier version was served by another process
+        self.reader: object = None  # the watch or list that was begun last
         self.pods: dict[Uid, WaitingPod] = {}
         self.traces: dict[Uid, Trace] = {}  # of some pods in `pods`; the others were never shown
 
@@ -55,7 +57,7 @@ class WaitingPods:
         return version <= self.version
 
     def observe(self, event: PodEvent) -> None:
-        """An event of a watch that began at a version that is known. What a slower stream brings is known."""
+        """An event of a watch that began at a version that is known. It may be a repetition."""
         if event.version <= self.version:
             return
         self.version = event.version
@@ -72,7 +74,7 @@ class WaitingPods:
             pods.pop(facts.uid, None)
 
     def wrote(self, uid: Uid, appearance: Appearance | None) -> None:
-        """A pod was shown to a stream, or taken away from it."""
+        """A pod was shown, or taken away."""
         if uid in self.pods:
             before = self.traces.get(uid)
             way = appearance if appearance is not None else before and before.way
@@ -101,7 +103,7 @@ class WaitingPods:
 
 
 class Listing:
-    """One client's reading of all pods, by LIST or by the initial events of a watch."""
+    """A reading of all pods, by LIST or by the initial events of a watch."""
 
     def __init__(self, waiting: WaitingPods) -> None:
         self._waiting = waiting

@@ -1,1 +1,1 @@
-"""What the scheduler is shown of pods, against models of the API server, of client-go and of the scheduler."""
+"""The stream of pods against models of the API server, of client-go and of the scheduler."""

@@ -92,5 +92,3 @@ class Muster:
         changes = self.ledger.take_changes()
         for connection in self.connections:
             connection.put(connection.stream.change(changes))
-
-

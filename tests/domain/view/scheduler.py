@@ -1,7 +1,8 @@
-"""A model of a kube-scheduler's pods: client-go's reflector and informer, and the scheduler's queue and cache.
+"""A model of the pods of a kube-scheduler: client-go's reflector and informer, its queue and its cache.
 
-Source: tools/cache/reflector.go, the_real_fifo.go, shared_informer.go (client-go 0.36.3); eventhandlers.go and
-backend/cache/cache.go of the scheduler (1.36.3). What would end the real scheduler fails here.
+Source: tools/cache/reflector.go, the_real_fifo.go and shared_informer.go of client-go 0.36.3,
+eventhandlers.go and backend/cache/cache.go of kube-scheduler 1.36.3. What ends
+the real scheduler fails here.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,9 @@ class Scheduler:
         self.must_list = True
         self.queue: dict[str, str] = {}  # UIDs of unbound pods; the nominated node
         self.cache: dict[str, str] = {}  # UIDs of bound pods; the node
-        self.assumed: set[str] = set()  # UIDs of unbound pods with a bind call, or whose end has not been seen
+        self.assumed: set[str] = (
+            set()
+        )  # UIDs of unbound pods with a bind call, or whose end has not been seen
         self.store: dict[str, Frame] = {}  # by name, as informers do
         self._initial: dict[str, Frame] = {}  # of a WatchList that has not ended
 

@@ -1,4 +1,4 @@
-"""What can happen to the pods, to the ledger and to the watches, each by chance, and what has to hold then."""
+"""What happens to the pods, to the ledger and to the watches, each by chance, and what has to hold then."""
 
 from random import Random
 from typing import TypeVar
@@ -21,6 +21,9 @@ class World:
         self.muster = Muster(self.api)
         self.scheduler = Scheduler(lists=self.random.random() < 0.5)
         self.connection: Connection | None = None
+        self.calls: set[str] = (
+            set()
+        )  # bind calls that have not ended; the scheduler may have forgotten the pod
         self.log: list[str] = []
         self._what = tuple(dict(WHAT))
         # In some worlds something happens often that is rare in others.
@@ -46,7 +49,9 @@ class World:
             self.api.change(pod.name)
 
     def pod_is_bound_by_another(self) -> None:
-        free = [pod for pod in self.api.alive.values() if not pod.node and pod.uid not in self.scheduler.assumed]
+        free = [
+            pod for pod in self.api.alive.values() if not pod.node and pod.uid not in self.scheduler.assumed
+        ]
         for pod in self.one_of(free):
             self.api.change(pod.name, node="n3")
 
@@ -74,7 +79,9 @@ class World:
     def pods_are_taken_back(self) -> None:
         """What was posted is not."""
         ledger = self.muster.ledger
-        for uid in self.some_of([uid for uid in ledger.released if uid not in ledger.held or self.waits(uid)]):
+        for uid in self.some_of(
+            [uid for uid in ledger.released if uid not in ledger.held or self.waits(uid)]
+        ):
             ledger.take_back(uid)
 
     def changes_are_passed_on(self) -> None:
@@ -84,16 +91,18 @@ class World:
 
     def scheduler_calls_bind(self) -> None:
         ledger = self.muster.ledger
-        for uid in self.one_of(sorted(self.scheduler.queue.keys() - self.scheduler.assumed)):
+        for uid in self.one_of(sorted(self.scheduler.queue.keys() - self.scheduler.assumed - self.calls)):
             if uid in ledger.released:
                 ledger.held.add(Uid(uid))
                 self.scheduler.assumed.add(uid)
+                self.calls.add(uid)
 
     def bind_calls_end(self) -> None:
-        for uid in self.some_of(sorted(self.scheduler.assumed)):
+        for uid in self.some_of(sorted(self.calls)):
             self.end_call(uid)
 
     def end_call(self, uid: str) -> None:
+        self.calls.discard(uid)
         pod = self.api.by_uid(uid)
         if pod is None or uid not in self.muster.ledger.held:
             self.scheduler.call_failed(uid)
@@ -102,9 +111,8 @@ class World:
 
     def scheduler_restarts(self) -> None:
         self.cut()
-        for uid in self.scheduler.assumed:
-            if self.waits(uid):
-                self.muster.ledger.held.discard(Uid(uid))
+        self.muster.ledger.held -= {Uid(uid) for uid in self.calls}
+        self.calls.clear()
         self.scheduler = Scheduler(self.scheduler.lists)
 
     # ---- watches
@@ -166,9 +174,9 @@ class World:
     def muster_restarts(self) -> None:
         self.read(self.random.randrange(4))
         self.cut()
-        for uid in set(self.scheduler.assumed):
-            if self.waits(uid):
-                self.scheduler.call_failed(uid)
+        for uid in self.calls:
+            self.scheduler.call_failed(uid)
+        self.calls.clear()
         self.muster = Muster(self.api)
 
     def cut(self) -> None:
@@ -182,11 +190,17 @@ class World:
         so."""
         for connection in self.muster.connections:
             for frame in connection.fresh():
-                if frame.ours and frame.type == "DELETED" and frame.pod and frame.pod.uid in self.scheduler.assumed:
-                    assert self.waits(frame.pod.uid), f"taken away when it was bound: {frame}"
+                if (
+                    frame.ours
+                    and frame.type == "DELETED"
+                    and frame.pod
+                    and frame.pod.uid in self.scheduler.assumed
+                ):
+                    pod = self.api.by_uid(frame.pod.uid)
+                    assert pod is None or not pod.node, f"taken away when it was bound: {frame}"
 
     def everything_becomes_quiet(self) -> None:
-        for uid in sorted(self.scheduler.assumed):
+        for uid in sorted(self.calls):
             self.end_call(uid)
         self.muster.ledger.read(self.api.version)
         self.muster.pass_changes_on()
