@@ -216,11 +216,15 @@ class World:
         for _ in range(_PATIENCE):
             decisions, before = self.decide(), self.ledger.version
             self.ledger.publish(decisions)
-            self.ledger.shown.release()
+            self._release()
             self._give_up_calls()
             if self.ledger.version == before:
                 return self
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
+
+    def _release(self) -> None:
+        for group in self.ledger.shown.due():
+            self.ledger.shown.release(group)
 
     def _give_up_calls(self) -> None:
         """Do what the barrier does with the held calls of waiting groups."""

@@ -14,7 +14,7 @@ from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.releases import Releases
 from extender.domain.model.reasons import REFUSAL_PREFIX
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.group_view import Refusal
 from extender.domain.view.appearance import AS_IT_IS, Appearance, Appearances
 
@@ -86,12 +86,22 @@ class ShownPods(Appearances):
 
     # ---- for the controller that releases
 
-    def release(self) -> None:
-        """Show planned pods to the scheduler, as many for each node as it handles well at once."""
+    def due(self) -> set[GroupKey]:
+        """The groups of which some members may have to be released."""
         with self._lock:
-            for key in self._releases.take_planned():
-                if (group := self._registry.groups.get(key)) and not self._release_group(group):
-                    self._releases.note_planned(key)
+            return self._releases.take_planned()
+
+    def postpone(self, key: GroupKey) -> None:
+        """The group could not be released: it is due again."""
+        with self._lock:
+            self._releases.note_planned(key)
+
+    def release(self, key: GroupKey) -> None:
+        """Show the planned pods of a group to the scheduler, as many for each node as it handles well at
+        once; the group stays due for the others."""
+        with self._lock:
+            if (group := self._registry.groups.get(key)) and not self._release_group(group):
+                self._releases.note_planned(key)
 
     def take_all_back(self) -> None:
         """Another replica leads: its scheduler starts what this one's has not tried to bind yet."""
