@@ -287,9 +287,9 @@ class World:
         names = {each.metadata.uid: name for name, each in self.pods.items()}
         return {names[uid]: looks for uid, looks in self.ledger.shown.take_changes().items()}
 
-    def report(self, name: str, text: str = "") -> bool:
+    def report(self, name: str, text: str = "") -> Uid | None:
         """The scheduler reports the end of an attempt in a status patch."""
-        return self.ledger.shown.note_status(Uid(self.pods[name].metadata.uid), text)
+        return self.ledger.shown.note_status(NAMESPACE, name, text)
 
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
         """A filter call, by default with all nodes offered."""

@@ -78,10 +78,10 @@ class ClaimMoves:
         if pod.group:
             self._releases.follow(pod, before, self._claims.get(pod.uid))
 
-    def drop(self, uid: Uid) -> None:
+    def drop(self, pod: PodRecord) -> None:
         """The pod is gone."""
-        self._claims.drop(uid)
-        self._releases.forget(uid)
+        self._claims.drop(pod.uid)
+        self._releases.forget(pod)
 
     def restand(self, group: Group, pod: PodRecord) -> None:
         """Count a member as standing, or no longer."""

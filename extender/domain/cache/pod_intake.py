@@ -72,7 +72,7 @@ class PodIntake:
         record = self.pods.pop(uid, None)
         if record is None:
             return
-        self._moves.drop(uid)
+        self._moves.drop(record)
         if record.group:
             self._claims.capacity.unwatch_terms(record)
             self._leave_group(record)

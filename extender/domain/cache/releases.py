@@ -33,6 +33,7 @@ class Releases:
         self._nominated: dict[
             str, set[Uid]
         ] = {}  # by node: pods shown for it that have not come to a bind call
+        self._named: dict[str, Uid] = {}  # by "namespace/name": unbound pods of ours
         self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
         self._wary: set[Uid] = set()  # groups of one whose binding was refused: they ask from now on
 
@@ -47,6 +48,10 @@ class Releases:
     def sees(self, pod: PodRecord) -> bool:
         """Whether the scheduler looks at a planned pod without being told to."""
         return not self.is_on and not pod.gated
+
+    def named(self, key: str) -> Uid | None:
+        """The unbound pod of ours of this name: "namespace/name"."""
+        return self._named.get(key)
 
     def may_show(self, pod: PodRecord, node: str) -> bool:
         """Whether the scheduler can take a pod now that is planned for `node`."""
@@ -72,19 +77,21 @@ class Releases:
 
     def follow(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
         """The claim of a pod of ours was `before`, and is `claim` now."""
+        if self.is_on and pod.waiting:
+            self._named[pod.key] = pod.uid
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             self._count_off(pod.uid)
         if claim is not None and claim.stage is ClaimStage.PLANNED:
             self.note_planned(pod.group)
         if pod.node:
-            self._settle(pod.uid)
+            self._settle(pod)
         elif claim is None or not claim.pinned:
             self.take_back(pod.uid, before is not None and before.stage >= ClaimStage.HELD)
 
-    def forget(self, uid: Uid) -> None:
+    def forget(self, pod: PodRecord) -> None:
         """The pod is gone: the watch shows that to the scheduler."""
-        self._settle(uid)
-        self._wary.discard(uid)
+        self._settle(pod)
+        self._wary.discard(pod.uid)
 
     def note_stranger(self, uid: Uid, is_left: bool) -> None:
         """A pod with the name of one of our schedulers is not ours: it appears as it is, unless it is left to
@@ -119,11 +126,13 @@ class Releases:
 
     # ---- inside
 
-    def _settle(self, uid: Uid) -> None:
-        self._count_off(uid)
-        self._shown.pop(uid, None)
-        self._changed.pop(uid, None)
-        self._leaving.pop(uid, None)
+    def _settle(self, pod: PodRecord) -> None:
+        self._count_off(pod.uid)
+        self._shown.pop(pod.uid, None)
+        self._changed.pop(pod.uid, None)
+        self._leaving.pop(pod.uid, None)
+        if self._named.get(pod.key) == pod.uid:
+            del self._named[pod.key]
 
     def _count_off(self, uid: Uid) -> None:
         node = how.node if (how := self._shown.get(uid)) else ""

@@ -73,16 +73,17 @@ class ShownPods(Appearances):
         with self._lock:
             self._releases.note_fresh_start()
 
-    def note_status(self, uid: Uid, unschedulable: str) -> bool:
+    def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
         with self._lock:
-            pod = self._pods.pods.get(uid)
+            uid = self._releases.named(f"{namespace}/{name}")
+            pod = self._pods.pods.get(uid) if uid else None
             if pod is None or not pod.group:
-                return False
+                return None
             self._attendance.note_asked()
             self._note_refusal(pod, unschedulable)
-            self._releases.note_ended(uid)
+            self._releases.note_ended(pod.uid)
             self._changes.mark()
-            return True
+            return pod.uid
 
     # ---- for the controller that releases
 
