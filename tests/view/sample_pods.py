@@ -12,11 +12,11 @@ MARK = {
         "requests": {"kube-muster.io/ask": "1", "cpu": "0", "memory": "0"},
     },
 }
+INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
 def pod(name: str = "train-1", version: str = "1001", node: str = "", **labels: str) -> Json:
-    """A pod with everything that the controllers and the API server add to one."""
-    fields: Json = {"f:metadata": {"f:labels": {".": {}, **{f"f:{key}": {} for key in labels}}}}
+    """A pod with texts that look like fields."""
     return {
         "kind": "Pod",
         "apiVersion": "v1",
@@ -25,18 +25,9 @@ def pod(name: str = "train-1", version: str = "1001", node: str = "", **labels: 
             "namespace": "team-a",
             "uid": f"uid-of-{name}",
             "resourceVersion": version,
-            "creationTimestamp": "2026-11-22T11:00:00Z",
             "labels": {"app": "train", **labels},
             "annotations": {"note": 'uid "resourceVersion":"7" nodeName ☃ \\ \n }]'},
-            "managedFields": [
-                {
-                    "manager": "kube-controller-manager",
-                    "operation": "Update",
-                    "apiVersion": "v1",
-                    "fieldsType": "FieldsV1",
-                    "fieldsV1": fields,
-                }
-            ],
+            "managedFields": [{"manager": "kube-controller-manager", "operation": "Update"}],
         },
         "spec": {
             "containers": [
@@ -50,6 +41,17 @@ def pod(name: str = "train-1", version: str = "1001", node: str = "", **labels: 
             **({"nodeName": node} if node else {}),
         },
         "status": {"phase": "Pending", "qosClass": "Guaranteed"},
+    }
+
+
+def bookmark(version: str, annotations: dict[str, str] | None = None) -> Json:
+    notes = {} if annotations is None else {"annotations": annotations}
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": version, "creationTimestamp": None, **notes},
+        "spec": {"containers": None},
+        "status": {},
     }
 
 

@@ -119,7 +119,7 @@ class JsonPods:
             "uid": facts.uid,
             "resourceVersion": str(version),
         }
-        spec = {"containers": [], "schedulerName": facts.scheduler}
+        spec = {"containers": None, "schedulerName": facts.scheduler}
         return _frame("DELETED", _encode({**_POD_KIND, "metadata": meta, "spec": spec, "status": {}}))
 
     def page(self, body: bytes) -> PodPage:
