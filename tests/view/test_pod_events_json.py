@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.view.appearance import Appearance
+from extender.domain.view.appearance import AS_IT_IS, Appearance
 from extender.domain.view.events import PodEvent, UnwritablePod
 from extender.view.pod_events.codec import BrokenPods
 from tests.view.pod_forms import JSON
@@ -104,6 +104,14 @@ def test_what_is_no_list_of_pods(body: bytes) -> None:
 
 def test_a_list_without_items() -> None:
     assert CODEC.page(b'{"kind":"PodList","metadata":{},"items":null}').pods == []
+
+
+def test_an_indented_list_becomes_events_of_one_line_each() -> None:
+    body = json.dumps(json.loads(JSON.listed({"resourceVersion": "9"}, [pod()])), indent=2) + "\n"
+    (item,) = CODEC.page(body.encode()).pods
+    for looks in (AS_IT_IS, Appearance("n", asks=True)):
+        frame = CODEC.write("ADDED", item.pod, 5, looks)
+        assert JSON.read(frame) == ("ADDED", expected(pod(), 5, looks.node, looks.asks))
 
 
 def test_a_pod_that_cannot_be_changed_says_so() -> None:
