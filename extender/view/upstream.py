@@ -22,7 +22,7 @@ from extender.view.target import Target
 
 POOL = 32  # connections for requests; further requests wait for one
 STREAMS = 256  # connections for watches
-LARGEST_HEAD = 64 * 1024  # bytes of a line or header
+_LONGEST_HEADER = 64 * 1024  # bytes
 _OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
 _REFRESH = 5.0  # seconds between two looks at the credentials
 _DIAL = 5.0  # seconds
@@ -122,8 +122,8 @@ def _session(limit: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSessio
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        max_line_size=LARGEST_HEAD,
-        max_field_size=LARGEST_HEAD,
+        max_line_size=_LONGEST_HEADER,
+        max_field_size=_LONGEST_HEADER,
     )
 
 
