@@ -17,6 +17,7 @@ from yarl import URL
 
 from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.telemetry import metrics
+from extender.telemetry.logs import logger
 from extender.view.headers import for_upstream
 from extender.view.target import Target
 
@@ -30,6 +31,7 @@ _TURN = 30.0  # seconds to wait for a connection of the pool
 _ANSWER = 90.0  # seconds of silence; the API server gives up after 60
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
+log = logger(__name__)
 Body = bytes | AsyncIterable[bytes]
 
 
@@ -47,6 +49,7 @@ class Upstream:
     def __init__(self, endpoint: ApiEndpoint, pool: int = POOL, streams: int = STREAMS) -> None:
         self._endpoint = endpoint
         self._route = _route(endpoint)
+        self._gone = False  # whether the last dial failed
         self._authorization = endpoint.authorization
         self._requests = _session(pool, aiohttp.ClientTimeout(None, _TURN, _ANSWER, _DIAL))
         self._streams = _session(streams, aiohttp.ClientTimeout(None, _TURN, None, _DIAL))
@@ -80,6 +83,7 @@ class Upstream:
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise self.failure(target, fault) from fault
+        self._note_reached()
         if answer.status == 401:
             self._expire()
         async with answer:
@@ -94,9 +98,22 @@ class Upstream:
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
             self._expire()
         why = str(fault) or type(fault).__name__
-        if isinstance(fault, _UNSENT) or target.method in _IDEMPOTENT:
+        if isinstance(fault, _UNSENT):
+            self._note_gone(why)
+            return UpstreamGone(why)
+        if target.method in _IDEMPOTENT:
             return UpstreamGone(why)
         return Unanswered(why)
+
+    def _note_gone(self, why: str) -> None:
+        if not self._gone:
+            log.warning("the view cannot reach the API server", error=why)
+        self._gone = True
+
+    def _note_reached(self) -> None:
+        if self._gone:
+            log.info("the view reaches the API server again")
+        self._gone = False
 
     def _expire(self) -> None:
         """Certificates and tokens rotate: look for new ones soon."""
