@@ -134,6 +134,7 @@ class PodStream:
         if appearance is None:
             return [] if held else self._take_away(facts, event.version)
         if held or self._has(facts.uid, appearance):
+            self._memory.wrote(facts.uid, appearance)
             return [Show("MODIFIED", event.pod, event.version, appearance)]
         return self._show(facts, event.pod, event.version, appearance)
 
