@@ -15,6 +15,7 @@ from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.view.allowed import is_allowed, read_resource
 from extender.view.body import BadBody
+from extender.view.open_watches import OpenWatches
 from extender.view.passing import CutOff, pass_on
 from extender.view.refusals import gone, refusal
 from extender.view.target import Malformed, Target, read_target
@@ -42,6 +43,7 @@ class Relay:
         self._upstream = upstream
         self._secret = secret
         self._handlers = handlers
+        self.watches = OpenWatches()
         self._told: set[tuple[str, str]] = set()  # refused methods and resources that the log has already
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -92,7 +94,7 @@ class Relay:
     async def _pass(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         if not target.watches:
             return await self._route(request, target)
-        with metrics.view_streams.track_inprogress():
+        with self.watches.noted(target.path, request.headers.get("User-Agent", "")):
             return await self._route(request, target)
 
     async def _route(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -64,6 +65,21 @@ def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
             client.read_until(b"event")
         server.script.append(Reply())
         assert post(front, 1) == [200]
+
+
+def test_the_debug_page_shows_who_reads(server: Server, front: Front) -> None:
+    server.script.append(Lines([b"event"], "silence"))
+    with closing(dial(front.port)) as client:
+        client.send(WATCH.replace(b"Host: x", b"Host: x\r\nUser-Agent: me"))
+        client.read_until(b"event")
+        shown = front.view.show()
+        assert shown == {
+            "listen": f"127.0.0.1:{front.port}",
+            "connections": 1,
+            "watches": [{"path": "/api/v1/nodes", "client": "me", "seconds": ANY}],
+        }
+        assert metrics.view_streams._value.get() == 1
+    wait_for(lambda: front.view.show()["watches"] == [], what="the watch has ended")
 
 
 def test_there_is_a_limit_to_the_connections(server: Server, start: Start) -> None:
