@@ -7,7 +7,7 @@ from aiohttp import web
 
 from extender.view.body import Upload, read_body
 from extender.view.headers import for_client
-from extender.view.target import Target
+from extender.view.target import ViewTarget
 from extender.view.upstream import Unanswered, Upstream, UpstreamGone
 
 _SMALL = 64 * 1024  # bytes
@@ -17,7 +17,7 @@ class CutOff(Exception):
     """The API server ended an answer of which the client has the beginning: the client has to see that."""
 
 
-async def pass_on(upstream: Upstream, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+async def pass_on(upstream: Upstream, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
     """The API server's answer to the client's request. Raises BadBody, UpstreamGone, Unanswered, CutOff."""
     body = await read_body(request)
     try:
@@ -31,7 +31,7 @@ async def pass_on(upstream: Upstream, request: web.BaseRequest, target: Target) 
         raise
 
 
-async def _whole(upstream: Upstream, answer: aiohttp.ClientResponse, target: Target) -> web.Response:
+async def _whole(upstream: Upstream, answer: aiohttp.ClientResponse, target: ViewTarget) -> web.Response:
     try:
         body = await answer.read()
     except (aiohttp.ClientError, OSError, TimeoutError) as fault:
