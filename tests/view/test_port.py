@@ -127,6 +127,20 @@ def test_a_watch_outlives_the_time_for_a_head(raw: RawServer, start: Start) -> N
         client.read_until(b"live")
 
 
+def test_an_idle_connection_is_closed_before_the_api_server_would(
+    raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a request might cross with its end."""
+    monkeypatch.setattr("extender.view.upstream._OLDEST_IDLE", 0.05)
+    client = start(raw.url).client()
+    client.request("GET", NODES)
+    upstream = raw.accept()
+    upstream.read_until(b"\r\n\r\n")
+    upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    assert client.getresponse().read() == b"{}"
+    assert upstream.read_to_end() == b""
+
+
 def test_stopping_ends_streams(server: Server, start: Start) -> None:
     server.script.extend([Lines([b"event"], "silence")] * 3)
     front = start(server.url)
