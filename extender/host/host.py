@@ -166,7 +166,8 @@ class Host:
     def _views(self) -> dict[str, View]:
         decision_log = self._controllers.decision_log
         views = Views(self.ledger, self._barrier, self._feed, decision_log, self._configuration)
-        return {**views.table(), "leadership": self._show_leadership}
+        table = {**views.table(), "leadership": self._show_leadership}
+        return {**table, "view": self._view.show} if self._view else table
 
     def _notes(self) -> dict[str, Note]:
         return {

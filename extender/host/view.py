@@ -30,6 +30,10 @@ class SchedulerView:
         if self._server:
             self._server.stop()
 
+    def show(self) -> dict[str, object] | None:
+        """For the debug page."""
+        return self._server.show() if self._server else None
+
     def live(self) -> dict[str, Check]:
         """Checks for /livez."""
         return {"view": self._fault}

@@ -9,7 +9,7 @@ from extender.domain.view.appearance import Change
 from extender.domain.view.waiting_pods import WaitingPods
 from extender.view.pod_events.codec import PodCodec
 from extender.view.sending import Sending
-from extender.view.target import Target
+from extender.view.target import ViewTarget
 
 _MOST = 16  # clients; of one that is forgotten, the pods are read again when it comes back
 
@@ -36,7 +36,7 @@ class PodClients:
         self._schedulers = schedulers
         self._clients: OrderedDict[tuple[str | None, ...], PodClient] = OrderedDict()
 
-    def get(self, request: web.BaseRequest, target: Target, codec: PodCodec) -> PodClient:
+    def get(self, request: web.BaseRequest, target: ViewTarget, codec: PodCodec) -> PodClient:
         selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
         key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
         client = self._clients.setdefault(key, PodClient(self._schedulers))
