@@ -20,7 +20,7 @@ from typing import NamedTuple
 from extender.domain.model.records import Uid
 from extender.domain.view.appearance import Appearance, Appearances, Change, PodFacts
 from extender.domain.view.events import PodEvent
-from extender.domain.view.waiting_pods import Listing, Memory, WaitingPods
+from extender.domain.view.waiting_pods import Listing, StreamMemory, WaitingPods
 
 
 class PassOn(NamedTuple):
@@ -89,7 +89,7 @@ class PodStream:
         return self._waiting.reader is not self
 
     @property
-    def _memory(self) -> Memory:
+    def _memory(self) -> StreamMemory:
         return self._listing if self._listing is not None else self._waiting
 
     def _recall(self) -> set[Uid]:
