@@ -110,6 +110,7 @@ class Host:
             clock=time.monotonic,
             lock=RLock(),
             on_change=lambda: self._cycle.poke(),
+            on_shown=self._pass_changes_on if ports.view else None,
         )
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
@@ -132,6 +133,10 @@ class Host:
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
         self._view = _view(configuration, connection, ports.view)
 
+    def _pass_changes_on(self) -> None:
+        if self._view:
+            self._view.pass_changes_on()
+
     def start(self) -> None:
         """Start to watch and decide."""
         self._leadership.start()
@@ -146,7 +151,7 @@ class Host:
             self._webhooks.start(self._ports.webhooks)
             ready |= self._webhooks.checks()
         if self._view:
-            self._view.start()
+            self._view.start(self.ledger.shown)
         SideServer("health", self._ports.health, create_health_app(self._live(), ready, notes=self._notes()))
         SideServer("debug", self._ports.debug, create_debug_app(self._views()))
 
