@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from extender.domain.view.appearance import Appearance
 from extender.view import sending
 from tests.view.conftest import SECRET, Start
+from tests.view.pod_forms import PROTOBUF
 from tests.view.raw import CHUNKED, RawConnection, RawServer, chunk, dial
 from tests.view.releases import ReleasedByHand
 from tests.view.sample_pods import INITIAL_EVENTS_END, Json, bookmark, pod, without_kind
@@ -234,6 +236,54 @@ def test_wherever_the_bytes_are_cut_events_are_whole(stage: Stage) -> None:
         assert not client.connection.read_to_end().endswith(b"0\r\n\r\n")
 
 
+def test_pods_in_protobuf_are_edited_as_well(stage: Stage) -> None:
+    stage.released.change(("a", N1))
+    form = "application/vnd.kubernetes.protobuf"
+    client = stage.client()
+    client.ask("watch=1&sendInitialEvents=true", accept=f"{form},application/json")
+    upstream = stage.raw.accept()
+    upstream.read_until(HEAD_END)
+    upstream.send(CHUNKED.replace(b"application/json", f"{form};stream=watch".encode()))
+    hidden = PROTOBUF.frame("ADDED", pod("b", "1002"))
+    upstream.send(chunk(hidden + PROTOBUF.frame("ADDED", pod("a", "1001"))))
+    assert f"{form};stream=watch".encode() in client.head()
+    assert facts(PROTOBUF.read(client.piece())) == ("ADDED", "a", "1001", "n1")
+
+
+def test_a_form_that_is_not_known_is_passed_on(stage: Stage) -> None:
+    client = stage.client()
+    client.ask("watch=1&resourceVersion=7", accept="application/cbor")
+    upstream = stage.raw.accept()
+    upstream.read_until(HEAD_END)
+    upstream.send(CHUNKED.replace(b"application/json", b"application/cbor-seq") + chunk(b"whatever"))
+    client.head()
+    assert client.piece() == b"whatever"
+
+
+def test_a_pod_that_cannot_be_read_is_shown_as_it_is(stage: Stage) -> None:
+    upstream, client = stage.watch()
+    odd = {"kind": "Pod", "metadata": {"resourceVersion": "1001"}, "spec": {"schedulerName": ["kube-muster"]}}
+    upstream.send(chunk(line("ADDED", odd)))
+    assert client.events(1) == [("ADDED", odd)]
+
+
+def test_without_an_api_server_a_watch_is_429(stage: Stage) -> None:
+    """So that the client keeps its version."""
+    stage.raw.close()
+    client = stage.client()
+    client.ask("watch=1&resourceVersion=7")
+    head = client.head()
+    assert b" 429 " in head
+    assert b"Retry-After: 1" in head
+
+
+def test_a_watch_whose_pods_cannot_be_read_first_is_429(stage: Stage) -> None:
+    """A new process has to know them before it can go on."""
+    _, client = stage.watch(known=False)
+    stage.answer_list(answer(b"{}", "500 Internal Server Error"))
+    assert b" 429 " in client.head()
+
+
 def test_errors_are_passed_on(stage: Stage) -> None:
     upstream, client = stage.watch()
     expired = {"kind": "Status", "code": 410, "reason": "Expired"}
@@ -342,6 +392,23 @@ def test_status_patches_of_our_pods_end_here(stage: Stage, patch: Patch) -> None
     patch("a", condition("SchedulerError", "refused"))
     patch("a", {"status": {"nominatedNodeName": "n1", "padding": "x" * 100_000}})
     assert stage.released.refusals == [("a", "0/3 nodes are available"), ("a", ""), ("a", "")]
+
+
+@pytest.mark.parametrize("body", [condition("Unschedulable", "x"), b"no patch at all"])
+def test_other_status_patches_are_passed_on(stage: Stage, patch: Patch, body: Json | bytes) -> None:
+    """Of pods that are not ours, and what only the API server can answer."""
+    sent: list[bytes] = []
+
+    def serve() -> None:
+        upstream = stage.raw.accept()
+        sent.append(upstream.read_until(HEAD_END))
+        upstream.send(answer(b"{}", "404 Not Found"))
+
+    serving = Thread(target=serve)
+    serving.start()
+    assert patch("b", body)[0] == 404
+    serving.join()
+    assert sent[0].startswith(b"PATCH /api/v1/namespaces/team-a/pods/b/status")
 
 
 def test_a_patch_that_is_too_large_is_413(stage: Stage, patch: Patch) -> None:
