@@ -103,3 +103,21 @@ def test_what_is_repeated_brings_no_bound_pod_back(pair: Pair) -> None:
     fresh = pair.watch_list()
     pair.read(fresh)
     assert pair.told(fresh) == [("ADDED", "")], "the bound pod alone"
+
+
+def test_a_list_ends_a_pod_that_an_informer_may_have_in_another_way(pair: Pair) -> None:
+    """As it was shown by the process before this one, in the same version of the pod."""
+    pair.muster.ledger.release(pair.uid, N1)
+    assert pair.muster.list(2, 2) == []
+    assert pair.told(pair.muster.watch(2, 2)) == [("ADDED", "n1")]
+
+
+def test_a_list_leaves_no_pod_out_that_the_scheduler_is_binding(pair: Pair) -> None:
+    """Its room would be free in the scheduler's books."""
+    alive = pair.watch_list()
+    pair.read(alive)
+    for node in ("n1", "n2"):
+        pair.muster.ledger.release(pair.uid, Appearance(node))
+        pair.muster.pass_changes_on()
+    pair.muster.ledger.held.add(pair.uid)
+    assert [frame.nominated for frame in pair.muster.list(2, 2)] == ["n2"]
