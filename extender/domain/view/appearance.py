@@ -47,6 +47,6 @@ class Appearances(Protocol):
     def note_fresh_start(self) -> None:
         """A scheduler has read all pods anew: nothing that it was doing with any of them goes on."""
 
-    def note_status(self, uid: Uid, unschedulable: str) -> bool:
+    def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
         """The scheduler patches a pod's status: it has given up an attempt. `unschedulable`: its words, empty
-        if there are none. False for a pod that is not ours."""
+        if there are none. Returns the UID of an unbound pod of ours; None: it is not one."""
