@@ -52,7 +52,7 @@ storm: $(READY)  ## random gangs and faults on a real control plane (SECONDS=600
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --seconds $(or $(SECONDS),60) \
 	    --seed $(or $(SEED),1) $(ARGS)
 
-soak: $(READY)  ## the same through the scheduler's view, which is cut every few seconds (SECONDS=3600 SEED=1; needs Go)
+soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muster (SECONDS=3600 SEED=1; needs Go)
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --view --seed $(or $(SEED),1) \
 	    --seconds $(if $(findstring command,$(origin SECONDS)),$(SECONDS),3600) $(ARGS)
 
