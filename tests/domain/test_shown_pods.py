@@ -155,6 +155,17 @@ def test_the_report_of_a_refused_binding_is_not_a_refusal_of_the_node() -> None:
     assert world.shown()["g-0"] == Appearance("a")
 
 
+def test_after_an_error_it_is_shown_again_at_once_and_then_with_a_grace() -> None:
+    """The first call after a restart of Muster meets a connection that has died."""
+    world = viewed(node("a"), gang("g", 2, gated=False))
+    world.shows()
+    world.report("g-0")
+    assert world.settle().shown_changes() == [("g-0", None), ("g-0", Appearance("a"))]
+    world.report("g-0")
+    assert world.settle().shows() == {"g-0": None}
+    assert "g-0" not in world.shown()
+
+
 def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
     world = viewed(nodes("a", "b"), pod("p", gated=False))
     assert world.shown() == {"p": AS_IT_IS}
@@ -195,7 +206,7 @@ def test_a_pod_that_is_not_ours_appears_as_it_is() -> None:
     assert ledger.shown.of(Uid("uid-s")) is None
     ledger.set_pod(pod("s", gated=False, scheduler=shared))
     assert ledger.shown.of(Uid("uid-s")) == AS_IT_IS
-    assert ledger.shown.take_changes() == {"uid-s": AS_IT_IS}
+    assert ledger.shown.take_changes() == [("uid-s", AS_IT_IS)]
 
 
 def test_when_another_replica_leads_only_bind_calls_go_on() -> None:

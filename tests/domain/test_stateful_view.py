@@ -44,7 +44,7 @@ class ViewedEvents(Events):
 
     @invariant()
     def the_scheduler_believes_what_is_shown(self) -> None:
-        for uid, appearance in self.world.ledger.shown.take_changes().items():
+        for uid, appearance in self.world.ledger.shown.take_changes():
             if appearance is None:
                 self.believed.pop(uid, None)
             else:

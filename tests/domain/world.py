@@ -282,10 +282,14 @@ class World:
             name: looks[uid] for name, each in self.pods.items() if (uid := Uid(each.metadata.uid)) in looks
         }
 
-    def shows(self) -> dict[str, Appearance | None]:
+    def shown_changes(self) -> list[tuple[str, Appearance | None]]:
         """What has changed of that since the last call; None: taken back."""
         names = {each.metadata.uid: name for name, each in self.pods.items()}
-        return {names[uid]: looks for uid, looks in self.ledger.shown.take_changes().items()}
+        return [(names[uid], looks) for uid, looks in self.ledger.shown.take_changes()]
+
+    def shows(self) -> dict[str, Appearance | None]:
+        """The last change of each pod."""
+        return dict(self.shown_changes())
 
     def report(self, name: str, text: str = "") -> Uid | None:
         """The scheduler reports the end of an attempt in a status patch."""

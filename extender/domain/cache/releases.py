@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.claims import Claim
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.view.appearance import AS_IT_IS, Appearance
+from extender.domain.view.appearance import AS_IT_IS, Appearance, Change
 
 MOST_NOMINATED = 16  # for one node and not yet assumed there: a filter copies its state for each of them
 _UNCALLED = 1.0  # seconds for an attempt that has not come to a bind call when its pod is taken back
@@ -28,14 +28,14 @@ class Releases:
         self._on_change = on_change
         self._clock = clock
         self._shown: dict[Uid, Appearance] = {}
-        self._changed: dict[Uid, Appearance | None] = {}
+        self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # one after the other
         self._leaving: dict[Uid, float] = {}  # taken back: until when the scheduler may be busy with them
         self._nominated: dict[
             str, set[Uid]
         ] = {}  # by node: pods shown for it that have not come to a bind call
         self._named: dict[str, Uid] = {}  # by "namespace/name": unbound pods of ours
         self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
-        self._wary: set[Uid] = set()  # groups of one whose binding was refused: they ask from now on
+        self._wary: set[Uid] = set()  # pods of which an attempt ended with an error
 
     @property
     def is_on(self) -> bool:
@@ -91,7 +91,6 @@ class Releases:
     def forget(self, pod: PodRecord) -> None:
         """The pod is gone: the watch shows that to the scheduler."""
         self._settle(pod)
-        self._wary.discard(pod.uid)
 
     def note_stranger(self, uid: Uid, is_left: bool) -> None:
         """A pod with the name of one of our schedulers is not ours: it appears as it is, unless it is left to
@@ -120,9 +119,9 @@ class Releases:
         planned, self._planned = self._planned, set()
         return planned
 
-    def take_changes(self) -> Mapping[Uid, Appearance | None]:
+    def take_changes(self) -> list[Change]:
         changed, self._changed = self._changed, {}
-        return changed
+        return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
 
     # ---- inside
 
@@ -131,6 +130,7 @@ class Releases:
         self._shown.pop(pod.uid, None)
         self._changed.pop(pod.uid, None)
         self._leaving.pop(pod.uid, None)
+        self._wary.discard(pod.uid)
         if self._named.get(pod.key) == pod.uid:
             del self._named[pod.key]
 
@@ -143,7 +143,8 @@ class Releases:
 
     def _change(self, uid: Uid, appearance: Appearance | None) -> None:
         if self._on_change is not None:
-            self._changed[uid] = appearance
+            was_taken_back = appearance is not None and None in self._changed.get(uid, ())
+            self._changed[uid] = (None, appearance) if was_taken_back else (appearance,)
             self._on_change()
 
 

@@ -1,7 +1,7 @@
 """The ledger's side of the scheduler's view: planned pods are shown with their node, and what the scheduler
 reports about them is taken in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from extender.domain.cache.attendance import Attendance
@@ -16,7 +16,9 @@ from extender.domain.cache.releases import Releases
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.group_view import Refusal
-from extender.domain.view.appearance import AS_IT_IS, Appearance, Appearances
+from extender.domain.view.appearance import AS_IT_IS, Appearance, Appearances, Change
+
+_ERRORS = "attempts to bind the pod failed"
 
 
 class ShownPods(Appearances):
@@ -65,7 +67,7 @@ class ShownPods(Appearances):
         claim = self._claims.get(uid)
         return claim is not None and claim.stage >= ClaimStage.HELD
 
-    def take_changes(self) -> Mapping[Uid, Appearance | None]:
+    def take_changes(self) -> Sequence[Change]:
         with self._lock:
             return self._releases.take_changes()
 
@@ -145,17 +147,18 @@ class ShownPods(Appearances):
         )
 
     def _note_refusal(self, pod: PodRecord, text: str) -> None:
-        """An attempt ended without a bind call that holds the claim: the pod is taken back, and planned
-        elsewhere after a grace, since the scheduler's view of a node may lag."""
+        """An attempt ended without a bind call that holds the claim: the pod is taken back. It is shown again
+        at once if that was an error, as of a call that met a restart. If the scheduler found no node, or
+        errors go on, it is planned elsewhere after a grace: the scheduler's view of a node may lag."""
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             return
         group, now = self._registry.group(pod.group), self._clock()
-        first = REFUSAL_PREFIX in text and group.needs_no_barrier and not self._releases.is_wary_of(pod.uid)
-        if first:  # it chose a node that others have a claim on
+        by_scheduler = text and REFUSAL_PREFIX not in text
+        if not by_scheduler and not self._releases.is_wary_of(pod.uid):
             self._releases.be_wary_of(pod.uid)
         else:
-            group.refusals[pod.uid] = Refusal(text, now)
+            group.refusals[pod.uid] = Refusal(text or _ERRORS, now)
             group.expected_since[pod.uid] = now
         self._moves.refuse(pod)
         self._registry.touch(pod.group)
