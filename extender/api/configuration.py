@@ -5,6 +5,7 @@ the environment variables, the keys of the file and docs/configuration.md are al
 drift apart. Nothing is read here; extender/cli/setting_sources.py does that.
 """
 
+import ipaddress
 import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple, get_type_hints
@@ -83,6 +84,15 @@ def _address(text: str) -> Address:
     return Address(match[1] or match[2], int(match[3]))
 
 
+def _loopback_or_off(text: str) -> Address | None:
+    if text == "off":
+        return None
+    address = _address(text)
+    if not ipaddress.ip_address(address.host).is_loopback:  # ValueError for a name or an empty host, too
+        raise ValueError(text)
+    return address
+
+
 def _object_name(text: str) -> ObjectName:
     return ObjectName(*_matching(rf"{_LABEL}/{_LABEL}(?:\.{_LABEL})*")(text).split("/"))
 
@@ -103,6 +113,11 @@ def duration(least: str, most: str) -> Kind:
 TEXT = Kind("any text", str)
 NAME = Kind("a name of lower-case letters, digits, '-' and '.'", _matching(rf"{_LABEL}(?:\.{_LABEL})*"))
 ADDRESS = Kind("an address such as 127.0.0.1:8281, [::1]:8281 or :8281", _address)
+LOOPBACK = Kind(
+    "off, or an address on loopback such as 127.0.0.1:8284 or [::1]:8284",
+    _loopback_or_off,
+    lambda address: str(address or "off"),
+)
 OBJECT = Kind("the namespace and name of an object, such as kube-system/muster-scheduler", _object_name)
 
 
@@ -146,6 +161,18 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         ADDRESS,
         "The address of the debug pages. They show the whole cluster: keep it on loopback.",
     ] = Address("127.0.0.1", 8283)
+    view_listen: Annotated[
+        Address | None,
+        LOOPBACK,
+        "The address of the scheduler's view: through it the scheduler beside Muster reads and writes. It "
+        "has Muster's rights, so it is for loopback only.",
+    ] = None
+    view_folder: Annotated[
+        str,
+        TEXT,
+        "The folder in which Muster writes the kubeconfig of the scheduler's view. Needed if that is on.",
+        "none",
+    ] = ""
     scheduler_names: Annotated[
         tuple[str, ...],
         NAME,
@@ -305,6 +332,10 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
     }
     if configuration.webhook_certificates != "off":
         listening["--webhook-listen"] = configuration.webhook_listen
+    if configuration.view_listen:
+        listening["--view-listen"] = configuration.view_listen
+        if not configuration.view_folder:
+            yield "--view-folder: got nothing; allowed is a folder, since --view-listen is not off"
     ports = [address.port for address in listening.values() if address.port]
     if len(set(ports)) < len(ports):
         given = ", ".join(map(str, listening.values()))

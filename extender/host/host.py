@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -34,13 +34,15 @@ from extender.verbs.posting import Binder
 from extender.verbs.unconfirmed import Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import create_app
-from extender.web.debug import View, create_debug_app
+from extender.web.debug import View as Page
+from extender.web.debug import create_debug_app
 from extender.web.health import Check, Note, create_health_app
 from extender.web.listen import listen
 from extender.web.server import serve as serve_verbs
 from extender.web.side import SideServer
 
 if TYPE_CHECKING:
+    from extender.host.view import View
     from extender.host.webhooks import Webhooks
 
 log = logger(__name__)
@@ -52,21 +54,36 @@ _STUCK = 30.0  # seconds without a cycle after which /livez fails
 def serve(configuration: Configuration) -> None:
     """Serve until a signal to stop. Raises InvalidConfiguration for a port in use."""
     set_up(configuration.log_format, configuration.log_level)
-    listeners = [
-        listen("--listen", configuration.listen),
-        listen("--health-listen", configuration.health_listen),
-        listen("--debug-listen", configuration.debug_listen),
-    ]
-    if configuration.webhook_certificates != "off":
-        listeners.append(listen("--webhook-listen", configuration.webhook_listen))
-    host = Host(configuration, _connect(configuration))
+    verbs = listen("--listen", configuration.listen)
+    ports = _ports(configuration)
+    host = Host(configuration, _connect(configuration), ports)
     serve_verbs(
-        listeners[0],
+        verbs,
         app=lambda: create_app(host.verbs),
-        on_start=lambda: host.start(*listeners[1:]),
+        on_start=host.start,
         on_stop=host.stop,
         window=configuration.window,
         secure=host.tls.context if host.tls.wanted else None,
+    )
+
+
+class Ports(NamedTuple):
+    """Listening sockets; all but the verbs'."""
+
+    health: socket.socket
+    debug: socket.socket
+    webhooks: socket.socket | None  # None: off
+    view: socket.socket | None  # None: off
+
+
+def _ports(configuration: Configuration) -> Ports:
+    """Raises InvalidConfiguration for a port in use."""
+    reviews, view = configuration.webhook_certificates != "off", configuration.view_listen
+    return Ports(
+        listen("--health-listen", configuration.health_listen),
+        listen("--debug-listen", configuration.debug_listen),
+        listen("--webhook-listen", configuration.webhook_listen) if reviews else None,
+        listen("--view-listen", view) if view else None,
     )
 
 
@@ -82,10 +99,11 @@ def _connect(configuration: Configuration) -> Connection:
 class Host:
     """Created before the fork and started after it, since threads do not survive a fork."""
 
-    def __init__(self, configuration: Configuration, connection: Connection) -> None:
+    def __init__(self, configuration: Configuration, connection: Connection, ports: Ports) -> None:
         auto_groups = configuration.auto_groups == "on"
         cluster = ApiClient(connection)
         self._configuration = configuration
+        self._ports = ports
         self._leadership = _leadership(configuration, cluster)
         self.ledger = Ledger(
             Ownership(frozenset(configuration.scheduler_names), auto_groups),
@@ -113,10 +131,9 @@ class Host:
         self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
+        self._view = _view(configuration, connection, ports.view)
 
-    def start(
-        self, health: socket.socket, debug: socket.socket, webhooks: socket.socket | None = None
-    ) -> None:
+    def start(self) -> None:
         """Start to watch and decide."""
         self._leadership.start()
         self._controllers.start()
@@ -126,15 +143,19 @@ class Host:
         self._cycle.start()
         self.tls.start()
         ready = self._feed.checks() | self.tls.checks()
-        if self._webhooks and webhooks:
-            self._webhooks.start(webhooks)
+        if self._webhooks and self._ports.webhooks:
+            self._webhooks.start(self._ports.webhooks)
             ready |= self._webhooks.checks()
-        SideServer("health", health, create_health_app(self._live(), ready, notes=self._notes()))
-        SideServer("debug", debug, create_debug_app(self._views()))
+        if self._view:
+            self._view.start()
+        SideServer("health", self._ports.health, create_health_app(self._live(), ready, notes=self._notes()))
+        SideServer("debug", self._ports.debug, create_debug_app(self._views()))
 
     def stop(self) -> None:
         """Answer held calls, then stop. Called once, when a signal to stop arrives."""
         self._barrier.stop()
+        if self._view:
+            self._view.stop()
         self.tls.stop()
         if self._webhooks:
             self._webhooks.stop()
@@ -143,7 +164,7 @@ class Host:
         self._controllers.stop()
         self._feed.stop()
 
-    def _views(self) -> dict[str, View]:
+    def _views(self) -> dict[str, Page]:
         decision_log = self._controllers.decision_log
         views = Views(self.ledger, self._barrier, self._feed, decision_log, self._configuration)
         return {**views.table(), "leadership": self._show_leadership}
@@ -160,7 +181,8 @@ class Host:
         return {**status, "volcano": self._controllers.volcano.text()}
 
     def _live(self) -> dict[str, Check]:
-        return {"ping": lambda: None, "deciding": self._is_deciding}
+        checks: dict[str, Check] = {"ping": lambda: None, "deciding": self._is_deciding}
+        return checks | self._view.live() if self._view else checks
 
     def _is_deciding(self) -> str | None:
         silent = time.monotonic() - self._cycle.last_run
@@ -183,6 +205,17 @@ def _webhooks(
     from extender.host.webhooks import Webhooks
 
     return Webhooks(configuration, connection, ledger, synced)
+
+
+def _view(
+    configuration: Configuration, connection: Connection, listener: socket.socket | None
+) -> "View | None":
+    """Imported only if the view is on: aiohttp is slow to load. Raises InvalidConfiguration."""
+    if listener is None:
+        return None
+    from extender.host.view import View
+
+    return View(configuration, connection.endpoint, listener)
 
 
 def _limits(configuration: Configuration) -> Limits:

@@ -36,6 +36,11 @@ class Connection:
         self._lock = threading.Lock()
         self._closed = False
 
+    @property
+    def endpoint(self) -> ApiEndpoint:
+        """The API server."""
+        return self._endpoint
+
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None, pool: int = 32) -> "Connection":
         """The cluster named by the kubeconfig, the environment or the pod. Raises NoConfiguration."""

@@ -27,7 +27,13 @@ log = structlog.get_logger(__name__)
 _NO_CURRENT = "it has no current context"
 _REFRESH = 10.0  # seconds between two looks at the token
 _NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}  # a dead peer is noticed in 75 s
+_DEAD = 45  # seconds after which a silent peer is given up, as Go's pings of HTTP/2 do
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 15,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 1000 * _DEAD,  # also while something is unacknowledged, when no probes are sent
+}
 
 
 class ApiEndpoint:
@@ -37,15 +43,14 @@ class ApiEndpoint:
         url = urlsplit(configuration.host)
         self._configuration = configuration
         self._clock = clock
-        self._secure = url.scheme == "https"
+        self.secure = url.scheme == "https"
         self._host = url.hostname or "localhost"
-        self._port = url.port or (443 if self._secure else 80)
+        self._port = url.port or (443 if self.secure else 80)
         self._refreshing = threading.Lock()
         self.netloc = url.netloc.rpartition("@")[2]
         self.prefix = url.path.rstrip("/")
         self._load()
-        if self._secure:
-            _tls(self._configuration)  # so that a broken certificate is reported at once
+        self.tls()  # so that a broken certificate is reported at once
 
     @property
     def authorization(self) -> str:
@@ -61,29 +66,23 @@ class ApiEndpoint:
         """The server did not accept the credentials: look for new ones before the next request."""
         self._due = 0.0
 
-    def dial(self, timeout: float) -> socket.socket:
-        """A connected socket, through the proxy if there is one, with TLS if the server has it."""
-        if not self._secure:
-            return self._dial_plain(timeout)
-        tls = _tls(self._configuration)  # read again: certificates rotate, and dialling is rare
-        sock = self._dial_plain(timeout)
-        try:
-            return tls.wrap_socket(sock, server_hostname=self._configuration.tls_server_name or self._host)
-        except BaseException:
-            sock.close()
-            raise
+    @property
+    def url(self) -> str:
+        """Where its paths begin, such as https://10.0.0.1:6443, without a final slash."""
+        return f"{'https' if self.secure else 'http'}://{self.netloc}{self.prefix}"
 
-    def _dial_plain(self, timeout: float) -> socket.socket:
-        """http.client tries every address of a name and can ask a proxy for a tunnel."""
-        proxy = self._proxy()
-        dialer = http.client.HTTPConnection(*(proxy or (self._host, self._port)), timeout=timeout)
-        if proxy:
-            dialer.set_tunnel(self._host, self._port)
-        dialer.connect()
-        _keep_alive(dialer.sock)
-        return dialer.sock
+    @property
+    def server_name(self) -> str:
+        """The name that the server's certificate has to be for."""
+        return self._configuration.tls_server_name or self._host
 
-    def _proxy(self) -> tuple[str, int] | None:
+    def tls(self) -> ssl.SSLContext | None:
+        """What to dial with, read from its files now; None for plain HTTP."""
+        return _tls(self._configuration) if self.secure else None
+
+    @property
+    def proxy(self) -> tuple[str, int] | None:
+        """The host and port of the HTTP proxy to ask for a tunnel. Raises OSError for any other kind."""
         from kubernetes.client.rest import should_bypass_proxies
 
         configured = self._configuration
@@ -93,6 +92,26 @@ class ApiEndpoint:
         if url.scheme != "http" or not url.hostname:
             raise OSError(f"proxy {configured.proxy!r}: only http://HOST:PORT is supported")
         return url.hostname, url.port or 80
+
+    def dial(self, timeout: float) -> socket.socket:
+        """A connected socket, through the proxy if there is one, with TLS if the server has it."""
+        tls = self.tls()  # read again: certificates rotate, and dialling is rare
+        sock = self._dial_plain(timeout)
+        try:
+            return tls.wrap_socket(sock, server_hostname=self.server_name) if tls else sock
+        except BaseException:
+            sock.close()
+            raise
+
+    def _dial_plain(self, timeout: float) -> socket.socket:
+        """http.client tries every address of a name and can ask a proxy for a tunnel."""
+        proxy = self.proxy
+        dialer = http.client.HTTPConnection(*(proxy or (self._host, self._port)), timeout=timeout)
+        if proxy:
+            dialer.set_tunnel(self._host, self._port)
+        dialer.connect()
+        keep_alive(dialer.sock)
+        return dialer.sock
 
     def _refresh(self) -> None:
         """A plugin that fails or a half-written file must not stop Muster: the old credentials may still
@@ -219,7 +238,7 @@ def _tls(configuration: Any) -> ssl.SSLContext:
     return context
 
 
-def _keep_alive(sock: socket.socket) -> None:
+def keep_alive(sock: socket.socket) -> None:
     """Detect a peer that has vanished within about a minute, the time for which a live watch may be
     silent."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

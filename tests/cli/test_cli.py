@@ -69,6 +69,14 @@ def test_every_kind_of_value_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.lease == ObjectName("ns", "some.lease")
 
 
+def test_the_view_has_an_address_on_loopback_and_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured(monkeypatch, "--view-listen=off").view_listen is None
+    made = configured(monkeypatch, "--view-listen=[::1]:8284", "--view-folder=/run/x")
+    assert (made.view_listen, made.view_folder) == (Address("::1", 8284), "/run/x")
+    assert "--view-folder: got nothing; allowed is a folder" in refused("--view-listen=127.0.0.1:8284")
+    assert "allowed are different ports" in refused("--view-listen=127.0.0.2:8281", "--view-folder=/run/x")
+
+
 def test_a_variable_takes_several_values_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     made = configured(monkeypatch, environment={"MUSTER_SCHEDULER_NAMES": "a,b"})
     assert made.scheduler_names == ("a", "b")
@@ -108,6 +116,12 @@ def test_the_configuration_in_effect_is_a_file_that_makes_it(
         ("--listen", "8281", "an address such as 127.0.0.1:8281"),
         ("--listen", "127.0.0.1:65536", "an address such as 127.0.0.1:8281"),
         ("--leader-elect", "on", "follow or off"),
+        ("--view-listen", "0.0.0.0:8284", "off, or an address on loopback such as 127.0.0.1:8284"),
+        ("--view-listen", ":8284", "off, or an address on loopback"),
+        ("--view-listen", "[::]:8284", "off, or an address on loopback"),
+        ("--view-listen", "10.0.0.1:8284", "off, or an address on loopback"),
+        ("--view-listen", "localhost:8284", "off, or an address on loopback"),
+        ("--view-listen", "on", "off, or an address on loopback"),
         ("--lease", "muster", "the namespace and name of an object"),
         ("--log-level", "INFO", "debug or info or warning or error"),
     ],

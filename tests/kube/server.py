@@ -57,12 +57,12 @@ def status(code: int, reason: str = "", message: str = "", **headers: str) -> Re
 class Server:
     """`with Server() as server: server.script.append(Reply(…))`; the requests are in `server.requests`."""
 
-    def __init__(self, certificate: Path | None = None, key: Path | None = None) -> None:
+    def __init__(self, certificate: Path | None = None, key: Path | None = None, port: int = 0) -> None:
         self.script: deque[Reply | Lines] = deque()
         self.requests: list[Request] = []
         self.connections: list[socket.socket] = []
         self.closing = threading.Event()
-        self._http = _Listener(self)
+        self._http = _Listener(self, port)
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate, key)
@@ -92,8 +92,8 @@ class Server:
 class _Listener(ThreadingHTTPServer):
     daemon_threads = False  # closing waits for every handler, so that no socket outlives its test
 
-    def __init__(self, server: Server) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, server: Server, port: int) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.scripted = server
 
 
@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self._play(scripted.script.popleft() if scripted.script else Lines([], "silence"))
 
-    do_POST = do_PATCH = do_CONNECT = do_GET
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_CONNECT = do_GET
 
     def _play(self, step: Reply | Lines) -> None:
         if isinstance(step, Lines):

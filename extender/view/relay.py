@@ -1,0 +1,123 @@
+"""Which answer a request to the view gets: refused, passed on, or a handler's own.
+
+Whatever happens, a client sees what it would see without the view: an answer of the API server, 429 where the
+server cannot be reached, and the end of the connection where an answer ends in the middle.
+"""
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import NamedTuple
+
+from aiohttp import web
+
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+from extender.view.allowed import is_allowed, read_resource
+from extender.view.body import BadBody
+from extender.view.passing import CutOff, pass_on
+from extender.view.refusals import gone, refusal
+from extender.view.target import Malformed, Target, read_target
+from extender.view.upstream import Unanswered, Upstream, UpstreamGone
+
+log = logger(__name__)
+
+Handler = Callable[[web.BaseRequest, Target], Awaitable[web.StreamResponse]]
+"""Answers one request. May raise what `pass_on` raises; if the client hangs up, it is cancelled."""
+
+
+class Handlers(NamedTuple):
+    """Answers of the view's own. None: passed on as all others."""
+
+    pods: Handler | None = None  # list and watch of pods, of all namespaces or of one
+    pod_status: Handler | None = None  # PATCH of a pod's status
+
+
+class Relay:
+    """The handler of the view's server."""
+
+    def __init__(self, upstream: Upstream, secret: str, handlers: Handlers) -> None:
+        self._upstream = upstream
+        self._secret = secret
+        self._handlers = handlers
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        outcome = "left"
+        try:
+            response, outcome = await self._answer(request)
+            return response
+        except (CutOff, Unanswered) as fault:
+            outcome = "cut"
+            log.info("an answer of the API server was cut off", method=request.method, error=str(fault))
+            return _hang_up(request)
+        except ConnectionError:
+            return _hang_up(request)
+        except Exception:
+            outcome = "failed"
+            log.exception("a request to the view failed", method=request.method)
+            return _failed(request)
+        finally:
+            metrics.view_requests.labels(outcome).inc()
+
+    async def _answer(self, request: web.BaseRequest) -> tuple[web.StreamResponse, str]:
+        try:
+            if request.method == "CONNECT":
+                return _last(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
+            target = read_target(request.method, request.raw_path, self._secret)
+            if target is None:
+                return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
+            if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
+                return _refused(request, target), "refused"
+            return await self._pass(request, target), "passed"
+        except Malformed as fault:
+            return refusal(HTTPStatus.BAD_REQUEST, str(fault)), "refused"
+        except BadBody as fault:
+            return _last(refusal(fault.status, str(fault))), "refused"
+        except UpstreamGone as fault:
+            return gone(str(fault)), "gone"
+
+    async def _pass(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        if not target.watches:
+            return await self._route(request, target)
+        with metrics.view_streams.track_inprogress():
+            return await self._route(request, target)
+
+    async def _route(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        if handler := self._handler(target):
+            return await handler(request, target)
+        return await pass_on(self._upstream, request, target)
+
+    def _handler(self, target: Target) -> Handler | None:
+        if "/pods" not in target.path:
+            return None
+        resource = read_resource(target.path)
+        if resource and resource[:2] == ("", "pods") and not resource.object and target.method == "GET":
+            return self._handlers.pods
+        if resource and resource[:2] == ("", "pods/status") and target.method == "PATCH":
+            return self._handlers.pod_status
+        return None
+
+
+def _refused(request: web.BaseRequest, target: Target) -> web.Response:
+    log.warning("refused a request to the view", method=target.method, path=target.path)
+    message = f"the scheduler's view refuses {target.method} {target.path}: a scheduler does not need it"
+    answer = refusal(HTTPStatus.FORBIDDEN, message)
+    return _last(answer) if "Upgrade" in request.headers else answer
+
+
+def _last(response: web.Response) -> web.Response:
+    """The rest of the connection is not worth reading."""
+    response.force_close()
+    return response
+
+
+def _failed(request: web.BaseRequest) -> web.StreamResponse:
+    if request.writer.output_size:
+        return _hang_up(request)
+    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "Muster failed to answer; its log says why")
+
+
+def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
+    """End the connection without the end of an answer."""
+    if request.transport:
+        request.transport.abort()
+    return web.Response()

@@ -1,0 +1,154 @@
+"""The relay alone: a stock scheduler and kubectl reach the API server through Muster's view."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness.access import User
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import EVENTS, LEASES
+from tests.e2e.harness.scheduler import PLAIN, KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+pytestmark = pytest.mark.view
+MOST_DIALS = 32  # the pool's connections, and those of the few watches that begin again
+STOCK = "default-scheduler"
+
+
+def test_a_scheduler_reads_posts_events_and_renews_its_lease(
+    stage: Stage, muster: Muster, muster_user: User
+) -> None:
+    stage.nodes(3, cpu="4")
+    scheduler = stage.start_sidecar(muster, user=muster_user, leader_elect=True)
+    gang = stage.gang("a", 3)
+    stage.wait_phase(gang)
+    wait_for(lambda: len(scheduled(stage)) == 3, what="three events")
+    renewed = lease(stage)
+    wait_for(lambda: lease(stage) != renewed, what="the Lease is renewed")
+    assert muster.metric("muster_view_streams") > 10
+    assert muster.metric("muster_view_requests_total", outcome="refused") == 0
+    assert muster.metric("muster_view_requests_total", outcome="failed") == 0
+    assert scheduler.process.alive()
+
+
+def test_events_of_many_pods_share_a_few_connections(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """The scheduler posts each event in a goroutine of its own."""
+    stage.nodes(3, cpu="100")
+    before = muster.metric("muster_view_dials_total")
+    stage.wait_bound(stage.gang("a", 200))
+    wait_for(lambda: len(scheduled(stage)) == 200, what="200 events")
+    assert muster.metric("muster_view_dials_total") - before <= MOST_DIALS
+
+
+def test_a_scheduler_binds_nothing_behind_the_barrier(
+    stage: Stage, muster: Muster, muster_user: User
+) -> None:
+    """Its own binding of a pod that no extender binds is refused."""
+    stage.nodes(1)
+    stage.start_scheduler(PLAIN, user=muster_user, kubeconfig=muster.view_kubeconfig)
+    (pod,) = stage.pods("plain", 1, scheduler=STOCK)
+    wait_for(lambda: refusals(stage), what="the binding refused")
+    assert stage.bound([pod]) == {}
+
+
+def test_kubectl_reads_nodes_and_enters_no_pod(stage: Stage, muster: Muster) -> None:
+    stage.nodes(2)
+    (pod,) = stage.pods("p", 1, scheduler="another")
+    assert kubectl(stage, muster, "get", "nodes", "-o", "name").stdout == "node/n0\nnode/n1\n"
+    assert f"{pod} " in kubectl(stage, muster, "get", "pods").stdout
+    assert kubectl(stage, muster, "version").returncode == 0
+    refused = kubectl(stage, muster, "exec", pod, "--", "true")
+    assert (refused.returncode, refused.stderr) == (1, "error: Forbidden\n")
+    for command in (
+        ("delete", "pod", pod, "--wait=false"),
+        ("get", "secrets"),
+        ("logs", pod),
+        ("run", "new", "--image=x"),
+        ("create", "token", "default"),
+    ):
+        refused = kubectl(stage, muster, *command)
+        assert refused.returncode != 0
+        assert "the scheduler's view refuses" in refused.stderr, command
+
+
+def test_a_scheduler_goes_on_when_the_worker_was_killed(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """The worker's parent keeps the socket; the secret is the same."""
+    stage.nodes(2, cpu="4")
+    stage.wait_phase(stage.gang("a", 2))
+    (before,) = workers(muster)
+    os.kill(before, signal.SIGKILL)
+    wait_for(lambda: workers(muster) not in ([], [before]), what="another worker")
+    muster.wait_ready()
+    stage.wait_phase(stage.gang("b", 2))
+    assert scheduler.process.alive()
+
+
+def test_a_scheduler_reads_on_where_it_was_when_the_api_server_can_be_reached_again(
+    stage: Stage, proxy: FaultProxy, muster_user: User
+) -> None:
+    """It is told to ask again, instead of an error after which it would read all objects anew."""
+    wire = stage.start_wire(proxy.server)
+    muster = stage.start_muster(user=muster_user, server=wire.server, view=True)
+    stage.nodes(2, cpu="4")
+    scheduler = stage.start_sidecar(muster, user=muster_user)
+    stage.wait_phase(stage.gang("a", 2))
+    seen = len(proxy.calls)
+    wire.refuse()
+    wait_for(
+        lambda: muster.metric("muster_view_requests_total", outcome="gone") > 20,
+        what="each reflector was told to ask again",
+    )
+    wire.restore()
+    stage.wait_phase(stage.gang("b", 2))
+    wait_for(lambda: muster.metric("muster_view_streams") > 10, what="its watches are back")
+    answered = [call.path for call in list(proxy.calls)[seen:] if call.status]
+    assert [path for path in answered if "sendInitialEvents=true" in path] == []
+    assert scheduler.process.alive()
+
+
+@pytest.mark.gaps_allowed
+def test_a_scheduler_goes_on_when_the_api_server_restarts(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(2, cpu="4")
+    stage.wait_phase(stage.gang("a", 2))
+    process = scheduler.process.pid
+    stage.cluster.restart_apiserver()
+    stage.wait_phase(stage.gang("b", 2))
+    assert (scheduler.process.pid, scheduler.process.alive()) == (process, True)
+
+
+def scheduled(stage: Stage) -> list[str]:
+    events = stage.api.items(EVENTS, stage.namespace)
+    return [each["metadata"]["name"] for each in events if each["reason"] == "Scheduled"]
+
+
+def refusals(stage: Stage) -> list[str]:
+    events = stage.api.items(EVENTS, stage.namespace)
+    return [each["message"] for each in events if "the scheduler's view refuses" in (each["message"] or "")]
+
+
+def lease(stage: Stage) -> str:
+    found: str = stage.api.get(LEASES, "muster-scheduler", "kube-system")["spec"]["renewTime"]
+    return found
+
+
+def kubectl(stage: Stage, muster: Muster, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [str(stage.cluster.binaries / "kubectl"), "-n", stage.namespace, *arguments]
+    environment = {**os.environ, "KUBECONFIG": str(muster.view_kubeconfig)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def workers(muster: Muster) -> list[int]:
+    """The children of the process that was started."""
+    pid = muster.process.pid
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

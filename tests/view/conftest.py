@@ -1,0 +1,72 @@
+"""A view on real sockets before a scripted API server."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from extender.api.configuration import Address
+from extender.kube.endpoint import find
+from extender.view.callers import LIMITS, ViewLimits
+from extender.view.server import ViewServer
+from extender.web.listen import listen
+from tests.kube.conftest import write_kubeconfig
+from tests.kube.server import Server
+from tests.view.raw import RawServer
+
+SECRET = "first-segment"
+ANYWHERE = Address("127.0.0.1", 0)
+
+
+class Front:
+    """A running view, and clients that come to it."""
+
+    def __init__(self, stack: ExitStack, url: str, folder: Path, **options: object) -> None:
+        self._stack = stack
+        self.listener = listen("--view-listen", ANYWHERE)
+        kubeconfig = write_kubeconfig(folder, url, **options)  # type: ignore[arg-type]
+        self.endpoint = find(str(kubeconfig), None)
+        self.port: int = self.listener.getsockname()[1]
+
+    def start(self, limits: ViewLimits = LIMITS) -> None:
+        self.view = ViewServer(self.listener.dup(), self.endpoint, SECRET, limits=limits)
+        self._stack.callback(self.view.stop)
+
+    def client(self) -> HTTPConnection:
+        return self._stack.enter_context(closing(HTTPConnection("127.0.0.1", self.port, timeout=60)))
+
+
+Start = Callable[..., Front]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """`start(url)`: a view before this API server."""
+    with ExitStack() as stack:
+
+        def started(url: str, limits: ViewLimits = LIMITS, **options: object) -> Front:
+            front = Front(stack, url, tmp_path, **options)
+            stack.callback(front.listener.close)
+            front.start(limits)
+            return front
+
+        yield started
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture
+def raw() -> Iterator[RawServer]:
+    with closing(RawServer()) as running:
+        yield running
+
+
+@pytest.fixture
+def front(server: Server, start: Start) -> Front:
+    return start(server.url)

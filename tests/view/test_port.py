@@ -1,0 +1,161 @@
+"""The view's port: how many may come, how slowly, what it opens upstream, and how it ends."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from extender.telemetry import metrics
+from extender.view.callers import LIMITS, ViewLimits
+from extender.webhooks.certificates import make_pair
+from tests.e2e.harness.waiting import wait_for
+from tests.kube.server import Lines, Reply, Server
+from tests.view.conftest import SECRET, Front, Start
+from tests.view.raw import CHUNKED, RawServer, dial
+
+NODES = f"/{SECRET}/api/v1/nodes"
+EVENTS = f"/{SECRET}/apis/events.k8s.io/v1/namespaces/a/events"
+WATCH = f"GET {NODES}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+POOL = 32
+
+
+def post(front: Front, count: int) -> list[int]:
+    """So many Events over a connection of their own."""
+    with closing(HTTPConnection("127.0.0.1", front.port, timeout=60)) as client:
+        statuses = []
+        for _ in range(count):
+            client.request("POST", EVENTS, b'{"kind":"Event"}')
+            answer = client.getresponse()
+            answer.read()
+            statuses.append(answer.status)
+        return statuses
+
+
+def test_events_posted_in_parallel_share_the_pool(server: Server, front: Front) -> None:
+    """A dial for each doubled Muster's CPU."""
+    server.script.extend([Reply(201)] * 300)
+    before = metrics.view_dials._value.get()
+    with ThreadPoolExecutor(60) as clients:
+        statuses = list(clients.map(lambda _: post(front, 5), range(60)))
+    assert statuses == [[201] * 5] * 60
+    assert len(server.connections) <= POOL
+    assert metrics.view_dials._value.get() - before == len(server.connections)
+
+
+def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
+    server.script.extend([Lines([b"event"], "silence")] * (POOL + 8))
+    with ExitStack() as stack:
+        for _ in range(POOL + 8):
+            client = stack.enter_context(closing(dial(front.port)))
+            client.send(WATCH)
+            client.read_until(b"event")
+        server.script.append(Reply())
+        assert post(front, 1) == [200]
+
+
+def test_there_is_a_limit_to_the_connections(server: Server, start: Start) -> None:
+    server.script.extend([Reply()] * 10)
+    front = start(server.url, ViewLimits(connections=3))
+    dropped = metrics.connections_dropped.labels("view", "full")
+    before = dropped._value.get()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(dial(front.port))) for _ in range(3)]
+        for client in clients:
+            client.send(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            client.read_until(b"{}")
+        with closing(dial(front.port)) as fourth:
+            assert fourth.read_to_end() == b""
+        assert dropped._value.get() == before + 1
+        clients[0].close()
+        wait_for(lambda: _is_served(front), what="there is room again")
+
+
+def _is_served(front: Front) -> bool:
+    with closing(dial(front.port)) as client:
+        client.send(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        with suppress(EOFError, ConnectionError):
+            return b"200 OK" in client.read_until(b"{}")
+        return False
+
+
+@pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nA: b\r\n"])
+def test_a_head_that_does_not_come_ends_the_connection(server: Server, start: Start, begun: bytes) -> None:
+    front = start(server.url, ViewLimits(head=0.05))
+    with closing(dial(front.port)) as client:
+        client.send(begun)
+        assert client.read_to_end() == b""
+
+
+def test_a_watch_outlives_the_time_for_a_head(raw: RawServer, start: Start) -> None:
+    front = start(raw.url, ViewLimits(head=0.01))
+    with closing(dial(front.port)) as client, closing(dial(front.port)) as late:
+        client.send(WATCH)
+        upstream = raw.accept()
+        upstream.read_until(b"\r\n\r\n")
+        late.send(b"G")
+        assert late.read_to_end() == b""
+        upstream.send(CHUNKED + b"4\r\nlive\r\n")
+        client.read_until(b"live")
+
+
+def test_stopping_ends_streams(server: Server, start: Start) -> None:
+    server.script.extend([Lines([b"event"], "silence")] * 3)
+    front = start(server.url)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(dial(front.port))) for _ in range(3)]
+        for client in clients:
+            client.send(WATCH)
+            client.read_until(b"event")
+        front.view.stop()
+        assert front.view.fault()
+        for client in clients:
+            assert b"0\r\n\r\n" not in client.read_to_end()
+
+
+def test_stopping_ends_streams_that_nobody_reads(server: Server, start: Start) -> None:
+    server.script.append(Lines((b"x" * 65536 for _ in range(1000)), "silence"))
+    front = start(server.url)
+    with closing(dial(front.port)) as client:
+        client.send(WATCH)
+        client.read_until(b"xxxx")
+        front.view.stop()
+        assert front.view.fault()
+        client.read_to_end()
+
+
+def test_connections_wait_while_the_worker_restarts(server: Server, start: Start) -> None:
+    """The parent of the worker keeps the socket."""
+    server.script.append(Reply())
+    front = start(server.url)
+    front.view.stop()
+    with closing(dial(front.port)) as client:
+        client.send(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        front.start(LIMITS)
+        client.read_until(b"{}")
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[Server]:
+    pair = make_pair(["127.0.0.1"], 3600, time.time())
+    (tmp_path / "cert").write_bytes(pair.certificate)
+    (tmp_path / "key").write_bytes(pair.key)
+    (tmp_path / "ca").write_bytes(pair.authority)
+    with Server(tmp_path / "cert", tmp_path / "key") as server:
+        yield server
+
+
+def test_the_api_server_is_asked_over_tls(secure: Server, start: Start, tmp_path: Path) -> None:
+    secure.script.extend([Reply(201)] * 5)
+    front = start(secure.url, authority=tmp_path / "ca")
+    assert post(front, 5) == [201] * 5
+    assert len(secure.connections) == 1
+
+
+def test_an_api_server_with_another_certificate_is_not_asked(secure: Server, start: Start) -> None:
+    front = start(secure.url)
+    assert post(front, 1) == [429]
+    assert not secure.requests
