@@ -110,6 +110,10 @@ def test_a_refused_pod_disappears_and_comes_back_with_another_node() -> None:
     assert world.report("g-0", WORDS)
     world.settle()
     assert world.shows() == {"g-0": None}
+    world.pass_time(0.6)
+    assert world.settle().shows() == {"g-0": Appearance(before)}, "it may not have known of the room"
+    world.report("g-0", WORDS)
+    assert world.settle().shows() == {"g-0": None}
     world.pass_time(2.1)
     assert world.shown()["g-0"].node == "c" != before
     assert world.shows() == {"g-0": Appearance("c")}

@@ -16,6 +16,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.view.appearance import AS_IT_IS, Appearance, Change
 
 MOST_NOMINATED = 16  # for one node and not yet assumed there: a filter copies its state for each of them
+_LAG = 0.5  # seconds by which the scheduler's view of nodes and bound pods may be older than Muster's
 _UNCALLED = 1.0  # seconds for an attempt that has not come to a bind call when its pod is taken back
 _CALLED = 5.0  # seconds from the end of a bind call to the scheduler's report of it
 
@@ -107,8 +108,10 @@ class Releases:
     def is_wary_of(self, uid: Uid) -> bool:
         return uid in self._wary
 
-    def be_wary_of(self, uid: Uid) -> None:
+    def retry(self, uid: Uid, soon: bool) -> None:
+        """The attempt of a pod that was taken back has ended, and another one follows, at once if `soon`."""
         self._wary.add(uid)
+        self._leaving[uid] = self._clock() + (0.0 if soon else _LAG)
 
     def note_planned(self, group: GroupKey) -> None:
         if self.is_on:

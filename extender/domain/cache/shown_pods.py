@@ -65,7 +65,7 @@ class ShownPods(Appearances):
 
     def in_flight(self, uid: Uid) -> bool:
         claim = self._claims.get(uid)
-        return claim is not None and claim.stage >= ClaimStage.HELD
+        return claim is not None and claim.stage >= ClaimStage.HELD and uid in self._releases.shown
 
     def take_changes(self) -> Sequence[Change]:
         with self._lock:
@@ -82,8 +82,8 @@ class ShownPods(Appearances):
             if pod is None or not pod.group:
                 return None
             self._attendance.note_asked()
-            self._note_refusal(pod, unschedulable)
             self._releases.note_ended(pod.uid)
+            self._note_refusal(pod, unschedulable)
             self._changes.mark()
             return pod.uid
 
@@ -147,18 +147,16 @@ class ShownPods(Appearances):
         )
 
     def _note_refusal(self, pod: PodRecord, text: str) -> None:
-        """An attempt ended without a bind call that holds the claim: the pod is taken back. It is shown again
-        at once if that was an error, as of a call that met a restart. If the scheduler found no node, or
-        errors go on, it is planned elsewhere after a grace: the scheduler's view of a node may lag."""
+        """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it
+        is shown again soon: a call may have met a restart, or the scheduler does not know yet that room has
+        become free. After that it is planned elsewhere."""
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             return
         group, now = self._registry.group(pod.group), self._clock()
-        by_scheduler = text and REFUSAL_PREFIX not in text
-        if not by_scheduler and not self._releases.is_wary_of(pod.uid):
-            self._releases.be_wary_of(pod.uid)
-        else:
+        if self._releases.is_wary_of(pod.uid):
             group.refusals[pod.uid] = Refusal(text or _ERRORS, now)
             group.expected_since[pod.uid] = now
         self._moves.refuse(pod)
+        self._releases.retry(pod.uid, soon=not text or REFUSAL_PREFIX in text)
         self._registry.touch(pod.group)
