@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.view.appearance import Appearance
+from extender.domain.view.appearance import AS_IT_IS, Appearance
 from extender.domain.view.events import PodEvent, UnwritablePod
 from extender.view.pod_events.codec import BrokenPods
 from tests.view.pod_forms import JSON
@@ -53,7 +53,9 @@ def test_a_pod_that_cannot_be_read_is_passed_on(change: Json, version: int) -> N
     assert (event.facts, event.unreadable, event.version, event.frame) == (None, True, version, frame)
 
 
-@pytest.mark.parametrize("inside", [b'"metadata":', b'{"a":' * 5000 + b"1" + b"}" * 5000, b'"\xff":\xff,'])
+@pytest.mark.parametrize(
+    "inside", [b'"metadata":', b'"x":' + b'{"a":' * 5000 + b"1" + b"}" * 5000, b'"\xff":\xff,']
+)
 def test_bytes_that_are_no_json_cost_one_event_only(inside: bytes) -> None:
     bad = b'{"type":"ADDED","object":{' + inside + b"}}\n"
     broken, good = events(bad + line("ADDED", pod()))
@@ -104,6 +106,14 @@ def test_what_is_no_list_of_pods(body: bytes) -> None:
 
 def test_a_list_without_items() -> None:
     assert CODEC.page(b'{"kind":"PodList","metadata":{},"items":null}').pods == []
+
+
+def test_an_indented_list_becomes_events_of_one_line_each() -> None:
+    body = json.dumps(json.loads(JSON.listed({"resourceVersion": "9"}, [pod()])), indent=2) + "\n"
+    (item,) = CODEC.page(body.encode()).pods
+    for looks in (AS_IT_IS, Appearance("n", asks=True)):
+        frame = CODEC.write("ADDED", item.pod, 5, looks)
+        assert JSON.read(frame) == ("ADDED", expected(pod(), 5, looks.node, looks.asks))
 
 
 def test_a_pod_that_cannot_be_changed_says_so() -> None:

@@ -142,6 +142,10 @@ class Client:
             self._connections(1), _asking(resource.path(namespace), query), self._with("application/json")
         )
 
+    def stream(self, path: str, accept: str) -> Watch:
+        """A watch in another form than JSON; its path says what is watched."""
+        return Watch(self._connections(1), path, {**self._headers, "Accept": accept})
+
     def _json(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Json:
         answer: Json = self.request(method, path, body, content)
         return answer

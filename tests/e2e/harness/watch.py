@@ -1,8 +1,8 @@
 """The stream of one watch, and the errors of the API."""
 
 import json
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import urllib3
@@ -28,22 +28,35 @@ class Watch:
 
     def __iter__(self) -> Iterator[tuple[str, Json]]:
         """Pairs of type and object; an ERROR event is raised as the ApiError that it carries."""
-        try:
-            if self._answer.status >= 300:
-                raise ApiError(self._answer.status, error_message(self._answer.read()))
+        with self._opened():
             yield from map(_event, self._lines())
-        finally:
-            self._answer.close()
-            self._pool.close()
+
+    def pieces(self) -> Generator[bytes, None, None]:
+        """The bytes as they come, whatever form was asked for."""
+        with self._opened():
+            yield from self._stream()
 
     def close(self) -> None:
         """From any thread: the reader sees the end of the stream."""
         with suppress(ValueError, OSError):  # it ended by itself a moment ago
             self._answer.shutdown()
 
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        try:
+            if self._answer.status >= 300:
+                raise ApiError(self._answer.status, error_message(self._answer.read()))
+            yield
+        finally:
+            self._answer.close()
+            self._pool.close()
+
+    def _stream(self) -> Iterator[bytes]:
+        return self._answer.stream(1 << 16)
+
     def _lines(self) -> Iterator[bytes]:
         rest = b""
-        for chunk in self._answer.stream(1 << 16):
+        for chunk in self._stream():
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
 

@@ -1,0 +1,122 @@
+"""The unbound pods of ours, kept so that they can be shown later, and what was written about each.
+
+One of these belongs to one client, which asks for the same pods again and again: by one watch after another,
+or by a list and then watches. Who reads last supersedes those before, whose end nobody may have noticed. The
+history of the pods is known up to a version, without a gap: a watch that goes on from there, or from an
+earlier version, needs nothing else.
+
+A client's reflector keeps the version of the last event that it got, and comes back with it. If that is later
+than the version at which something was written, it has it. With the same or an earlier one it may have it or
+not.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from extender.domain.model.records import Uid
+from extender.domain.view.appearance import Appearance, PodFacts
+from extender.domain.view.events import PodEvent
+
+
+class WaitingPod(NamedTuple):
+    facts: PodFacts
+    pod: bytes
+
+
+class Trace(NamedTuple):
+    """What was written about a pod."""
+
+    way: Appearance | None  # the only one in which it was ever shown; None: several, or not known
+    shown: bool  # by the last writing; else it was taken away
+    since: int  # whoever comes back with a later version has the last writing
+
+
+class Memory(Protocol):
+    """Where a stream notes what came and what it wrote."""
+
+    def observe(self, event: PodEvent) -> None: ...
+
+    def wrote(self, uid: Uid, appearance: Appearance | None) -> None: ...
+
+
+class WaitingPods:
+    def __init__(self, schedulers: frozenset[str]) -> None:
+        self._schedulers = schedulers  # names in spec.schedulerName that are ours
+        self.version = 0  # the history of these pods is known up to here; 0: nothing is known
+        self.began = 0  # whoever comes back with an earlier version was served by another process
+        self.reader: object = None  # the watch or list that was begun last
+        self.pods: dict[Uid, WaitingPod] = {}
+        self.traces: dict[Uid, Trace] = {}  # of some pods in `pods`; the others were never shown
+
+    def are_those(self, facts: PodFacts) -> bool:
+        """Whether a pod is an unbound one of ours, whose appearance is ours to decide."""
+        return not facts.node and facts.scheduler in self._schedulers
+
+    def know(self, version: int) -> bool:
+        """Whether a watch may go on from this version; if not, a list has to be read first (`met`)."""
+        return version <= self.version
+
+    def observe(self, event: PodEvent) -> None:
+        """An event of a watch that began at a version that is known. It may be a repetition."""
+        if event.version <= self.version:
+            return
+        self.version = event.version
+        if event.facts is not None:
+            self.note(event, event.facts, self.pods)
+            if event.facts.uid not in self.pods:
+                self.traces.pop(event.facts.uid, None)
+
+    def note(self, event: PodEvent, facts: PodFacts, pods: dict[Uid, WaitingPod]) -> None:
+        """What an event of a pod does to a set of waiting ones."""
+        if event.type != "DELETED" and self.are_those(facts):
+            pods[facts.uid] = WaitingPod(facts, event.pod)
+        else:
+            pods.pop(facts.uid, None)
+
+    def wrote(self, uid: Uid, appearance: Appearance | None) -> None:
+        """A pod was shown, or taken away."""
+        if uid in self.pods:
+            before = self.traces.get(uid)
+            way = appearance if appearance is not None else before and before.way
+            if before and before.way != way:
+                way = None
+            self.traces[uid] = Trace(way, appearance is not None, self.version)
+
+    def listed(self, listing: "Listing", version: int) -> None:
+        """A client has read all pods at this version, and was shown what the listing says."""
+        self.began = self.began or version
+        self._replace(listing.pods, version)
+        for uid in self.pods:
+            if uid in self.traces or uid in listing.shown:
+                self.wrote(uid, listing.shown.get(uid))
+
+    def met(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
+        """All pods at this version, read for a client that comes from another process."""
+        self.began = max(self.began, version + 1)
+        self._replace(pods, version)
+
+    def _replace(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
+        if version > self.version:
+            self.version = version
+            self.pods = dict(pods)
+            self.traces = {uid: trace for uid, trace in self.traces.items() if uid in pods}
+
+
+class Listing:
+    """A reading of all pods, by LIST or by the initial events of a watch."""
+
+    def __init__(self, waiting: WaitingPods) -> None:
+        self._waiting = waiting
+        self.pods: dict[Uid, WaitingPod] = {}
+        self.shown: dict[Uid, Appearance] = {}
+
+    def observe(self, event: PodEvent) -> None:
+        """Events can be real ones here, too, until the last initial one has come."""
+        if event.facts is not None:
+            self._waiting.note(event, event.facts, self.pods)
+
+    def wrote(self, uid: Uid, appearance: Appearance | None) -> None:
+        if appearance is None:
+            self.shown.pop(uid, None)
+        else:
+            self.shown[uid] = appearance

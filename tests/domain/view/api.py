@@ -1,0 +1,114 @@
+"""A model of the API server: a history of pods, one version a change. And how frames are written here."""
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from extender.domain.model.records import Uid
+from extender.domain.view.appearance import Appearance, PodFacts
+from extender.domain.view.events import PodEvent
+from extender.domain.view.pod_stream import PassOn, Show, TakeAway
+
+OURS = "muster"
+
+
+class Pod(Struct, frozen=True):
+    uid: str
+    name: str
+    scheduler: str
+    version: int
+    node: str = ""
+
+    @property
+    def ours(self) -> bool:
+        return self.scheduler == OURS and not self.node
+
+    @property
+    def facts(self) -> PodFacts:
+        return PodFacts(Uid(self.uid), "ns", self.name, self.scheduler, self.node, self.version)
+
+
+class Frame(Struct, frozen=True):
+    """What a client reads: one event."""
+
+    type: str
+    version: int
+    pod: Pod | None = None  # with its own version, which is not the one that the client sees
+    nominated: str = ""
+    ends_initial: bool = False
+    ours: bool = False  # Muster made it up
+
+
+class Api:
+    def __init__(self) -> None:
+        self.version = 1
+        self.oldest = 0  # watches from before are answered with 410
+        self.alive: dict[str, Pod] = {}
+        self.events: list[PodEvent] = []
+        self._uids = 0
+
+    def create(self, name: str, scheduler: str) -> None:
+        self._uids += 1
+        self._put("ADDED", Pod(f"u{self._uids}", name, scheduler, self._next()))
+
+    def change(self, name: str, node: str = "") -> None:
+        pod = self.alive[name]
+        self._put("MODIFIED", replace(pod, version=self._next(), node=node or pod.node))
+
+    def delete(self, name: str) -> None:
+        self._put("DELETED", replace(self.alive[name], version=self._next()))
+
+    def pass_by(self) -> None:
+        """Something else than a pod is written."""
+        self._next()
+
+    def by_uid(self, uid: str) -> Pod | None:
+        return next((pod for pod in self.alive.values() if pod.uid == uid), None)
+
+    def at(self, version: int) -> dict[str, Pod]:
+        pods: dict[str, Pod] = {}
+        for event in self.between(0, version):
+            pod = json.decode(event.pod, type=Pod)
+            if event.type == "DELETED":
+                del pods[pod.name]
+            else:
+                pods[pod.name] = pod
+        return pods
+
+    def between(self, after: int, until: int) -> list[PodEvent]:
+        return [event for event in self.events if after < event.version <= until]
+
+    def _next(self) -> int:
+        self.version += 1
+        return self.version
+
+    def _put(self, type_: str, pod: Pod) -> None:
+        self.events.append(pod_event(type_, pod))
+        if type_ == "DELETED":
+            del self.alive[pod.name]
+        else:
+            self.alive[pod.name] = pod
+
+
+def pod_event(type_: str, pod: Pod) -> PodEvent:
+    frame = json.encode(Frame(type_, pod.version, pod))
+    return PodEvent(type_, pod.version, pod.facts, False, json.encode(pod), frame)
+
+
+def bookmark(version: int, ends_initial: bool) -> PodEvent:
+    frame = json.encode(Frame("BOOKMARK", version, ends_initial=ends_initial))
+    return PodEvent("BOOKMARK", version, None, ends_initial, b"", frame)
+
+
+def written(write: PassOn | Show | TakeAway) -> Frame:
+    match write:
+        case PassOn(frame):
+            return json.decode(frame, type=Frame)
+        case Show(type_, pod, version, appearance):
+            return shown(type_, json.decode(pod, type=Pod), version, appearance)
+        case TakeAway(facts, version):
+            gone = Pod(facts.uid, facts.name, facts.scheduler, 0)
+            return Frame("DELETED", version, gone, ours=True)
+
+
+def shown(type_: str, pod: Pod, version: int, appearance: Appearance) -> Frame:
+    return Frame(type_, version, pod, appearance.node, ours=version != pod.version)

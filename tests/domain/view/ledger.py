@@ -1,0 +1,63 @@
+"""A model of the ledger's side of the view: it reads pods by a watch of its own."""
+
+from collections.abc import Mapping
+
+from extender.domain.model.records import Uid
+from extender.domain.view.appearance import Appearance, Appearances
+from tests.domain.view.api import Api
+
+
+class Ledger(Appearances):
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.version = 0
+        self.unbound: set[Uid] = set()  # of ours
+        self.released: dict[Uid, Appearance] = {}
+        self.held: set[Uid] = set()  # by a bind call, or bound
+        self._changes: dict[Uid, Appearance | None] = {}
+        self.read(api.version)
+
+    def read(self, until: int) -> None:
+        for event in self._api.between(self.version, until):
+            assert event.facts is not None
+            uid = event.facts.uid
+            if event.type == "DELETED" or event.facts.node:
+                self._end(uid)
+                self.held -= {uid}
+                self.held |= {uid} if event.type != "DELETED" else set()
+            elif event.facts.scheduler == "muster":
+                self.unbound.add(uid)
+        self.version = max(self.version, until)
+
+    def _end(self, uid: Uid) -> None:
+        self.unbound.discard(uid)
+        self.released.pop(uid, None)
+        self._changes.pop(uid, None)
+
+    def release(self, uid: Uid, appearance: Appearance) -> None:
+        self.released[uid] = self._changes[uid] = appearance
+
+    def take_back(self, uid: Uid) -> None:
+        del self.released[uid]
+        self.held.discard(uid)
+        self._changes[uid] = None
+
+    # ---- Appearances
+
+    def of(self, uid: Uid) -> Appearance | None:
+        return self.released.get(uid)
+
+    def all(self) -> Mapping[Uid, Appearance]:
+        return self.released
+
+    def in_flight(self, uid: Uid) -> bool:
+        return uid in self.held
+
+    def take_changes(self) -> Mapping[Uid, Appearance | None]:
+        taken, self._changes = self._changes, {}
+        return taken
+
+    def note_fresh_start(self) -> None: ...
+
+    def note_status(self, uid: Uid, unschedulable: str) -> bool:
+        return True

@@ -1,0 +1,94 @@
+"""A process of Muster between the models: its streams, and where each is in the API's history."""
+
+from collections import deque
+
+from msgspec import json
+
+from extender.domain.view.events import ListedPod, PodEvent
+from extender.domain.view.pod_list import PodList
+from extender.domain.view.pod_stream import PodStream, Writes
+from extender.domain.view.waiting_pods import WaitingPod, WaitingPods
+from tests.domain.view.api import OURS, Api, Frame, bookmark, pod_event, shown, written
+from tests.domain.view.ledger import Ledger
+
+
+class Connection:
+    """A watch. Frames wait in `outbox` until the client reads them, or the connection is cut."""
+
+    def __init__(self, stream: PodStream, initial: list[PodEvent], version: int) -> None:
+        self.stream = stream
+        self.initial = deque(initial)
+        self.version = version  # upstream has been read up to here, after the initial events
+        self.outbox: deque[Frame] = deque()
+        self._fresh: list[Frame] = []
+
+    def put(self, writes: Writes) -> None:
+        frames = [written(write) for write in writes]
+        self.outbox.extend(frames)
+        self._fresh.extend(frames)
+
+    def fresh(self) -> list[Frame]:
+        """What was written since the last call."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+
+class Muster:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.ledger = Ledger(api)
+        self.waiting = WaitingPods(frozenset({OURS}))
+        self.connections: list[Connection] = []  # dead ones, too, until that is noticed
+
+    def watch(self, version: int, met_at: int) -> Connection:
+        """A watch that goes on from a version. `met_at`: of the list that is read if this process does not
+        know the pods at that version."""
+        if not self.waiting.know(version):
+            pods = [pod for pod in self._api.at(met_at).values() if pod.ours]
+            self.waiting.met({pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, met_at)
+        connection = Connection(PodStream(self.waiting, self.ledger, version), [], version)
+        connection.put(connection.stream.begin())
+        self.connections.append(connection)
+        return connection
+
+    def watch_list(self, first: int, last: int) -> Connection:
+        """A watch that sends all pods as they were at the first version, and then events up to the last."""
+        events = [pod_event("ADDED", pod) for pod in self._api.at(first).values()]
+        events += [*self._api.between(first, last), bookmark(last, ends_initial=True)]
+        connection = Connection(PodStream(self.waiting, self.ledger, None), events, last)
+        connection.put(connection.stream.begin())
+        self.connections.append(connection)
+        return connection
+
+    def list(self, version: int) -> list[Frame]:
+        pod_list = PodList(self.waiting, self.ledger)
+        frames = []
+        for pod in self._api.at(version).values():
+            appearance = pod_list.appearance(ListedPod(pod.facts, json.encode(pod)))
+            if appearance is not None:
+                frames.append(shown("ADDED", pod, pod.version, appearance))
+        pod_list.end(version)
+        return frames
+
+    def read(self, connection: Connection) -> bool:
+        """One event from upstream. False: there is none."""
+        if connection.initial:
+            event = connection.initial.popleft()
+        else:
+            new = self._api.between(connection.version, self._api.version)
+            if not new:
+                return False
+            event = new[0]
+            connection.version = event.version
+        connection.put(connection.stream.take(event))
+        return True
+
+    def send_bookmark(self, connection: Connection) -> None:
+        if not connection.initial and not self._api.between(connection.version, self._api.version):
+            connection.version = self._api.version
+            connection.put(connection.stream.take(bookmark(self._api.version, ends_initial=False)))
+
+    def pass_changes_on(self) -> None:
+        changes = self.ledger.take_changes()
+        for connection in self.connections:
+            connection.put(connection.stream.change(changes))

@@ -1,0 +1,27 @@
+"""client-go as a reader of lists and watches of pods: what it makes of bytes is what a scheduler sees."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.e2e import build
+from tests.e2e.harness.watch import Json
+
+MODULE = Path(__file__).parents[1] / "client-go"
+
+
+def watched(body: bytes, content_type: str) -> list[tuple[str, Json]]:
+    """The events of a watch: type and object."""
+    return [(event["type"], event["object"]) for event in _decoded("watch", content_type, body)]
+
+
+def listed(body: bytes, content_type: str) -> Json:
+    (found,) = _decoded("list", content_type, body)
+    return found
+
+
+def _decoded(verb: str, content_type: str, body: bytes) -> list[Json]:
+    program = build.tool(MODULE, "kube-muster.io/client-go")
+    done = subprocess.run([program, verb, content_type], input=body, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    return [json.loads(line) for line in done.stdout.splitlines()]
