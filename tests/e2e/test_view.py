@@ -1,10 +1,14 @@
 """The view: the scheduler beside Muster reads its pods through it, and is shown a pod when it may start."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.harness import objects
+from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import Call, FaultProxy
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import EVENTS, PODS
@@ -164,6 +168,35 @@ def test_pods_that_carry_our_gate_from_before_are_released(stage: Stage, schedul
     assert all(not stage.pod(name)["spec"].get("schedulingGates") for name in [*gated, *single])
 
 
+def test_moving_to_the_view_and_back_loses_nothing(stage: Stage, muster_user: User) -> None:
+    """A gang with gates waits while the first pair goes, one without while the second goes again."""
+    stage.nodes(2, cpu="4")
+    running = stage.gang("running", 2, cpu="3", gated=True)
+    with _pair(stage, muster_user, view=False):
+        stage.wait_phase(running)
+        gated = stage.gang("gated", 2, cpu="3", gated=True)
+        stage.wait_reason("gated", "NoRoom")
+    with _pair(stage, muster_user, view=True) as scheduler:
+        assert stage.phases(running) == {"Running"}
+        stage.finish(running)
+        stage.wait_phase(gated)
+        free = stage.gang("free", 2, cpu="3")
+        stage.wait_reason("free", "NoRoom")
+        scheduler.wait_agrees()
+    with _pair(stage, muster_user, view=False):
+        stage.finish(gated)
+        stage.wait_phase(free)
+
+
+@contextmanager
+def _pair(stage: Stage, user: User, *, view: bool) -> Iterator[KubeScheduler]:
+    muster = stage.start_muster(user=user, view=view)
+    scheduler = stage.start_sidecar(muster, user=user)
+    yield scheduler
+    scheduler.stop()
+    muster.stop()
+
+
 def test_bound_pods_and_strangers_are_seen(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
     """What others bind takes its room in the scheduler's books, too."""
     stage.nodes(2, cpu="4")
@@ -183,7 +216,7 @@ def test_bound_pods_and_strangers_are_seen(stage: Stage, muster: Muster, schedul
 
 
 def test_a_group_of_one_beside_claims_that_the_scheduler_cannot_see_asks(
-    stage: Stage, muster: Muster, muster_user: Any
+    stage: Stage, muster: Muster, muster_user: User
 ) -> None:
     """The room of a member whose call is on its way is Muster's to keep."""
     verbs = stage.start_verbs_proxy(muster)
@@ -226,7 +259,7 @@ def _filter_calls(muster: Muster) -> float:
     return muster.metric("muster_verb_calls_total", verb="filter")
 
 
-def _kubeconfig(muster: Muster) -> Any:
+def _kubeconfig(muster: Muster) -> Path:
     assert muster.view_kubeconfig is not None
     return muster.view_kubeconfig
 
