@@ -34,15 +34,14 @@ from extender.verbs.posting import Binder
 from extender.verbs.unconfirmed import Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import create_app
-from extender.web.debug import View as Page
-from extender.web.debug import create_debug_app
+from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, Note, create_health_app
 from extender.web.listen import listen
 from extender.web.server import serve as serve_verbs
 from extender.web.side import SideServer
 
 if TYPE_CHECKING:
-    from extender.host.view import View
+    from extender.host.view import SchedulerView
     from extender.host.webhooks import Webhooks
 
 log = logger(__name__)
@@ -164,7 +163,7 @@ class Host:
         self._controllers.stop()
         self._feed.stop()
 
-    def _views(self) -> dict[str, Page]:
+    def _views(self) -> dict[str, View]:
         decision_log = self._controllers.decision_log
         views = Views(self.ledger, self._barrier, self._feed, decision_log, self._configuration)
         return {**views.table(), "leadership": self._show_leadership}
@@ -209,13 +208,13 @@ def _webhooks(
 
 def _view(
     configuration: Configuration, connection: Connection, listener: socket.socket | None
-) -> "View | None":
+) -> "SchedulerView | None":
     """Imported only if the view is on: aiohttp is slow to load. Raises InvalidConfiguration."""
     if listener is None:
         return None
-    from extender.host.view import View
+    from extender.host.view import SchedulerView
 
-    return View(configuration, connection.endpoint, listener)
+    return SchedulerView(configuration, connection.endpoint, listener)
 
 
 def _limits(configuration: Configuration) -> Limits:

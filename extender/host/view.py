@@ -12,7 +12,7 @@ from extender.view.upstream import Upstream
 from extender.web.health import Check
 
 
-class View:
+class SchedulerView:
     """Created before the fork, so that a folder that cannot be written ends the start with one clear line."""
 
     def __init__(self, configuration: Configuration, endpoint: ApiEndpoint, listener: socket.socket) -> None:

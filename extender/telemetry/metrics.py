@@ -97,6 +97,10 @@ connections_dropped = Counter(
 view_connections = Gauge("muster_view_connections", "Connections of the scheduler to its view.")
 view_streams = Gauge("muster_view_streams", "Watches that the scheduler has open through its view.")
 view_requests = Counter("muster_view_requests_total", "Requests to the view, by outcome.", ["outcome"])
+view_unreadable_pods = Counter(
+    "muster_view_unreadable_pods_total",
+    "Pods that the view showed as they are, since it could not read them.",
+)
 view_dials = Counter("muster_view_dials_total", "Connections that the view has opened to the API server.")
 
 

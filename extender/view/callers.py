@@ -14,9 +14,11 @@ from extender.telemetry import metrics
 from extender.view.body import LARGEST
 from extender.view.refusals import refusal
 from extender.view.relay import Relay
-from extender.view.upstream import LARGEST_HEAD
 
 _IDLE = 120.0  # seconds; above the 90 of Go's transport: if the server closes first, a POST may fail
+_LONGEST_TARGET = 64 * 1024  # bytes: selectors and continue tokens are long
+_LONGEST_HEADER = 16 * 1024
+_MOST_HEADERS = 64
 _LINGERING = 2.0  # seconds to read the rest of a body that is refused, so that the client reads the answer
 
 
@@ -81,8 +83,9 @@ class Callers:
             auto_decompress=False,
             keepalive_timeout=_IDLE,
             lingering_time=_LINGERING,
-            max_line_size=LARGEST_HEAD,
-            max_field_size=LARGEST_HEAD,
+            max_line_size=_LONGEST_TARGET,
+            max_field_size=_LONGEST_HEADER,
+            max_headers=_MOST_HEADERS,
         )
 
     async def watch_over(self, ending: asyncio.Event) -> None:

@@ -19,16 +19,29 @@ class CutOff(Exception):
 
 async def pass_on(upstream: Upstream, request: web.BaseRequest, target: Target) -> web.StreamResponse:
     """The API server's answer to the client's request. Raises BadBody, UpstreamGone, Unanswered, CutOff."""
-    body = await read_body(request)
+    return await send_on(upstream, request, target, await read_body(request))
+
+
+async def send_on(
+    upstream: Upstream, request: web.BaseRequest, target: Target, body: bytes | Upload
+) -> web.StreamResponse:
+    """As `pass_on`, with the body of the request, which has been read."""
     try:
         async with upstream.open(target, request.headers, body) as answer:
-            if answer.content_length is not None and answer.content_length <= _SMALL:
-                return await _whole(upstream, answer, target)
-            return await _streamed(answer, request)
+            return await hand_over(upstream, answer, request, target)
     except (UpstreamGone, Unanswered):
         if isinstance(body, Upload) and body.fault:
             raise body.fault from None
         raise
+
+
+async def hand_over(
+    upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: Target
+) -> web.StreamResponse:
+    """An answer as it is. Raises UpstreamGone, Unanswered, CutOff."""
+    if answer.content_length is not None and answer.content_length <= _SMALL:
+        return await _whole(upstream, answer, target)
+    return await _streamed(answer, request)
 
 
 async def _whole(upstream: Upstream, answer: aiohttp.ClientResponse, target: Target) -> web.Response:

@@ -5,6 +5,7 @@ server cannot be reached, and the end of the connection where an answer ends in 
 """
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from extender.view.target import Malformed, Target, read_target
 from extender.view.upstream import Unanswered, Upstream, UpstreamGone
 
 log = logger(__name__)
+_requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
+_MOST_TOLD = 100
 
 Handler = Callable[[web.BaseRequest, Target], Awaitable[web.StreamResponse]]
 """Answers one request. May raise what `pass_on` raises; if the client hangs up, it is cancelled."""
@@ -39,6 +42,7 @@ class Relay:
         self._upstream = upstream
         self._secret = secret
         self._handlers = handlers
+        self._told: set[tuple[str, str]] = set()  # refused methods and resources that the log has already
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         outcome = "left"
@@ -56,7 +60,7 @@ class Relay:
             log.exception("a request to the view failed", method=request.method)
             return _failed(request)
         finally:
-            metrics.view_requests.labels(outcome).inc()
+            _requests_of(outcome).inc()
 
     async def _answer(self, request: web.BaseRequest) -> tuple[web.StreamResponse, str]:
         try:
@@ -66,7 +70,7 @@ class Relay:
             if target is None:
                 return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
             if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
-                return _refused(request, target), "refused"
+                return self._refuse(request, target), "refused"
             return await self._pass(request, target), "passed"
         except Malformed as fault:
             return refusal(HTTPStatus.BAD_REQUEST, str(fault)), "refused"
@@ -74,6 +78,16 @@ class Relay:
             return _last(refusal(fault.status, str(fault))), "refused"
         except UpstreamGone as fault:
             return gone(str(fault)), "gone"
+
+    def _refuse(self, request: web.BaseRequest, target: Target) -> web.Response:
+        resource = read_resource(target.path)
+        kind = target.method, resource.name if resource else target.path
+        if kind not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(kind)
+            log.warning("refused a request to the view", method=target.method, path=target.path)
+        message = f"the scheduler's view refuses {target.method} {target.path}: a scheduler does not need it"
+        answer = refusal(HTTPStatus.FORBIDDEN, message)
+        return _last(answer) if "Upgrade" in request.headers else answer
 
     async def _pass(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         if not target.watches:
@@ -95,13 +109,6 @@ class Relay:
         if resource and resource[:2] == ("", "pods/status") and target.method == "PATCH":
             return self._handlers.pod_status
         return None
-
-
-def _refused(request: web.BaseRequest, target: Target) -> web.Response:
-    log.warning("refused a request to the view", method=target.method, path=target.path)
-    message = f"the scheduler's view refuses {target.method} {target.path}: a scheduler does not need it"
-    answer = refusal(HTTPStatus.FORBIDDEN, message)
-    return _last(answer) if "Upgrade" in request.headers else answer
 
 
 def _last(response: web.Response) -> web.Response:

@@ -3,7 +3,7 @@
 import hmac
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 # No percent signs, empty segments or dots: what is judged here has to be what the API server reads.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
@@ -27,6 +27,12 @@ class Target(NamedTuple):
         if name not in self.query:
             return None
         return parse_qs(self.query, keep_blank_values=True).get(name, [None])[0]
+
+    def asking(self, **changed: str | None) -> "Target":
+        """The same with other parameters; None: without that one."""
+        kept = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
+        put = [(name, value) for name, value in changed.items() if value is not None]
+        return self._replace(query=urlencode([*kept, *put]))
 
     @property
     def watches(self) -> bool:

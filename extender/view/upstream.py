@@ -17,12 +17,13 @@ from yarl import URL
 
 from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.telemetry import metrics
+from extender.telemetry.logs import logger
 from extender.view.headers import for_upstream
 from extender.view.target import Target
 
 POOL = 32  # connections for requests; further requests wait for one
 STREAMS = 256  # connections for watches
-LARGEST_HEAD = 64 * 1024  # bytes of a line or header
+_LONGEST_HEADER = 64 * 1024  # bytes
 _OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
 _REFRESH = 5.0  # seconds between two looks at the credentials
 _DIAL = 5.0  # seconds
@@ -30,6 +31,7 @@ _TURN = 30.0  # seconds to wait for a connection of the pool
 _ANSWER = 90.0  # seconds of silence; the API server gives up after 60
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
+log = logger(__name__)
 Body = bytes | AsyncIterable[bytes]
 
 
@@ -47,6 +49,7 @@ class Upstream:
     def __init__(self, endpoint: ApiEndpoint, pool: int = POOL, streams: int = STREAMS) -> None:
         self._endpoint = endpoint
         self._route = _route(endpoint)
+        self._gone = False  # whether the last dial failed
         self._authorization = endpoint.authorization
         self._requests = _session(pool, aiohttp.ClientTimeout(None, _TURN, _ANSWER, _DIAL))
         self._streams = _session(streams, aiohttp.ClientTimeout(None, _TURN, None, _DIAL))
@@ -80,6 +83,7 @@ class Upstream:
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise self.failure(target, fault) from fault
+        self._note_reached()
         if answer.status == 401:
             self._expire()
         async with answer:
@@ -94,9 +98,22 @@ class Upstream:
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
             self._expire()
         why = str(fault) or type(fault).__name__
-        if isinstance(fault, _UNSENT) or target.method in _IDEMPOTENT:
+        if isinstance(fault, _UNSENT):
+            self._note_gone(why)
+            return UpstreamGone(why)
+        if target.method in _IDEMPOTENT:
             return UpstreamGone(why)
         return Unanswered(why)
+
+    def _note_gone(self, why: str) -> None:
+        if not self._gone:
+            log.warning("the view cannot reach the API server", error=why)
+        self._gone = True
+
+    def _note_reached(self) -> None:
+        if self._gone:
+            log.info("the view reaches the API server again")
+        self._gone = False
 
     def _expire(self) -> None:
         """Certificates and tokens rotate: look for new ones soon."""
@@ -122,8 +139,8 @@ def _session(limit: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSessio
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        max_line_size=LARGEST_HEAD,
-        max_field_size=LARGEST_HEAD,
+        max_line_size=_LONGEST_HEADER,
+        max_field_size=_LONGEST_HEADER,
     )
 
 

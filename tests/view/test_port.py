@@ -1,5 +1,6 @@
 """The view's port: how many may come, how slowly, what it opens upstream, and how it ends."""
 
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pytest
 
 from extender.telemetry import metrics
 from extender.view.callers import LIMITS, ViewLimits
+from extender.view.upstream import _dialled
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness.waiting import wait_for
 from tests.kube.server import Lines, Reply, Server
@@ -44,6 +46,13 @@ def test_events_posted_in_parallel_share_the_pool(server: Server, front: Front) 
     assert statuses == [[201] * 5] * 60
     assert len(server.connections) <= POOL
     assert metrics.view_dials._value.get() - before == len(server.connections)
+
+
+def test_a_dead_api_server_is_noticed_by_tcp() -> None:
+    """The pings of HTTP/2, with which client-go would notice it, reach no further than the view."""
+    with closing(_dialled((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))) as sock:
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 45_000
 
 
 def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:

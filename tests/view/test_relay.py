@@ -1,5 +1,6 @@
 """Requests through the view, one at a time: what arrives at the API server, and what comes back."""
 
+import gzip
 import json
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPResponse
@@ -66,6 +67,14 @@ def test_the_view_says_who_asks(server: Server, front: Front) -> None:
     assert not [name for name in headers if name.startswith(("impersonate", "x-remote"))]
 
 
+def test_a_compressed_body_is_passed_on_as_it_is(server: Server, front: Front) -> None:
+    server.script.append(Reply(201))
+    body = gzip.compress(b"an event")
+    assert ask(front.client(), EVENTS, "POST", body, Content_Encoding="gzip").status == 201
+    (request,) = server.requests
+    assert (request.body, request.headers["content-encoding"]) == (body, "gzip")
+
+
 def test_headers_of_one_hop_and_compression_are_not_passed_on(server: Server, front: Front) -> None:
     server.script.append(
         Reply(headers={"Keep-Alive": "timeout=9", "Connection": "X-Mine", "X-Mine": "1", "X-Yours": "2"})
@@ -102,6 +111,13 @@ def test_the_api_servers_own_refusals_are_passed_on(server: Server, front: Front
     answer = ask(front.client())
     assert answer.headers["Retry-After"] == "7"
     assert said(answer) == (code, "Its")
+
+
+def test_a_long_selector_is_passed_on(server: Server, front: Front) -> None:
+    server.script.append(Reply())
+    query = "labelSelector=" + "a" * 30_000
+    assert ask(front.client(), f"{NODES}?{query}").status == 200
+    assert server.requests[0].target == f"/api/v1/nodes?{query}"
 
 
 def test_both_forms_of_a_request_target_are_understood(server: Server, front: Front) -> None:
@@ -141,7 +157,9 @@ def test_a_path_that_could_mean_something_else_is_malformed(server: Server, fron
     assert not server.requests
 
 
-@pytest.mark.parametrize("head", [b"NONSENSE\r\n\r\n", b"GET /x HTTP/1.1\r\nA: b\r\n c\x00d\r\n\r\n"])
+@pytest.mark.parametrize(
+    "head", [b"NONSENSE\r\n\r\n", b"GET /x HTTP/1.1\r\nHost: x\r\nA: b\r\n c\x00d\r\n\r\n"]
+)
 def test_what_is_no_http_is_malformed(front: Front, head: bytes) -> None:
     client = dial(front.port)
     client.send(head)
@@ -150,9 +168,13 @@ def test_what_is_no_http_is_malformed(front: Front, head: bytes) -> None:
     client.close()
 
 
-def test_a_head_has_its_limit(front: Front) -> None:
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [(b"/" + b"x" * 70_000, b""), (b"/", b"X: " + b"x" * 17_000 + b"\r\n"), (b"/", b"X: x\r\n" * 70)],
+)
+def test_a_head_has_its_limits(front: Front, target: bytes, headers: bytes) -> None:
     client = dial(front.port)
-    client.send(b"GET /x HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n")
+    client.send(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
     assert b" 400 Bad Request" in client.read_until(b"\r\n")
     client.close()
 

@@ -6,9 +6,10 @@ from extender.domain.view.waiting_pods import Listing, WaitingPod, WaitingPods
 
 
 class PodList:
-    def __init__(self, waiting: WaitingPods, appearances: Appearances) -> None:
-        self._waiting, self._appearances = waiting, appearances
-        self._listing = Listing(waiting)
+    def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
+        """`version`: of what the client has read before; 0: nothing."""
+        self._waiting = waiting
+        self._listing = Listing(waiting, appearances, version)
         waiting.reader = self
 
     def appearance(self, item: ListedPod) -> Appearance | None:
@@ -16,8 +17,8 @@ class PodList:
         facts = item.facts
         if facts is None or not self._waiting.are_those(facts):
             return AS_IT_IS
+        appearance = self._listing.appearance(facts.uid)
         self._listing.pods[facts.uid] = WaitingPod(facts, item.pod)
-        appearance = self._appearances.of(facts.uid)
         self._listing.wrote(facts.uid, appearance)
         return appearance
 

@@ -14,11 +14,11 @@ tell this from a history that the API could have had. The rules that this takes:
 5. Until the initial events have ended nothing is written between them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import Appearance, Appearances, PodFacts
+from extender.domain.view.appearance import Appearance, Appearances, Change, PodFacts
 from extender.domain.view.events import PodEvent
 from extender.domain.view.waiting_pods import Listing, Memory, WaitingPods
 
@@ -49,21 +49,19 @@ Writes = list[PassOn | Show | TakeAway]  # all in one write
 
 
 class PodStream:
-    def __init__(self, waiting: WaitingPods, appearances: Appearances, goes_on_from: int | None) -> None:
-        """`goes_on_from`: the version that the client has; None: it is sent all pods first."""
+    def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int, reads_all: bool) -> None:
+        """`version`: that the client has, 0 for none. `reads_all`: it is sent all pods first."""
         self._waiting, self._appearances = waiting, appearances
-        self._goes_on_from = goes_on_from
-        self._highest = goes_on_from or 0
-        self._listing = Listing(waiting) if goes_on_from is None else None
+        self._version = version
+        self._highest = 0 if reads_all else version
+        self._listing = Listing(waiting, appearances, version) if reads_all else None
         # Unbound pods of ours that the client has or may have. None: in a way that is not known.
         self._shown: dict[Uid, Appearance | None] = {}
 
     def begin(self) -> Writes:
         """The API server has accepted the watch: what has to be written before its first event."""
         self._waiting.reader = self
-        if self._goes_on_from is None:
-            return []
-        return self._settle_all(self._recall(self._goes_on_from))
+        return [] if self._listing else self._settle_all(self._recall())
 
     def take(self, event: PodEvent) -> Writes:
         """An event has come from the API server."""
@@ -79,11 +77,11 @@ class PodStream:
             return [PassOn(event.frame)]
         return self._meet(event, facts)
 
-    def change(self, changes: Mapping[Uid, Appearance | None]) -> Writes:
-        """What may start now, or may not any more."""
+    def change(self, changes: Sequence[Change]) -> Writes:
+        """What may start now, or may not any more, in order."""
         if self.superseded or self._listing is not None:
             return []
-        return [write for uid, appearance in changes.items() for write in self._settle(uid, appearance)]
+        return [write for uid, appearance in changes for write in self._settle(uid, appearance)]
 
     @property
     def superseded(self) -> bool:
@@ -94,9 +92,10 @@ class PodStream:
     def _memory(self) -> Memory:
         return self._listing if self._listing is not None else self._waiting
 
-    def _recall(self, version: int) -> set[Uid]:
-        """Finds out what a client has that comes back with this version. Returns those pods of which that is
-        not certain."""
+    def _recall(self) -> set[Uid]:
+        """Finds out what the client has, which has been here before. Returns those pods of which that is not
+        certain."""
+        version = self._version
         if version < self._waiting.began:
             self._shown = dict.fromkeys(self._waiting.pods)
             return set(self._shown)
@@ -131,12 +130,16 @@ class PodStream:
 
     def _meet(self, event: PodEvent, facts: PodFacts) -> Writes:
         """An event of an unbound pod of ours."""
-        appearance, held = self._appearances.of(facts.uid), self._holds(facts.uid)
+        appearance, held = self._appearance(facts.uid), self._holds(facts.uid)
         if appearance is None:
             return [] if held else self._take_away(facts, event.version)
         if held or self._has(facts.uid, appearance):
+            self._memory.wrote(facts.uid, appearance)
             return [Show("MODIFIED", event.pod, event.version, appearance)]
         return self._show(facts, event.pod, event.version, appearance)
+
+    def _appearance(self, uid: Uid) -> Appearance | None:
+        return self._listing.appearance(uid) if self._listing else self._appearances.of(uid)
 
     def _holds(self, uid: Uid) -> bool:
         """Whether the client is binding the pod: then it needs to know nothing of it until that has ended."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import Appearance, PodFacts
+from extender.domain.view.appearance import AS_IT_IS, Appearance, Appearances, PodFacts
 from extender.domain.view.events import PodEvent
 
 
@@ -105,10 +105,22 @@ class WaitingPods:
 class Listing:
     """A reading of all pods, by LIST or by the initial events of a watch."""
 
-    def __init__(self, waiting: WaitingPods) -> None:
-        self._waiting = waiting
+    def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
+        """`version`: of what the client has read before; 0: nothing."""
+        self._waiting, self._appearances = waiting, appearances
+        self._unknown = version > 0 and not 0 < waiting.began <= version  # what the client has
         self.pods: dict[Uid, WaitingPod] = {}
         self.shown: dict[Uid, Appearance] = {}
+
+    def appearance(self, uid: Uid) -> Appearance | None:
+        """How a pod appears in the list. An informer that has it in another way, in the same version of the
+        pod, would not notice: such a pod is left out, which ends it there, and shown after the list."""
+        appearance = self._appearances.of(uid)
+        if self._appearances.in_flight(uid):
+            return appearance or AS_IT_IS  # to leave it out would free its room
+        trace = self._waiting.traces.get(uid)
+        unnoticed = self._unknown or (trace is not None and trace.way != appearance)
+        return None if unnoticed else appearance
 
     def observe(self, event: PodEvent) -> None:
         """Events can be real ones here, too, until the last initial one has come."""

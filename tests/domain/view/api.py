@@ -106,7 +106,7 @@ def written(write: PassOn | Show | TakeAway) -> Frame:
         case Show(type_, pod, version, appearance):
             return shown(type_, json.decode(pod, type=Pod), version, appearance)
         case TakeAway(facts, version):
-            gone = Pod(facts.uid, facts.name, facts.scheduler, 0)
+            gone = Pod(facts.uid, facts.name, facts.scheduler, facts.version)
             return Frame("DELETED", version, gone, ours=True)
 
 

@@ -1,9 +1,9 @@
 """A model of the ledger's side of the view: it reads pods by a watch of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import Appearance, Appearances
+from extender.domain.view.appearance import Appearance, Appearances, Change
 from tests.domain.view.api import Api
 
 
@@ -14,7 +14,7 @@ class Ledger(Appearances):
         self.unbound: set[Uid] = set()  # of ours
         self.released: dict[Uid, Appearance] = {}
         self.held: set[Uid] = set()  # by a bind call, or bound
-        self._changes: dict[Uid, Appearance | None] = {}
+        self._changes: list[Change] = []
         self.read(api.version)
 
     def read(self, until: int) -> None:
@@ -32,15 +32,16 @@ class Ledger(Appearances):
     def _end(self, uid: Uid) -> None:
         self.unbound.discard(uid)
         self.released.pop(uid, None)
-        self._changes.pop(uid, None)
+        self._changes = [change for change in self._changes if change[0] != uid]
 
     def release(self, uid: Uid, appearance: Appearance) -> None:
-        self.released[uid] = self._changes[uid] = appearance
+        self.released[uid] = appearance
+        self._changes.append((uid, appearance))
 
     def take_back(self, uid: Uid) -> None:
         del self.released[uid]
         self.held.discard(uid)
-        self._changes[uid] = None
+        self._changes.append((uid, None))
 
     # ---- Appearances
 
@@ -53,11 +54,11 @@ class Ledger(Appearances):
     def in_flight(self, uid: Uid) -> bool:
         return uid in self.held
 
-    def take_changes(self) -> Mapping[Uid, Appearance | None]:
-        taken, self._changes = self._changes, {}
+    def take_changes(self) -> Sequence[Change]:
+        taken, self._changes = self._changes, []
         return taken
 
     def note_fresh_start(self) -> None: ...
 
-    def note_status(self, uid: Uid, unschedulable: str) -> bool:
-        return True
+    def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
+        return None

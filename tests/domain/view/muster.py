@@ -46,22 +46,22 @@ class Muster:
         if not self.waiting.know(version):
             pods = [pod for pod in self._api.at(met_at).values() if pod.ours]
             self.waiting.met({pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, met_at)
-        connection = Connection(PodStream(self.waiting, self.ledger, version), [], version)
+        connection = Connection(PodStream(self.waiting, self.ledger, version, reads_all=False), [], version)
         connection.put(connection.stream.begin())
         self.connections.append(connection)
         return connection
 
-    def watch_list(self, first: int, last: int) -> Connection:
+    def watch_list(self, had: int, first: int, last: int) -> Connection:
         """A watch that sends all pods as they were at the first version, and then events up to the last."""
         events = [pod_event("ADDED", pod) for pod in self._api.at(first).values()]
         events += [*self._api.between(first, last), bookmark(last, ends_initial=True)]
-        connection = Connection(PodStream(self.waiting, self.ledger, None), events, last)
+        connection = Connection(PodStream(self.waiting, self.ledger, had, reads_all=True), events, last)
         connection.put(connection.stream.begin())
         self.connections.append(connection)
         return connection
 
-    def list(self, version: int) -> list[Frame]:
-        pod_list = PodList(self.waiting, self.ledger)
+    def list(self, had: int, version: int) -> list[Frame]:
+        pod_list = PodList(self.waiting, self.ledger, had)
         frames = []
         for pod in self._api.at(version).values():
             appearance = pod_list.appearance(ListedPod(pod.facts, json.encode(pod)))

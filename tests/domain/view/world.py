@@ -126,12 +126,18 @@ class World:
         if not self.scheduler.must_list:
             self.watch()
             return
-        oldest = max(self.scheduler.version or 0, self.api.oldest, 1)
+        had = self.scheduler.version or 0
+        oldest = max(had, self.api.oldest, 1)
         version = max(self.api.version - stale, oldest)
         if not self.scheduler.lists:
-            self.connection = self.muster.watch_list(version, self.random.randint(version, self.api.version))
+            self.connection = self.muster.watch_list(
+                had, version, self.random.randint(version, self.api.version)
+            )
             return
-        frames = self.muster.list(version)
+        frames = self.muster.list(had, version)
+        for uid in self.scheduler.assumed:
+            listed = any(frame.pod and frame.pod.uid == uid for frame in frames)
+            assert listed or self.waits(uid) or not self.api.by_uid(uid), "bound, and left out of the list"
         if not lost:
             self.scheduler.replace(frames, version)
 

@@ -1,0 +1,50 @@
+"""Who reads pods through the view: for each, the pods that wait, and the watches that it has open."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from aiohttp import hdrs, web
+
+from extender.domain.view.appearance import Change
+from extender.domain.view.waiting_pods import WaitingPods
+from extender.view.pod_events.codec import PodCodec
+from extender.view.sending import Sending
+from extender.view.target import Target
+
+_MOST = 16  # clients; of one that is forgotten, the pods are read again when it comes back
+
+
+class PodClient:
+    def __init__(self, schedulers: frozenset[str]) -> None:
+        self.waiting = WaitingPods(schedulers)
+        self.open: set[Sending] = set()
+
+    def begin_anew(self) -> None:
+        """What it read before is not read any more: nobody may have noticed the end of that connection."""
+        for sending in self.open:
+            sending.cut()
+
+    def pass_changes_on(self, changes: Sequence[Change]) -> None:
+        for sending in self.open:
+            sending.put(sending.stream.change(changes))
+
+
+class PodClients:
+    """One for each program, kind of encoding and selection of pods."""
+
+    def __init__(self, schedulers: frozenset[str]) -> None:
+        self._schedulers = schedulers
+        self._clients: OrderedDict[tuple[str | None, ...], PodClient] = OrderedDict()
+
+    def get(self, request: web.BaseRequest, target: Target, codec: PodCodec) -> PodClient:
+        selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
+        key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
+        client = self._clients.setdefault(key, PodClient(self._schedulers))
+        self._clients.move_to_end(key)
+        if len(self._clients) > _MOST:
+            self._clients.popitem(last=False)[1].begin_anew()
+        return client
+
+    def pass_changes_on(self, changes: Sequence[Change]) -> None:
+        for client in self._clients.values():
+            client.pass_changes_on(changes)
