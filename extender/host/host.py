@@ -110,6 +110,7 @@ class Host:
             clock=time.monotonic,
             lock=RLock(),
             on_change=lambda: self._cycle.poke(),
+            on_shown=self._on_shown if ports.view else None,
         )
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
@@ -146,7 +147,7 @@ class Host:
             self._webhooks.start(self._ports.webhooks)
             ready |= self._webhooks.checks()
         if self._view:
-            self._view.start()
+            self._view.start(self.ledger.shown)
         SideServer("health", self._ports.health, create_health_app(self._live(), ready, notes=self._notes()))
         SideServer("debug", self._ports.debug, create_debug_app(self._views()))
 
@@ -162,6 +163,10 @@ class Host:
         self._cycle.stop()
         self._controllers.stop()
         self._feed.stop()
+
+    def _on_shown(self) -> None:
+        if self._view:
+            self._view.on_change()
 
     def _views(self) -> dict[str, View]:
         decision_log = self._controllers.decision_log

@@ -1,13 +1,16 @@
 """Assembles the scheduler's view: its kubeconfig, and the port that relays to the API server."""
 
 import socket
-from collections.abc import Callable
+from functools import partial
 
 from extender.api.configuration import Address, Configuration
+from extender.domain.view.appearance import Appearances
 from extender.kube.endpoint import ApiEndpoint
 from extender.view.kubeconfig import write_kubeconfig
+from extender.view.pods import Pods
 from extender.view.relay import Handlers
 from extender.view.server import ViewServer
+from extender.view.status_patches import StatusPatches
 from extender.view.upstream import Upstream
 from extender.web.health import Check
 
@@ -19,11 +22,23 @@ class SchedulerView:
         self._endpoint = endpoint
         self._listener = listener
         self._secret = write_kubeconfig(configuration.view_folder, Address(*listener.getsockname()[:2]))
+        self._schedulers = frozenset(configuration.scheduler_names)
         self._server: ViewServer | None = None
+        self._pods: Pods | None = None
 
-    def start(self, handlers: Callable[[Upstream], Handlers] = lambda _: Handlers()) -> None:
-        """`handlers` is called in the view's event loop."""
+    def start(self, appearances: Appearances) -> None:
+        handlers = partial(self._handlers, appearances)
         self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)
+
+    def on_change(self) -> None:
+        """The appearances have changed. Any thread."""
+        if self._pods:
+            self._pods.on_change()
+
+    def _handlers(self, appearances: Appearances, upstream: Upstream) -> Handlers:
+        """In the view's event loop."""
+        self._pods = Pods(upstream, appearances, self._schedulers)
+        return Handlers(pods=self._pods, pod_status=StatusPatches(upstream, appearances))
 
     def stop(self) -> None:
         """End all streams, within a second."""
