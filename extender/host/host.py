@@ -17,6 +17,7 @@ from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.cycle import Cycle
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.pod_conditions import ConditionPolicy
 from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
@@ -100,7 +101,12 @@ class Host:
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
         writers = Writers(configuration.writers, "write", fence=self._leadership.leads)
         self._controllers = Controllers(
-            self.ledger, cluster, writers, self._leadership.leads, configuration.volcano_namespace
+            self.ledger,
+            cluster,
+            writers,
+            self._leadership.leads,
+            configuration.volcano_namespace,
+            _conditions(configuration),
         )
         self._feed = Feed(connection, self.ledger, self._controllers, auto_groups)
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
@@ -183,6 +189,14 @@ def _webhooks(
     from extender.host.webhooks import Webhooks
 
     return Webhooks(configuration, connection, ledger, synced)
+
+
+def _conditions(configuration: Configuration) -> ConditionPolicy:
+    return ConditionPolicy(
+        ungated=False,  # the scheduler writes theirs
+        shows_waiting_for_room=configuration.waiting_for_room == "show",
+        shows_never_fits=configuration.never_fits == "show",
+    )
 
 
 def _limits(configuration: Configuration) -> Limits:

@@ -99,11 +99,20 @@ class PodIntake:
         before = self.pods.get(record.uid)
         if record == before:
             return
+        if before is not None and _is_told_otherwise(before, record):
+            return self._note_words(record)
         try:
             self._take_in(record, before)
         except Exception:  # better unknown than half-recorded: the watch delivers the pod again
             self.drop_pod(record.uid)
             raise
+
+    def _note_words(self, record: PodRecord) -> None:
+        """Muster's own words on a pod change nothing that a decision depends on: thousands of them must not
+        cause a single one."""
+        self.pods[record.uid] = record
+        if record.group:
+            self._registry.group(record.group).pods[record.uid] = record
 
     def _take_in(self, record: PodRecord, before: PodRecord | None) -> None:
         if before is not None and before.group and before.group != record.group:
@@ -171,3 +180,10 @@ class PodIntake:
             self._changes.mark()
         group.refusals[pod.uid] = Refusal(text, self._clock())
         self._moves.refuse(pod)
+
+
+def _is_told_otherwise(before: PodRecord, now: PodRecord) -> bool:
+    """Whether the two differ only in what the pod says of itself without the scheduler having said it."""
+    if before.unscheduled == now.unscheduled or before.unschedulable or now.unschedulable:
+        return False
+    return replace(before, unscheduled=now.unscheduled) == now
