@@ -7,7 +7,7 @@ When a pod starts nothing is written: its binding says so.
 """
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from extender.telemetry import metrics
 
 LASTING = 5.0  # seconds after which a reason is written
 _AHEAD = 1.0  # seconds
+_BATCH = 25  # writes from which on any are begun, since a look at a large gang should write more than one
 
 
 class _Turn(NamedTuple):
@@ -63,15 +64,17 @@ class PodConditionsController(PacedController[GroupKey]):
 
     # ---- what is due
 
-    def due(self, decisions: Decisions) -> Iterator[GroupKey]:
-        """Groups whose reason or members changed. Those that wait for their turn anyway are left there."""
+    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+        """Nothing is due at once: a new reason, or a change of members, has to last first. Groups that are
+        about to be told anyway keep their place."""
         for key in self._changed_groups.of(decisions):
             course = _course(decisions.groups.get(key))
             if course is None:
                 self._forget(key)
             elif not self._is_parked(key, course):
                 self._turns[key] = _Turn(course, self._clock())
-                yield key
+                self._park(key, course, LASTING)
+        return ()
 
     def _forget(self, key: GroupKey) -> None:
         self._queue.forget(key)
@@ -93,18 +96,25 @@ class PodConditionsController(PacedController[GroupKey]):
         elif not self._tell_members(key, decision):
             self._park(key, turn.course, left - _AHEAD)
 
+    def _may_begin_numbers(self) -> bool:
+        return super()._may_begin_numbers() and self._budget.left(self._clock()) >= _BATCH
+
     def _tell_members(self, key: GroupKey, decision: GroupDecision) -> bool:
         """Tell as many as the budget allows; whether that was all."""
         wanted = {
             pod.uid: (pod, words)
-            for pod in self._ledger.without_claims(key)
-            if (words := self._policy.wanted(decision, pod)) is not None
+            for pod in self._ledger.members(key)
+            if (words := self._wanted(decision, pod)) is not None
         }
         untold = self._note_said(key, wanted)
         allowed = self._budget.take_up_to(self._clock(), len(untold))
         for pod, words in untold[:allowed]:
             self._tell(pod, words)
         return allowed == len(untold)
+
+    def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
+        """None as well for a pod that has a node planned, or is on its way to one."""
+        return None if self._ledger.claim(pod.uid) else self._policy.wanted(decision, pod)
 
     def _note_said(
         self, key: GroupKey, wanted: dict[Uid, tuple[PodRecord, Unscheduled]]
@@ -138,24 +148,22 @@ class PodConditionsController(PacedController[GroupKey]):
                 del said[uid]
 
     def _write(self, key: GroupKey, uid: Uid, words: Unscheduled) -> None:
-        """Not if the pod has been planned since: its binding might come first."""
+        """Not if the pod has been planned since. Its version keeps a late write from a pod that is bound."""
         decision, pod = self._ledger.decisions.groups.get(key), self._ledger.pod(uid)
-        planned = self._ledger.claim(uid) is not None
-        if decision is None or pod is None or planned or self._policy.wanted(decision, pod) != words:
+        if decision is None or pod is None or self._wanted(decision, pod) != words:
             return self._undone(key, uid, words)
         condition = {"status": "False", "reason": words.reason, "message": words.message}
         if pod.unscheduled is None:  # else the moment of its transition stays
             condition["lastTransitionTime"] = timestamp(self._now())
         # A pod that waits for room is planned nowhere; Karpenter ignores pods with a nominated node.
         forget_node = words.reason == UNSCHEDULABLE and bool(pod.nominated)
-        self._cluster.say_unscheduled(pod.namespace, pod.name, uid, condition, forget_node)
+        self._cluster.say_unscheduled(pod.namespace, pod.name, uid, pod.version, condition, forget_node)
         metrics.pod_conditions.labels(words.reason).inc()
 
 
 def _course(decision: GroupDecision | None) -> Hashable:
     """What begins a new turn when it changes; None: nothing is said. While members are still being created,
     each one does: most groups are complete before it is worth saying that they are not."""
-    reason = None if decision is None else spoken_reason(decision)
-    if decision is None or reason is None:
+    if decision is None or (reason := spoken_reason(decision)) is None:
         return None
     return reason, decision.exceeds_queue, decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""

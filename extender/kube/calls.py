@@ -136,16 +136,17 @@ class ApiClient(Requests):
         namespace: str,
         name: str,
         uid: str,
+        version: str,
         condition: dict[str, str],
         forget_node: bool,
         timeout: float = 10,
     ) -> None:
         """Merge `condition` into the pod's condition PodScheduled. `forget_node`: remove the node that is
-        nominated for it."""
+        nominated for it. Raises Conflict if the pod is not in this version any more: it may be bound."""
         status: dict[str, Any] = {"conditions": [{"type": POD_SCHEDULED, **condition}]}
         if forget_node:
             status["nominatedNodeName"] = None
-        patch = {"metadata": {"uid": uid}, "status": status}
+        patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
         self._patch(PODS.path(namespace, name, "status"), patch, timeout, STRATEGIC)
 
     def nudge(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:

@@ -71,6 +71,7 @@ class Api(ApiClient):
         namespace: str,
         name: str,
         uid: str,
+        version: str,
         condition: dict[str, str],
         forget_node: bool,
         timeout: float = 10,

@@ -1,11 +1,13 @@
 """Waiting pods are told why: once for each turn of the reason, at a limited rate, never when they start."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -17,7 +19,7 @@ from extender.kube.errors import Conflict, Forbidden, NotFound, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench
 from tests.domain.builders import node, pod, queue, stranger
-from tests.domain.world import gang, names
+from tests.domain.world import gang, key, names
 
 VIEW = ConditionPolicy(ungated=True)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,8 +32,12 @@ class Conditions(Bench):
 
     def __init__(self, *objects: Any, policy: ConditionPolicy = VIEW, echoes: bool = True) -> None:
         super().__init__(*objects)
-        self.controller = PodConditionsController(self.means(), policy, lambda: MOMENT)
+        self.policy = policy
         self.echoes = echoes
+        self.restart()
+
+    def restart(self) -> None:
+        self.controller = PodConditionsController(self.means(), self.policy, lambda: MOMENT)
 
     def look(self) -> list[Call]:
         """The writes of one look: the pod's name and its condition."""
@@ -195,6 +201,42 @@ def test_a_pod_that_is_planned_while_its_write_waits_is_not_told() -> None:
             assert bench.told() == {"g-0": "Unschedulable"}
 
 
+def elastic() -> list[Any]:
+    """A running group with room for one of its further members: that one, and two that wait."""
+    return [node("a", cpu="2"), gang("g", 4, 1, gated=False)]
+
+
+def hold(bench: Bench, name: str) -> None:
+    """The scheduler binds a pod whose binding is not posted yet: it is in no plan any more."""
+    bench.answer(name)
+    assert bench.hold(name, "a") is None
+    bench.settle()
+    assert bench.reason("g") is Reason.NO_ROOM
+    assert bench.plan("g") == {}
+
+
+def test_of_a_running_group_those_on_their_way_are_not_told() -> None:
+    with conditions(elastic()) as bench:
+        bench.start("g")
+        hold(bench, "g-1")
+        assert bench.told().keys() == {"g-2", "g-3"}
+
+
+def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
+    bench = Conditions(elastic())
+    with capture_logs():
+        bench.start("g").add(node("a", cpu="1")).settle()
+        bench.controller.look(bench.decisions)
+        bench.advance(LASTING)
+        bench.controller.look(bench.decisions)
+        assert bench.writers.depth == 3
+        bench.add(node("a", cpu="2")).settle()
+        hold(bench, "g-1")
+        with bench.writing():
+            bench.flush()
+    assert {name for name, *_ in bench.api.done("unscheduled")} == {"g-2", "g-3"}
+
+
 def test_gated_pods_are_told_that_they_lack_room_and_what_they_said_before() -> None:
     waits = gang("g", 2, queue="q")
     with conditions(full(queue("q"), waits), policy=ConditionPolicy()) as bench:
@@ -222,6 +264,45 @@ def test_a_nomination_goes_with_the_plan_that_it_was_made_for() -> None:
         bench.add(replace(before, status=replace(before.status, nominated_node_name="a")))
         bench.told()
         assert [call[-1] for call in bench.api.done("unscheduled")] == [True]
+
+
+# ---- whatever happens
+
+_MOVES: dict[str, Callable[[Conditions], object]] = {
+    "room comes": lambda bench: bench.add(node("a", cpu="99")),
+    "room goes": lambda bench: bench.add(node("a", cpu="4")),
+    "too large for the cluster": lambda bench: bench.add(node("a", cpu="0")),
+    "the queue is small": lambda bench: bench.add(queue("q", capability={"cpu": "1"})),
+    "the queue is large": lambda bench: bench.add(queue("q")),
+    "the scheduler refuses": lambda bench: bench.refuse("g-0"),
+    "the gate goes": lambda bench: bench.ungate("g-1"),
+    "another leads": lambda bench: setattr(bench, "leading", not bench.leading),
+    "a write is refused": lambda bench: bench.api.fail("unscheduled", Forbidden(403)),
+    "a write conflicts": lambda bench: bench.api.fail("unscheduled", Conflict(409)),
+    "a restart": lambda bench: bench.restart(),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(_MOVES)), st.sampled_from([0.0, 1.0, LASTING])), max_size=12)
+)
+def test_in_the_end_each_waiting_pod_says_what_its_group_waits_for(history: list[tuple[str, float]]) -> None:
+    with conditions(full(queue("q"), gang("g", 2, queue="q"), gang("h", 2, queue="q", gated=False))) as bench:
+        for move, pause in history:
+            _MOVES[move](bench)
+            bench.after(pause)
+        bench.leading = True
+        bench.api.faults.clear()
+        for _ in range(4):
+            bench.after(PAUSE)
+        for group in ("g", "h"):
+            for each in bench.ledger.members(key(group)):
+                wanted = VIEW.wanted(bench.decision(group), each)
+                planned = bench.ledger.claim(each.uid) is not None
+                overwritten = bool(each.unschedulable)
+                assert planned or overwritten or wanted in (None, each.unscheduled)
+        assert bench.told(PAUSE) == {}
 
 
 # ---- how fast

@@ -202,6 +202,16 @@ def test_own_words_cause_no_decision_and_are_known_all_the_same() -> None:
     assert said == {"g-0": unschedulable(Reason.FRAGMENTED), "g-1": None}
 
 
+def test_a_newer_version_of_a_waiting_pod_is_known_and_causes_no_decision() -> None:
+    world = World(node("a", cpu="1"), gang("g", 2, gated=False)).settle()
+    world.refuse("g-0")
+    world.settle()
+    before, version = world.pods["g-0"], world.ledger.version
+    world.add(replace(before, metadata=replace(before.metadata, resource_version="7")))
+    assert world.ledger.version == version
+    assert {each.version for each in world.ledger.members(key("g"))} == {"7", ""}
+
+
 def test_a_refusal_that_own_words_replaced_is_news_when_it_comes_again() -> None:
     world = World(node("a"), pod("p", gated=False)).settle()
     words = "0/1 nodes are available: 1 Insufficient magic."

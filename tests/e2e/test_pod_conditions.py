@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.harness.access import User
+from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.faults import before_request
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import EVENTS, PODS, QUEUES
+from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
 LACKS_ROOM = ("Unschedulable", "muster: NoRoom: the suitable nodes do not have room for the whole group")
 AS_CREATED = ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
-
-pytestmark = pytest.mark.usefixtures("scheduler")
 
 
 def condition(stage: Stage, name: str) -> Json:
@@ -60,7 +62,7 @@ def autoscalers_see(stage: Stage) -> set[str]:
 
 
 def test_gated_pods_that_lack_room_bring_nodes_and_those_that_wait_for_their_turn_do_not(
-    stage: Stage, muster: Muster
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.queue("small", capability={"cpu": "2"})
     stage.nodes(3, cpu="4")
@@ -87,7 +89,7 @@ def test_gated_pods_that_lack_room_bring_nodes_and_those_that_wait_for_their_tur
 
 
 def test_a_gated_pod_asks_for_no_more_nodes_once_its_queue_is_in_the_way(
-    stage: Stage, muster: Muster
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.queue("team")
     stage.nodes(1, cpu="4")
@@ -102,7 +104,9 @@ def test_a_gated_pod_asks_for_no_more_nodes_once_its_queue_is_in_the_way(
     assert written(muster) == 3 * len(gang)
 
 
-def test_after_a_restart_nothing_is_written_that_is_written_already(stage: Stage, muster: Muster) -> None:
+def test_after_a_restart_nothing_is_written_that_is_written_already(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.pods("filler", 1, cpu="3"))
     before = stage.gang("before", 2, cpu="2", gated=True)
@@ -115,8 +119,31 @@ def test_after_a_restart_nothing_is_written_that_is_written_already(stage: Stage
     assert [stage.pod(name)["metadata"]["resourceVersion"] for name in before] == versions
 
 
+def test_a_write_that_comes_late_does_not_meet_a_pod_that_is_bound(
+    stage: Stage, proxy: FaultProxy, far_muster: Muster, muster_user: User
+) -> None:
+    stage.start_scheduler("sidecar.yaml", muster=far_muster.address, user=muster_user)
+    stage.nodes(1, cpu="4")
+    stage.wait_phase(stage.pods("filler", 1, cpu="3"))
+
+    def meanwhile() -> None:
+        stage.nodes(1, cpu="4", prefix="added")
+        stage.wait_bound(["late-0"])
+
+    late = before_request(meanwhile, "PATCH", "/pods/late-0/status$")
+    proxy.inject(late)
+    gang = stage.gang("late", 1, cpu="2", gated=True)
+    wait_for(late.hit.is_set, what="the condition on its way")
+    wait_for(lambda: [call.status for call in proxy.calls if call.path.endswith("late-0/status")] == [409])
+    stage.wait_phase(gang)
+    assert condition(stage, "late-0")["status"] == "True"
+    assert written(far_muster) == 0
+
+
 @pytest.mark.muster_flags("--waiting-for-room=hide")
-def test_gated_pods_say_nothing_where_that_is_hidden(stage: Stage, muster: Muster) -> None:
+def test_gated_pods_say_nothing_where_that_is_hidden(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.pods("filler", 1, cpu="3"))
     gangs = []
@@ -128,7 +155,9 @@ def test_gated_pods_say_nothing_where_that_is_hidden(stage: Stage, muster: Muste
     assert written(muster) == 0
 
 
-def test_the_condition_of_a_pod_without_a_gate_stays_the_schedulers(stage: Stage, muster: Muster) -> None:
+def test_the_condition_of_a_pod_without_a_gate_stays_the_schedulers(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.pods("filler", 1, cpu="3"))
     gangs = []
@@ -142,7 +171,7 @@ def test_the_condition_of_a_pod_without_a_gate_stays_the_schedulers(stage: Stage
 
 @pytest.mark.muster_flags("--never-fits=show")
 def test_pods_for_which_larger_nodes_may_come_ask_for_those_but_not_if_their_queue_is_too_small(
-    stage: Stage, muster: Muster
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.queue("small", capability={"cpu": "2"})
     stage.nodes(1, cpu="4")

@@ -96,13 +96,6 @@ class LedgerQueries(GroupQueries):
                 if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.PLANNED
             ]
 
-    def without_claims(self, key: GroupKey) -> list[PodRecord]:
-        """The members of a group for which no room is planned or taken."""
-        with self._lock:
-            group = self._registry.groups.get(key)
-            pods = group.pods.values() if group else ()
-            return [pod for pod in pods if self._claims.get(pod.uid) is None]
-
     def awaits_the_scheduler(self) -> bool:
         """Whether any pod is planned and has no gate of ours, so that the scheduler should ask about it."""
         return any(not claim.pod.gated for claim in self.to_release())

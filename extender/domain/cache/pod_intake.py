@@ -99,17 +99,16 @@ class PodIntake:
         before = self.pods.get(record.uid)
         if record == before:
             return
-        if before is not None and _is_told_otherwise(before, record):
-            return self._note_words(record)
+        if before is not None and _is_alike(before, record):
+            return self._note(record)
         try:
             self._take_in(record, before)
         except Exception:  # better unknown than half-recorded: the watch delivers the pod again
             self.drop_pod(record.uid)
             raise
 
-    def _note_words(self, record: PodRecord) -> None:
-        """Muster's own words on a pod change nothing that a decision depends on: thousands of them must not
-        cause a single one."""
+    def _note(self, record: PodRecord) -> None:
+        """The thousands of conditions that Muster writes itself must not cause a single decision."""
         self.pods[record.uid] = record
         if record.group:
             self._registry.group(record.group).pods[record.uid] = record
@@ -182,8 +181,9 @@ class PodIntake:
         self._moves.refuse(pod)
 
 
-def _is_told_otherwise(before: PodRecord, now: PodRecord) -> bool:
-    """Whether the two differ only in what the pod says of itself without the scheduler having said it."""
-    if before.unscheduled == now.unscheduled or before.unschedulable or now.unschedulable:
+def _is_alike(before: PodRecord, now: PodRecord) -> bool:
+    """Whether the two differ only in what no decision depends on: a version, and what a pod says of itself
+    without the scheduler having said it."""
+    if before.unschedulable != now.unschedulable:
         return False
-    return replace(before, unscheduled=now.unscheduled) == now
+    return replace(before, version=now.version, unscheduled=now.unscheduled) == now

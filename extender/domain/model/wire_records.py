@@ -74,6 +74,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         deleting=meta.deletion_timestamp is not None,
         started=_started(pod),
         nominated=status.nominated_node_name,
+        version="" if spec.node_name else meta.resource_version,
         unscheduled=_unscheduled(pod),
     )
 
