@@ -326,6 +326,16 @@ def test_all_pods_share_a_budget_and_groups_are_told_one_after_the_other() -> No
         assert bench.after(60.0) == []
 
 
+def test_a_large_gang_is_looked_at_for_many_writes_at_once() -> None:
+    with conditions(full(gang("g", 300, gated=False))) as bench:
+        bench.look()
+        told = [len(bench.after(LASTING))]
+        while sum(told) < 300:
+            told.append(len(bench.after(0.1)))
+            assert len(told) < 100
+        assert min(filter(None, told)) >= 25
+
+
 # ---- writes that fail, and leadership
 
 
