@@ -1,5 +1,5 @@
 """Removes scheduling gates from planned pods: the planned node is nominated, then the gate is removed. Pods
-without a gate are nudged.
+without a gate are nudged. Where the scheduler reads its pods through Muster, it is told of nodes there.
 
 The nomination makes the scheduler try that node first, and no other if the pod fits; it is written before
 the gate is removed and never after. A pod without our gate that the scheduler has parked as unschedulable is
@@ -12,6 +12,7 @@ from functools import partial
 
 from extender.controllers.controller import Controller
 from extender.domain.cache.claims import Claim
+from extender.domain.cache.releases import lacks_nomination
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.telemetry import metrics
@@ -45,10 +46,12 @@ class SchedulingGatesController(Controller[GroupKey]):
             self._release(claim)
 
     def _release(self, claim: Claim) -> None:
-        pod = claim.pod
+        pod, is_shown = claim.pod, self._ledger.shown.is_on
         if pod.gated:
             self._once(pod, ("open", ""), partial(self._remove_gate, pod, claim.node))
-        elif pod.unschedulable:
+        elif is_shown and lacks_nomination(pod, claim.node):
+            self._once(pod, ("nominate", claim.node), partial(self._nominate, pod, claim.node))
+        elif pod.unschedulable and not is_shown:
             self._once(pod, ("nudge", claim.node), partial(self._nudge, pod, claim))
 
     def _once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:
@@ -66,10 +69,18 @@ class SchedulingGatesController(Controller[GroupKey]):
                 del done[pod.uid]
 
     def _remove_gate(self, pod: PodRecord, node: str) -> None:
-        if not self._ledger.needs_no_barrier(pod.group) and pod.nominated != node:
-            self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
+        if self._needs_nomination(pod, node):
+            self._nominate(pod, node)
         self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
         metrics.gates_opened.inc()
+
+    def _needs_nomination(self, pod: PodRecord, node: str) -> bool:
+        if self._ledger.shown.is_on or self._ledger.needs_no_barrier(pod.group):
+            return False
+        return pod.nominated != node
+
+    def _nominate(self, pod: PodRecord, node: str) -> None:
+        self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
 
     def _nudge(self, pod: PodRecord, claim: Claim) -> None:
         self._cluster.nudge(pod.namespace, pod.name, pod.uid, f"{claim.node}-{claim.since:.3f}")

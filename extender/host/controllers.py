@@ -17,6 +17,7 @@ from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
 from extender.controllers.pod_conditions import PodConditionsController
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.queue_status import QueueStatusController
+from extender.controllers.releases import Releaser
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
 from extender.domain.cache.ledger import Ledger
@@ -55,6 +56,7 @@ class Controllers:
         self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()
         self.listeners: tuple[Listener, ...] = (
+            Releaser(ledger, leads).look,
             SchedulingGatesController(urgent).look,
             EvictionsController(patient, recorder).look,
             podgroup_status.look,

@@ -106,7 +106,7 @@ class Host:
             writers,
             self._leadership.leads,
             configuration.volcano_namespace,
-            _conditions(configuration),
+            _conditions(configuration, is_viewed=self.ledger.shown.is_on),
         )
         self._feed = Feed(connection, self.ledger, self._controllers, auto_groups)
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
@@ -191,9 +191,10 @@ def _webhooks(
     return Webhooks(configuration, connection, ledger, synced)
 
 
-def _conditions(configuration: Configuration) -> ConditionPolicy:
+def _conditions(configuration: Configuration, is_viewed: bool) -> ConditionPolicy:
+    """`is_viewed`: the scheduler reads its pods through Muster, and writes no conditions of waiting ones."""
     return ConditionPolicy(
-        ungated=False,  # the scheduler writes theirs
+        ungated=is_viewed,
         shows_waiting_for_room=configuration.waiting_for_room == "show",
         shows_never_fits=configuration.never_fits == "show",
     )

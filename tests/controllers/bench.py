@@ -29,8 +29,11 @@ class Bench(World):
         limits: Limits | None = None,
         auto_groups: bool = False,
         marks_kept: bool = True,
+        viewed: bool = False,
     ) -> None:
-        super().__init__(*objects, limits=limits, auto_groups=auto_groups, marks_kept=marks_kept)
+        super().__init__(
+            *objects, limits=limits, auto_groups=auto_groups, marks_kept=marks_kept, viewed=viewed
+        )
         self.api = Api()
         self.leading = True
         self.fence: deque[bool] = deque()

@@ -15,6 +15,7 @@ from extender.controllers.controller import Controller
 from extender.controllers.decision_log import DecisionLog
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
+from extender.controllers.releases import Releaser
 from extender.domain.decisions import transitions
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.decisions.pod_conditions import ConditionPolicy
@@ -174,12 +175,10 @@ def controllers_of(bench: Bench) -> Controllers:
 
 def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
     bench = Bench()
-    made = Controllers(
-        bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system", ConditionPolicy()
-    )
+    made = controllers_of(bench)
     owners = [listener.__self__ for listener in made.listeners]  # type: ignore[attr-defined]
-    assert all(isinstance(each, Controller | GroupEvents | DecisionLog) for each in owners)
-    assert len({type(each) for each in owners}) == len(owners) == 12
+    assert all(isinstance(each, Controller | GroupEvents | DecisionLog | Releaser) for each in owners)
+    assert len({type(each) for each in owners}) == len(owners) == 13
 
 
 def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
@@ -212,9 +211,7 @@ def test_an_eviction_never_keeps_a_gate_waiting() -> None:
     bench.bind("g-0", "a")
     bench.bind("g-1", "b")
     bench.settle()
-    made = Controllers(
-        bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system", ConditionPolicy()
-    )
+    made = controllers_of(bench)
     bench.pass_time(bench.ledger.limits.deadline(3) + 1)
     assert bench.decision("g").undo
     with capture_logs():

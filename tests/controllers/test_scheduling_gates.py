@@ -5,9 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from extender.api.objects import Volume
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.kube.errors import Conflict, Forbidden, ServerFault, Unreachable
 from tests.controllers.api import Call
@@ -17,8 +19,8 @@ from tests.domain.world import gang, nodes
 
 
 class Gates(Bench):
-    def __init__(self, *objects: Any) -> None:
-        super().__init__(*objects)
+    def __init__(self, *objects: Any, viewed: bool = False) -> None:
+        super().__init__(*objects, viewed=viewed)
         self.releaser = SchedulingGatesController(self.means())
 
     def look(self) -> list[Call]:
@@ -30,8 +32,8 @@ class Gates(Bench):
 
 
 @contextmanager
-def gates(*objects: Any) -> Iterator[Gates]:
-    bench = Gates(*objects)
+def gates(*objects: Any, viewed: bool = False) -> Iterator[Gates]:
+    bench = Gates(*objects, viewed=viewed)
     with bench.writing(), capture_logs():
         yield bench
 
@@ -124,6 +126,32 @@ def test_a_plan_for_the_same_node_made_again_is_nudged_for_again() -> None:
         ((verb, name, other),) = bench.look()
         assert (verb, name) == ("nudge", "p")
         assert token != other
+
+
+# ---- where the scheduler reads its pods through Muster
+
+
+def test_a_gate_is_opened_without_a_nomination() -> None:
+    with gates(node("a"), gang("g", 2), viewed=True) as bench:
+        assert bench.look() == [("open", "g-0"), ("open", "g-1")]
+
+
+def test_nothing_is_written_for_pods_without_a_gate() -> None:
+    with gates(node("a"), gang("g", 2, gated=False), viewed=True) as bench:
+        bench.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: no.")
+        assert bench.look() == []
+
+
+def test_a_pod_whose_volumes_bind_late_is_nominated_in_the_api_before_it_is_shown() -> None:
+    late = pod("p", gated=False)
+    claimed = Volume(persistent_volume_claim=Raw(b'{"claimName": "data"}'))
+    late = replace(late, spec=replace(late.spec, volumes=[claimed]))
+    with gates(node("a"), late, viewed=True) as bench:
+        assert bench.shown() == {}
+        assert bench.look() == [("nominate", "p", "a")]
+        bench.add(replace(late, status=replace(late.status, nominated_node_name="a"))).settle()
+        assert list(bench.shown()) == ["p"]
+        assert bench.look() == []
 
 
 # ---- writes that fail

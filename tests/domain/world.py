@@ -30,6 +30,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.limits import Limits
+from extender.domain.view.appearance import Appearance
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
@@ -50,8 +51,15 @@ LIMITS = Limits(
 
 
 class World:
+    """`viewed`: the scheduler reads its pods through Muster."""
+
     def __init__(
-        self, *objects: Any, limits: Limits | None = None, auto_groups: bool = False, marks_kept: bool = True
+        self,
+        *objects: Any,
+        limits: Limits | None = None,
+        auto_groups: bool = False,
+        marks_kept: bool = True,
+        viewed: bool = False,
     ) -> None:
         self.now = 1000.0
         self.pods: dict[str, Pod] = {}
@@ -64,6 +72,7 @@ class World:
             limits or LIMITS,
             clock=lambda: self.now,
             on_change=self._note_change,
+            on_shown=(lambda: None) if viewed else None,
         )
         self.ledger.trust_marks(marks_kept)
         self.changes = 0
@@ -207,10 +216,15 @@ class World:
         for _ in range(_PATIENCE):
             decisions, before = self.decide(), self.ledger.version
             self.ledger.publish(decisions)
+            self._release()
             self._give_up_calls()
             if self.ledger.version == before:
                 return self
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
+
+    def _release(self) -> None:
+        for group in self.ledger.shown.due():
+            self.ledger.shown.release(group)
 
     def _give_up_calls(self) -> None:
         """Do what the barrier does with the held calls of waiting groups."""
@@ -260,6 +274,26 @@ class World:
         return self.ledger.history(key(group))[0] is not None
 
     # ---- the scheduler's side
+
+    def shown(self) -> dict[str, Appearance]:
+        """How pods of ours that may start look to the scheduler, by name."""
+        looks = self.ledger.shown.all()
+        return {
+            name: looks[uid] for name, each in self.pods.items() if (uid := Uid(each.metadata.uid)) in looks
+        }
+
+    def shown_changes(self) -> list[tuple[str, Appearance | None]]:
+        """What has changed of that since the last call; None: taken back."""
+        names = {each.metadata.uid: name for name, each in self.pods.items()}
+        return [(names[uid], looks) for uid, looks in self.ledger.shown.take_changes()]
+
+    def shows(self) -> dict[str, Appearance | None]:
+        """The last change of each pod."""
+        return dict(self.shown_changes())
+
+    def report(self, name: str, text: str = "") -> Uid | None:
+        """The scheduler reports the end of an attempt in a status patch."""
+        return self.ledger.shown.note_status(NAMESPACE, name, text)
 
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
         """A filter call, by default with all nodes offered."""

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.api.protobuf import KUBERNETES_PREFIX
 from extender.kube.connection import Connection
 from extender.kube.errors import Refused
-from extender.sim.apiserver import protobuf
 from extender.sim.apiserver.bodies import decoded
 from extender.sim.apiserver.status_errors import StatusError
 from tests.sim.requests import PODS, QUEUES, ask, create, get, pod
@@ -39,7 +39,7 @@ def test_a_pod_in_yaml(connection: Connection) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_protobuf_is_read_or_refused(data: bytes) -> None:
-    for body in (data, protobuf.PREFIX + data, NAMESPACE[: len(data)] + data):
+    for body in (data, KUBERNETES_PREFIX + data, NAMESPACE[: len(data)] + data):
         with suppress(StatusError):
             assert isinstance(decoded(body, PROTOBUF), dict)
 

@@ -10,6 +10,7 @@ from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, after
 from extender.domain.cache.claims import Claim, Claims, Posting
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
+from extender.domain.cache.releases import Releases
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 
@@ -17,10 +18,16 @@ class ClaimMoves:
     """`clock` is monotonic, in seconds."""
 
     def __init__(
-        self, claims: Claims, registry: Registry, changes: Changes, clock: Callable[[], float]
+        self,
+        claims: Claims,
+        registry: Registry,
+        releases: Releases,
+        changes: Changes,
+        clock: Callable[[], float],
     ) -> None:
         self._claims = claims
         self._registry = registry
+        self._releases = releases
         self._changes = changes
         self._clock = clock
         self._moved: dict[GroupKey, int] = {}  # by group: the version at which one of its claims last moved
@@ -35,28 +42,31 @@ class ClaimMoves:
     ) -> None:
         """Put a claim of ours on `node`, or advance it there. Raises KeyError if `event` is not allowed at
         its stage."""
+        before = self._claims.get(pod.uid)
         stage = after(event, self._stage(pod.uid))
         assert stage is not None, event
         self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
-        self._note(pod)
+        self._note(pod, before)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
         """End a claim of ours without a binding. Raises KeyError as `put` does."""
         stage = after(event, self._stage(pod.uid))
         assert stage is None, event
-        self._claims.drop(pod.uid)
+        before = self._claims.drop(pod.uid)
         self._registry.group(pod.group).expected_since.pop(pod.uid, None)
-        self._note(pod)
+        self._note(pod, before)
 
     def refuse(self, pod: PodRecord) -> None:
         """The scheduler found no node for a pod: a claim that filter had answered may be planned again."""
         claim = self._claims.get(pod.uid)
         if claim is not None and claim.stage is ClaimStage.ANSWERED:
             self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
+            self._releases.follow(pod, claim, self._claims.get(pod.uid))
 
     def show(self, pod: PodRecord) -> None:
         """The watch shows a pod, whether ours or not: on a node it holds room there, when finished none; a
         waiting one keeps its claim."""
+        before = self._claims.get(pod.uid)
         if pod.holds_room:
             self._claims.put(pod, pod.node, ClaimStage.BOUND)
         elif pod.node or not pod.waiting:
@@ -65,10 +75,13 @@ class ClaimMoves:
             self._claims.put(
                 pod, claim.node, claim.stage, claim.since, claim.version, claim.token, claim.posting
             )
+        if pod.group:
+            self._releases.follow(pod, before, self._claims.get(pod.uid))
 
-    def drop(self, uid: Uid) -> None:
+    def drop(self, pod: PodRecord) -> None:
         """The pod is gone."""
-        self._claims.drop(uid)
+        self._claims.drop(pod.uid)
+        self._releases.forget(pod)
 
     def restand(self, group: Group, pod: PodRecord) -> None:
         """Count a member as standing, or no longer."""
@@ -87,7 +100,8 @@ class ClaimMoves:
         claim: Claim | None = self._claims.get(uid)
         return claim.stage if claim else None
 
-    def _note(self, pod: PodRecord) -> None:
+    def _note(self, pod: PodRecord, before: Claim | None) -> None:
         self._moved[pod.group] = self._changes.next_version
         self.restand(self._registry.group(pod.group), pod)
         self._registry.touch(pod.group)
+        self._releases.follow(pod, before, self._claims.get(pod.uid))

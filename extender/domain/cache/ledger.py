@@ -33,7 +33,9 @@ from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.preemption_grants import PreemptionGrants
 from extender.domain.cache.publishing import Publishing
 from extender.domain.cache.registry import Registry
+from extender.domain.cache.releases import Releases
 from extender.domain.cache.reservations import Confirmation, Reservations
+from extender.domain.cache.shown_pods import ShownPods
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason
@@ -45,7 +47,8 @@ __all__ = ["Confirmation", "Ledger"]
 
 
 class Ledger(LedgerQueries):
-    """`clock` is monotonic, in seconds. `on_change` is called, under the lock, when a decision may change."""
+    """`clock` is monotonic, in seconds. `on_change` is called, under the lock, when a decision may change,
+    `on_shown` when the scheduler is to be shown something else; None: it reads its pods from the API."""
 
     def __init__(
         self,
@@ -54,20 +57,36 @@ class Ledger(LedgerQueries):
         clock: Callable[[], float] = lambda: 0.0,
         lock: AbstractContextManager[object] | None = None,
         on_change: Callable[[], None] = lambda: None,
+        on_shown: Callable[[], None] | None = None,
     ) -> None:
         self.limits = limits or Limits()
         changes, claims, registry = Changes(on_change), Claims(), Registry()
-        moves = ClaimMoves(claims, registry, changes, clock)
+        releases = Releases(on_shown, clock)
+        moves = ClaimMoves(claims, registry, releases, changes, clock)
         self._attendance = Attendance(self.limits.asking_pause, clock)
         self._intake = Intake(registry, claims.capacity, changes)
-        pods = PodIntake(ownership, registry, claims, moves, changes, self._attendance, clock)
+        pods = PodIntake(ownership, registry, claims, moves, releases, changes, self._attendance, clock)
         views = GroupViews(registry, claims)
-        publishing = Publishing(self.limits, registry, views, claims, moves, changes, self._attendance, clock)
+        publishing = Publishing(
+            self.limits, registry, views, claims, moves, releases, changes, self._attendance, clock
+        )
         self._reservations = Reservations(
-            pods.pods, registry, claims, moves, changes, lambda: publishing.decisions, clock
+            pods.pods, registry, claims, moves, releases, changes, lambda: publishing.decisions, clock
         )
         self._grants = PreemptionGrants(pods.pods, registry, claims, clock)
-        super().__init__(lock or nullcontext(), registry, views, claims, pods, publishing, changes)
+        lock = lock or nullcontext()
+        self.shown = ShownPods(
+            lock,
+            releases,
+            pods,
+            registry,
+            claims,
+            moves,
+            changes,
+            self._attendance,
+            clock,
+        )
+        super().__init__(lock, registry, views, claims, pods, publishing, changes)
 
     # ---- from the watches
 

@@ -15,6 +15,7 @@ from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claims import Claims
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
+from extender.domain.cache.releases import Releases
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -35,6 +36,7 @@ class PodIntake:
         registry: Registry,
         claims: Claims,
         moves: ClaimMoves,
+        releases: Releases,
         changes: Changes,
         attendance: Attendance,
         clock: Callable[[], float],
@@ -45,6 +47,7 @@ class PodIntake:
         self._registry = registry
         self._claims = claims
         self._moves = moves
+        self._releases = releases
         self._changes = changes
         self._attendance = attendance
         self._clock = clock
@@ -69,7 +72,7 @@ class PodIntake:
         record = self.pods.pop(uid, None)
         if record is None:
             return
-        self._moves.drop(uid)
+        self._moves.drop(record)
         if record.group:
             self._claims.capacity.unwatch_terms(record)
             self._leave_group(record)
@@ -125,6 +128,8 @@ class PodIntake:
         self._moves.show(record)
         if record.group:
             self._join_group(record, before)
+        elif record.scheduler in self._ownership.schedulers and not record.node:
+            self._releases.note_stranger(record.uid, is_left=self.leaves(record.scheduler))
         if record.group or self._moved(before, record):
             self._changes.mark()
 
@@ -156,7 +161,7 @@ class PodIntake:
         if pod.node or not pod.waiting:
             group.refusals.pop(pod.uid, None)
             group.expected_since.pop(pod.uid, None)
-        elif not pod.gated and self._claims.get(pod.uid) is not None:
+        elif self._releases.sees(pod) and self._claims.get(pod.uid) is not None:
             group.expected_since.setdefault(pod.uid, self._clock())
         self._moves.restand(group, pod)
         self._registry.touch(pod.group)

@@ -16,6 +16,7 @@ from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.groups import Group
 from extender.domain.cache.refusals import Refusals
 from extender.domain.cache.registry import Registry
+from extender.domain.cache.releases import Releases
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord
@@ -35,6 +36,7 @@ class Publishing:
         views: GroupViews,
         claims: Claims,
         moves: ClaimMoves,
+        releases: Releases,
         changes: Changes,
         attendance: Attendance,
         clock: Callable[[], float],
@@ -45,6 +47,7 @@ class Publishing:
         self._views = views
         self._claims = claims
         self._moves = moves
+        self._releases = releases
         self._changes = changes
         self._attendance = attendance
         self._clock = clock
@@ -161,9 +164,11 @@ class Publishing:
 
     def _replan_pod(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
         """Bring a waiting member's claim in line with its group's decision, made on `version`. A claim that a
-        bind call holds ends with that call."""
+        bind call holds ends with that call; the scheduler is to forget the pod before the call fails."""
         claim, node = self._claims.get(pod.uid), decision.plan.get(pod.uid)
         if claim is not None and claim.stage >= ClaimStage.HELD:
+            if claim.stage is ClaimStage.HELD and decision.verdict is Verdict.WAITING:
+                self._releases.take_back(pod.uid, was_called=True)
             return
         is_newer = claim is not None and claim.version > version
         if claim is not None and claim.stage.pinned and (is_newer or decision.verdict is not Verdict.WAITING):
@@ -175,7 +180,7 @@ class Publishing:
             self._moves.put(pod, ClaimEvent.PLAN, node)
             group.refusals.pop(pod.uid, None)
             group.expected_since.pop(pod.uid, None)
-            if not pod.gated:
+            if self._releases.sees(pod):
                 group.expected_since[pod.uid] = self._clock()
             self._changes.mark()
 

@@ -13,6 +13,7 @@ from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
 from extender.domain.cache.claims import Claim, Claims, Posting
 from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
+from extender.domain.cache.releases import Releases
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -35,6 +36,7 @@ class Reservations:
         registry: Registry,
         claims: Claims,
         moves: ClaimMoves,
+        releases: Releases,
         changes: Changes,
         decided: Callable[[], Decisions],
         clock: Callable[[], float],
@@ -43,6 +45,7 @@ class Reservations:
         self._registry = registry
         self._claims = claims
         self._moves = moves
+        self._releases = releases
         self._changes = changes
         self._decided = decided
         self._clock = clock
@@ -72,6 +75,8 @@ class Reservations:
         pod, claim = self._pods.get(uid), self._claims.get(uid)
         if pod is None or claim is None:
             return self._why_not(pod)
+        if self._releases.is_on and not claim.pinned:  # the scheduler has not been shown the pod
+            return Reason.NOT_READY
         if not allows(ClaimEvent.HOLD, claim.stage):
             return Reason.NO_ROOM
         if claim.node != node and claim.posting:  # a binding may have reached the API server

@@ -52,6 +52,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False  # it has a deletionTimestamp
     started: bool = False  # one of its containers has run at least once
     nominated: str = ""  # status.nominatedNodeName
+    binds_late: bool = False  # it has volumes or resource claims, which are bound while the pod is not yet
     version: str = ""  # metadata.resourceVersion, while it has no node
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
 

@@ -15,6 +15,7 @@ from extender.api.objects import (
     Pod,
     PodGroup,
     PodGroupSpec,
+    PodSpec,
 )
 from extender.api.quantities import BadQuantity
 from extender.domain.model.marks import noted_members, notes_admitted, said_members
@@ -74,6 +75,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         deleting=meta.deletion_timestamp is not None,
         started=_started(pod),
         nominated=status.nominated_node_name,
+        binds_late=_binds_late(spec),
         version="" if spec.node_name else meta.resource_version,
         unscheduled=_unscheduled(pod),
     )
@@ -98,6 +100,13 @@ def _ran(status: ContainerStatus) -> bool:
         state.running is not None or (state.terminated is not None and bool(state.terminated.started_at))
         for state in states
     )
+
+
+def _binds_late(spec: PodSpec) -> bool:
+    volumes = (
+        raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
+    )
+    return any(bytes(raw) not in (b"", b"null") for raw in (spec.resource_claims, *volumes))
 
 
 def _unscheduled(pod: Pod) -> Unscheduled | None:

@@ -1,6 +1,6 @@
 """How pods look in the scheduler's copy of the API."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from extender.domain.model.records import Uid
@@ -14,6 +14,7 @@ class Appearance(NamedTuple):
 
 
 AS_IT_IS = Appearance()
+Change = tuple[Uid, Appearance | None]  # None: the pod is taken back
 
 
 class PodFacts(NamedTuple):
@@ -40,13 +41,13 @@ class Appearances(Protocol):
     def in_flight(self, uid: Uid) -> bool:
         """Whether a bind call holds the pod or its binding was posted: then the scheduler has it."""
 
-    def take_changes(self) -> Mapping[Uid, Appearance | None]:
-        """What has changed since the last call; None: taken back. Pods that were bound or are gone are not
-        among them: the watch shows that."""
+    def take_changes(self) -> Sequence[Change]:
+        """What has changed since the last call, in order: a pod may have been taken back and shown again.
+        Pods that were bound or are gone are not among them: the watch shows that."""
 
     def note_fresh_start(self) -> None:
         """A scheduler has read all pods anew: nothing that it was doing with any of them goes on."""
 
-    def note_status(self, uid: Uid, unschedulable: str) -> bool:
-        """The scheduler patches a pod's status: it has given up an attempt. `unschedulable`: its words, empty
-        if there are none. False for a pod that is not ours."""
+    def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
+        """The scheduler patches a pod's status: it has given up an attempt. `unschedulable`: its words if it
+        found no node, empty after errors. Returns the UID of an unbound pod of ours; None: it is not one."""

@@ -5,15 +5,11 @@ Only messages that people's commands send are known: create namespace, auth can-
 message is a table of its fields by number, from the generated.proto files of k8s.io/api.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, Union
 
+from extender.api.protobuf import KUBERNETES_PREFIX, BrokenMessage, fields
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.status_errors import StatusError, bad_request
-
-PREFIX = b"k8s\0"
-_VARINT, _BYTES = 0, 2
-_LONGEST_VARINT = 63  # bits, before its last byte
 
 
 class ProtoField(NamedTuple):
@@ -100,16 +96,16 @@ _UNKNOWN: ProtoMessage = {
 
 def decoded(body: bytes) -> Json:
     """The object as JSON has it. Raises StatusError 400 for what is no protobuf, 415 for other kinds."""
-    if not body.startswith(PREFIX):
+    if not body.startswith(KUBERNETES_PREFIX):
         raise bad_request("the object provided is unrecognized: it does not appear to be a protobuf message")
     try:
-        envelope = _message(body[len(PREFIX) :], _UNKNOWN)
+        envelope = _message(body[len(KUBERNETES_PREFIX) :], _UNKNOWN)
         named = envelope.get("typeMeta", {})
         kind = named.get("kind", "")
         if kind not in _MESSAGES:
             raise _unread(kind)
         return {**named, **_message(envelope.get("raw", b""), _MESSAGES[kind])}
-    except (IndexError, UnicodeDecodeError) as fault:
+    except (BrokenMessage, UnicodeDecodeError) as fault:
         raise bad_request("the object provided is unrecognized: its protobuf message is broken") from fault
 
 
@@ -121,14 +117,14 @@ def _unread(what: str) -> StatusError:
 def _message(data: bytes, table: ProtoMessage) -> Json:
     """Empty texts and messages are left out, as in JSON."""
     found: Json = {}
-    for number, raw in _fields(data):
+    for number, raw in fields(data):
         if number not in table:
             if raw:
                 raise _unread(f"field {number} of this message")
             continue
         field = table[number]
         if isinstance(raw, int) is not (field.form in (int, bool)):
-            raise IndexError(number)
+            raise BrokenMessage("a field of another form")
         value = _value(raw, field.form)
         if field.many:
             found.setdefault(field.name, []).append(value)
@@ -152,34 +148,3 @@ def _value(raw: Any, form: Any) -> Any:
         entry = _message(raw, _texts(key=1, value=2))
         return {entry.get("key", ""): entry.get("value", "")}
     return _message(raw, form)
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a message: a number for a varint, else bytes."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        number, wire = key >> 3, key & 7
-        value, at = _varint(data, at)
-        if wire == _BYTES:
-            end = at + value
-            if end > len(data):
-                raise IndexError(at)
-            yield number, data[at:end]
-            at = end
-        elif wire == _VARINT:
-            yield number, value
-        else:
-            raise IndexError(at)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-        if shift > _LONGEST_VARINT:
-            raise IndexError(at)

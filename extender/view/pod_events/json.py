@@ -1,0 +1,257 @@
+"""Pods in JSON: one event a line.
+
+Only the facts are decoded. A change takes the object apart as far as the changed field, and everything else
+is copied as it came.
+"""
+
+import re
+
+import msgspec
+from msgspec import Raw
+
+from extender.api.keys import ASK_MARK
+from extender.domain.view.appearance import AS_IT_IS, Appearance, PodFacts
+from extender.domain.view.events import ListedPod, PodEvent, PodPage, UnwritablePod
+from extender.view.pod_events.codec import (
+    INITIAL_EVENTS_END,
+    LONGEST_FRAME,
+    MARK_NAME,
+    BrokenPods,
+    PodEvents,
+    PodListWriter,
+    pod_facts,
+    version_number,
+)
+
+Parts = dict[str, Raw]
+_UNREADABLE = (ValueError, RecursionError)  # msgspec's errors are ValueErrors; depth is a RecursionError
+
+
+class _Wire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pass
+
+
+class _Meta(_Wire, frozen=True):
+    resource_version: str = ""
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Spec(_Wire, frozen=True):
+    scheduler_name: str = ""
+    node_name: str = ""
+    init_containers: list[Raw] | None = None  # must be a list, so that the mark can be added
+
+
+class _Status(_Wire, frozen=True):
+    """Must be an object, so that the nomination can be added."""
+
+
+class _Pod(_Wire, frozen=True):
+    metadata: _Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _BookmarkMeta(_Meta, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Bookmark(_Wire, frozen=True):
+    metadata: _BookmarkMeta
+
+
+class _Event(_Wire, frozen=True):
+    type: str
+    object: Raw
+
+
+class _ListMeta(_Wire, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _List(_Wire, frozen=True):
+    kind: str
+    metadata: Raw
+    items: list[Raw] | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_read_event = msgspec.json.Decoder(_Event).decode
+_read_pod = msgspec.json.Decoder(_Pod).decode
+_read_bookmark = msgspec.json.Decoder(_Bookmark).decode
+_read_list = msgspec.json.Decoder(_List).decode
+_read_list_meta = msgspec.json.Decoder(_ListMeta).decode
+_parts = msgspec.json.Decoder(Parts).decode
+_elements = msgspec.json.Decoder(list[Raw] | None).decode
+
+_HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # as every API server begins an event
+_ASKED = {ASK_MARK: "1"}
+_MARK = Raw(
+    _encode(
+        {
+            "name": MARK_NAME,
+            "resources": {"limits": _ASKED, "requests": {**_ASKED, "cpu": "0", "memory": "0"}},
+        }
+    )
+)
+_POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # pods out of lists lack them
+
+
+class JsonPods:
+    """The codec of application/json."""
+
+    content_type = "application/json"
+    stream_type = "application/json"
+
+    def events(self) -> PodEvents:
+        return _Lines()
+
+    def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
+        return _frame(type_, _changed(pod, str(version), appearance))
+
+    def deleted(self, facts: PodFacts, version: int) -> bytes:
+        meta = {
+            "name": facts.name,
+            "namespace": facts.namespace,
+            "uid": facts.uid,
+            "resourceVersion": str(version),
+        }
+        spec = {"containers": None, "schedulerName": facts.scheduler}
+        return _frame("DELETED", _encode({**_POD_KIND, "metadata": meta, "spec": spec, "status": {}}))
+
+    def page(self, body: bytes) -> PodPage:
+        try:
+            found = _read_list(body)
+            meta = _read_list_meta(found.metadata)
+        except _UNREADABLE as fault:
+            raise BrokenPods(f"this is no list of pods: {fault}") from fault
+        if found.kind != "PodList":
+            raise BrokenPods("this is a list of another kind")
+        pods = [_listed(bytes(item)) for item in found.items or ()]
+        return PodPage(version_number(meta.resource_version), meta.continue_, bytes(found.metadata), pods)
+
+    def list_metadata(self, version: int) -> bytes:
+        return _encode({"resourceVersion": str(version)})
+
+    def list_writer(self, metadata: bytes) -> PodListWriter:
+        return _ListWriter(metadata)
+
+
+class _Lines:
+    """The lines of one watch."""
+
+    def __init__(self) -> None:
+        self._begun = bytearray()  # a line without its end
+
+    def feed(self, data: bytes) -> list[PodEvent]:
+        end, *more = data.split(b"\n")
+        self._begun += end
+        if not more:
+            _check_length(self._begun)
+            return []
+        lines = [bytes(self._begun), *more[:-1]]
+        self._begun = bytearray(more[-1])
+        return [_event(line) for line in lines if line.strip()]
+
+
+class _ListWriter:
+    def __init__(self, metadata: bytes) -> None:
+        self._metadata = metadata
+        self._comma = b""
+
+    def start(self) -> bytes:
+        return b'{"kind":"PodList","apiVersion":"v1","metadata":' + self._metadata + b',"items":['
+
+    def item(self, pod: bytes, appearance: Appearance) -> bytes:
+        written = self._comma + (pod if appearance == AS_IT_IS else _changed(pod, "", appearance))
+        self._comma = b","
+        return written
+
+    def end(self) -> bytes:
+        return b"]}\n"
+
+
+def _event(line: bytes) -> PodEvent:
+    _check_length(line)
+    type_, pod = _opened(line)
+    facts, version, ends_initial = None, 0, False
+    if type_ == "BOOKMARK":
+        version, ends_initial = _bookmark(pod)
+    elif type_ != "ERROR":
+        facts = _facts(pod)
+        version = facts.version if facts else _bookmark(pod)[0]
+    return PodEvent(type_, version, facts, ends_initial, pod, line + b"\n")
+
+
+def _opened(line: bytes) -> tuple[str, bytes]:
+    """The type and the object. What an API server writes is cut, so that even a pod which cannot be read has
+    its place in the stream; JSON that is written differently is parsed."""
+    head = _HEAD.match(line)
+    if head and line.endswith(b"}}"):
+        return head[1].decode(), line[head.end() : -1]
+    try:
+        event = _read_event(line)
+    except _UNREADABLE as fault:
+        raise BrokenPods(f"this is no event of a watch: {fault}") from fault
+    return event.type, bytes(event.object)
+
+
+def _check_length(line: bytes | bytearray) -> None:
+    if len(line) > LONGEST_FRAME:
+        raise BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+
+
+def _facts(pod: bytes) -> PodFacts | None:
+    try:
+        read = _read_pod(pod)
+    except _UNREADABLE:
+        return None
+    meta, spec = read.metadata, read.spec
+    version = version_number(meta.resource_version)
+    return pod_facts(meta.uid, meta.namespace, meta.name, spec.scheduler_name, spec.node_name, version)
+
+
+def _bookmark(obj: bytes) -> tuple[int, bool]:
+    """The version of an object that need not be a pod, and whether it ends the initial events."""
+    try:
+        meta = _read_bookmark(obj).metadata
+    except _UNREADABLE:
+        return 0, False
+    annotations = meta.annotations or {}
+    return version_number(meta.resource_version), annotations.get(INITIAL_EVENTS_END) == "true"
+
+
+def _listed(pod: bytes) -> ListedPod:
+    return ListedPod(_facts(pod), pod)
+
+
+def _changed(pod: bytes, version: str, appearance: Appearance) -> bytes:
+    try:
+        parts = {**_POD_KIND, **_parts(pod)}
+        if version:
+            _put(parts, "metadata", "resourceVersion", version)
+        if appearance.node:
+            _put(parts, "status", "nominatedNodeName", appearance.node)
+        if appearance.asks:
+            _put(parts, "spec", "initContainers", [*_init_containers(parts), _MARK])
+        return _encode(parts)
+    except _UNREADABLE as fault:
+        raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
+
+
+def _put(parts: Parts, part: str, field: str, value: object) -> None:
+    inside = _parts(parts.get(part, b"{}"))
+    inside[field] = Raw(_encode(value))
+    parts[part] = Raw(_encode(inside))
+
+
+def _init_containers(parts: Parts) -> list[Raw]:
+    spec = _parts(parts.get("spec", b"{}"))
+    return _elements(spec.get("initContainers", b"null")) or []
+
+
+def _frame(type_: str, pod: bytes) -> bytes:
+    return b'{"type":"' + type_.encode() + b'","object":' + pod + b"}\n"

@@ -1,0 +1,242 @@
+"""What a scheduler that reads its pods through Muster is shown, and when."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api.objects import Condition
+from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.cache.ledger import Ledger
+from extender.domain.cache.releases import MOST_NOMINATED
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.reasons import Reason, Verdict, refusal
+from extender.domain.model.records import Uid
+from extender.domain.view.appearance import AS_IT_IS, Appearance
+from tests.domain.builders import SCHEDULER, node, pod
+from tests.domain.world import World, gang, nodes
+
+WORDS = "0/2 nodes are available: 2 Insufficient magic."
+
+
+def viewed(*objects: Any) -> World:
+    return World(*objects, viewed=True).settle()
+
+
+def test_without_the_view_nothing_is_shown() -> None:
+    world = World(node("a"), gang("g", 2, gated=False)).settle()
+    assert world.shown() == {}
+    assert world.shows() == {}
+
+
+def test_a_gang_that_may_start_appears_at_once_with_its_nodes() -> None:
+    world = viewed(nodes("a", "b", cpu="1"), gang("g", 2, gated=False))
+    plan = world.plan("g") or {name: claim.node for name in world.pods if (claim := world.claim(name))}
+    assert world.shows() == {name: Appearance(where) for name, where in plan.items()}
+    assert len(plan) == 2
+    assert [world.stage(name) for name in plan] == [ClaimStage.ANSWERED, ClaimStage.ANSWERED]
+
+
+def test_one_that_waits_does_not_appear() -> None:
+    assert viewed(node("a", cpu="1"), gang("g", 2, gated=False)).shows() == {}
+
+
+def test_what_appears_keeps_its_node_whatever_is_decided_later() -> None:
+    world = viewed(node("a", cpu="1"), gang("g", 1, gated=False, min_member=1))
+    world.add(node("b", cpu="1")).settle()
+    world.pass_time(30)
+    assert list(world.shown()) == ["g-0"]
+    assert [claim.node for name in world.pods if (claim := world.claim(name))] == ["a"]
+
+
+def test_a_pod_with_our_gate_appears_once_the_gate_is_off() -> None:
+    world = viewed(node("a"), gang("g", 2))
+    assert world.shown() == {}
+    assert world.stage("g-0") is ClaimStage.PLANNED
+    world.ungate("g-0", "g-1").settle()
+    assert set(world.shown()) == {"g-0", "g-1"}
+
+
+def test_a_pod_with_a_gate_of_others_never_appears() -> None:
+    world = viewed(node("a"), gang("g", 2, gated=False, foreign_gate="example.com/wait"))
+    assert world.shown() == {}
+
+
+def test_only_so_many_are_nominated_to_a_node_at_once() -> None:
+    many = 3 * MOST_NOMINATED
+    world = viewed(node("a", cpu="100"), gang("g", many, gated=False))
+    assert len(world.shown()) == MOST_NOMINATED
+    first = list(world.shown())
+    for name in first:
+        assert world.hold(name, "a") is None
+    world.settle()
+    assert len(world.shown()) == 2 * MOST_NOMINATED
+    assert set(world.shows()) > set(first)
+
+
+def test_a_binding_of_a_pod_that_is_not_shown_is_refused() -> None:
+    world = viewed(node("a"), gang("g", 2))
+    assert world.hold("g-0", "a") is Reason.NOT_READY
+    world.ungate("g-0", "g-1").settle()
+    assert world.hold("g-0", "a") is None
+
+
+def test_what_is_bound_or_gone_is_not_taken_back() -> None:
+    world = viewed(node("a"), gang("g", 2, gated=False))
+    world.shows()
+    world.bind("g-0", "a")
+    world.delete("g-1").settle()
+    assert world.shows() == {}
+    assert world.shown() == {}
+
+
+def test_a_gang_that_may_start_no_more_disappears_before_its_bind_calls_fail() -> None:
+    world = viewed(nodes("a", "b", cpu="1"), gang("g", 2, gated=False))
+    world.shows()
+    world.hold("g-0", world.claim("g-0").node)  # type: ignore[union-attr]
+    world.delete("g-1")
+    world.ledger.publish(world.decide())
+    while world.verdict("g") is Verdict.STARTING:
+        world.advance(5)
+        world.ledger.publish(world.decide())
+    assert world.stage("g-0") is ClaimStage.HELD
+    assert world.shows() == {"g-0": None}
+
+
+def test_a_refused_pod_disappears_and_comes_back_with_another_node() -> None:
+    world = viewed(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
+    before = world.shown()["g-0"].node
+    world.add(node("c", cpu="2")).settle()
+    world.shows()
+    assert world.report("g-0", WORDS)
+    world.settle()
+    assert world.shows() == {"g-0": None}
+    world.pass_time(2.1)
+    assert world.shown()["g-0"].node == "c" != before
+    assert world.shows() == {"g-0": Appearance("c")}
+
+
+def test_it_is_shown_again_only_after_the_scheduler_reported_the_end_of_the_old_attempt() -> None:
+    world = viewed(node("a"), gang("g", 2, gated=False))
+    world.shows()
+    world.hold("g-0", "a")
+    world.release("g-0")  # its call failed
+    world.settle()
+    assert world.shows() == {"g-0": None}
+    world.advance(1)
+    assert "g-0" not in world.settle().shown()
+    world.report("g-0")
+    assert world.settle().shown()["g-0"] == Appearance("a")
+
+
+def test_it_does_not_wait_for_a_report_that_never_comes() -> None:
+    world = viewed(node("a"), gang("g", 2, gated=False))
+    world.hold("g-0", "a")
+    world.release("g-0")
+    world.settle()
+    assert "g-0" not in world.shown()
+    world.pass_time(6)
+    assert "g-0" in world.settle().shown()
+
+
+def test_a_scheduler_that_starts_anew_has_no_old_attempts() -> None:
+    world = viewed(node("a"), gang("g", 2, gated=False))
+    world.hold("g-0", "a")
+    world.release("g-0")
+    world.ledger.shown.note_fresh_start()
+    assert "g-0" in world.settle().shown()
+
+
+def test_the_report_of_a_refused_binding_is_not_a_refusal_of_the_node() -> None:
+    world = viewed(node("a"), gang("g", 2, gated=False))
+    world.hold("g-0", "a")
+    world.release("g-0")
+    world.settle().report("g-0", refusal(Reason.NO_ROOM))
+    world.settle()
+    assert world.shown()["g-0"] == Appearance("a")
+
+
+def test_after_an_error_it_is_shown_again_at_once_and_then_with_a_grace() -> None:
+    """The first call after a restart of Muster meets a connection that has died."""
+    world = viewed(node("a"), gang("g", 2, gated=False))
+    world.shows()
+    world.report("g-0")
+    assert world.settle().shown_changes() == [("g-0", None), ("g-0", Appearance("a"))]
+    world.report("g-0")
+    assert world.settle().shows() == {"g-0": None}
+    assert "g-0" not in world.shown()
+
+
+def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
+    world = viewed(nodes("a", "b"), pod("p", gated=False))
+    assert world.shown() == {"p": AS_IT_IS}
+    assert world.hold("p", "b") is None
+
+
+def test_it_asks_where_a_gang_has_claims_that_the_scheduler_does_not_know() -> None:
+    world = viewed(nodes("a", "b"), gang("g", 2, gated=False), pod("p", gated=False))
+    assert world.shown()["p"] == Appearance(asks=True)
+
+
+def test_it_asks_after_its_binding_was_refused() -> None:
+    world = viewed(nodes("a", "b"), pod("p", gated=False))
+    world.report("p", refusal(Reason.NO_ROOM))
+    assert world.settle().shown() == {"p": Appearance(asks=True)}
+
+
+def test_one_that_is_refused_again_and_again_is_not_shown_in_a_loop() -> None:
+    world = viewed(nodes("a", "b"), pod("p", gated=False))
+    world.report("p", refusal(Reason.NO_ROOM))
+    world.settle().report("p", refusal(Reason.NO_ROOM))
+    assert world.settle().shown() == {}
+    world.pass_time(3)
+    assert world.shown() == {"p": Appearance(asks=True)}
+
+
+def test_pods_that_are_left_to_another_scheduler_disappear() -> None:
+    world = viewed(nodes("a", "b"), gang("g", 2, gated=False))
+    world.shows()
+    world.ledger.leave(frozenset({SCHEDULER}))
+    assert world.settle().shows() == {"g-0": None, "g-1": None}
+    assert world.ledger.shown.of(Uid("uid-g-0")) is None
+
+
+def test_a_pod_that_is_not_ours_appears_as_it_is() -> None:
+    shared = "default-scheduler"
+    ledger = Ledger(Ownership(frozenset({shared})), on_shown=lambda: None)
+    assert ledger.shown.of(Uid("uid-s")) is None
+    ledger.set_pod(pod("s", gated=False, scheduler=shared))
+    assert ledger.shown.of(Uid("uid-s")) == AS_IT_IS
+    assert ledger.shown.take_changes() == [("uid-s", AS_IT_IS)]
+
+
+def test_when_another_replica_leads_only_bind_calls_go_on() -> None:
+    world = viewed(nodes("a", "b"), gang("g", 2, gated=False))
+    world.shows()
+    world.hold("g-0", world.claim("g-0").node)  # type: ignore[union-attr]
+    world.ledger.shown.take_all_back()
+    assert world.shows() == {"g-1": None}
+    assert world.stage("g-0") is ClaimStage.HELD
+
+
+def test_a_report_about_a_pod_that_is_not_ours_is_passed_on() -> None:
+    world = World(node("a"), pod("other", scheduler="default-scheduler", gated=False), viewed=True)
+    assert not world.report("other", WORDS)
+
+
+def test_a_condition_written_by_others_ends_nothing() -> None:
+    """The scheduler's own patches do not reach the API."""
+    world = viewed(node("a"), gang("g", 2, gated=False))
+    before = world.pods["g-0"]
+    said = Condition("PodScheduled", "False", "Unschedulable", refusal(Reason.NO_ROOM))
+    world.add(replace(before, status=replace(before.status, conditions=[said]))).settle()
+    assert set(world.shown()) == {"g-0", "g-1"}
+
+
+def test_memory_ends_with_the_pods() -> None:
+    world = viewed(node("a"), gang("g", 3, gated=False), pod("p", gated=False))
+    world.report("p", refusal(Reason.NO_ROOM))
+    world.settle()
+    world.delete(*list(world.pods)).settle()
+    world.shows()
+    kept = vars(world.ledger.shown._releases)
+    assert {name: kept[name] for name in kept if isinstance(kept[name], dict | set) and kept[name]} == {}

@@ -1,0 +1,79 @@
+"""The ledger under any order of events, with a scheduler that reads its pods through Muster: what it was told
+always adds up to what may start."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, rule
+
+from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.model.reasons import Reason, refusal
+from extender.domain.model.records import Uid
+from extender.domain.view.appearance import Appearance
+from tests.domain.builders import node
+from tests.domain.test_stateful import Events, some_pod
+from tests.domain.world import World, gang
+
+TEXTS = ("", "0/2 nodes are available.", refusal(Reason.NO_ROOM))
+
+
+class ViewedEvents(Events):
+    """`believed`: what the scheduler has been told of unbound pods, by UID."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.believed: dict[Uid, Appearance] = {}
+        super().begin()
+        self.world = World(node("n0"), node("n1"), gang("g0", 3, gated=False), viewed=True).settle()
+
+    @rule()
+    def planned_pods_are_released(self) -> None:
+        self.world._release()
+
+    @rule(name=some_pod, text=st.sampled_from(TEXTS))
+    def scheduler_reports(self, name: str, text: str) -> None:
+        if self.there(name):
+            self.world.report(name, text)
+
+    @rule()
+    def scheduler_starts_anew(self) -> None:
+        self.world.ledger.shown.note_fresh_start()
+
+    @rule()
+    def another_replica_leads(self) -> None:
+        self.world.ledger.shown.take_all_back()
+
+    @invariant()
+    def the_scheduler_believes_what_is_shown(self) -> None:
+        for uid, appearance in self.world.ledger.shown.take_changes():
+            if appearance is None:
+                self.believed.pop(uid, None)
+            else:
+                self.believed[uid] = appearance
+        unbound = {each.metadata.uid for each in self.world.pods.values() if not each.spec.node_name}
+        self.believed = {uid: looks for uid, looks in self.believed.items() if uid in unbound}
+        assert self.believed == self.world.ledger.shown.all()
+
+    @invariant()
+    def only_pods_with_a_firm_claim_are_shown(self) -> None:
+        for uid in self.world.ledger.shown.all():
+            record, claim = self.world.ledger.pod(uid), self.world.ledger.claim(uid)
+            assert record is not None
+            assert record.waiting
+            assert not record.foreign_gates
+            assert claim is not None
+            assert claim.pinned
+
+    @invariant()
+    def nominations_end(self) -> None:
+        """Those that are counted are on their way to their first bind call."""
+        releases = self.world.ledger.shown._releases
+        for where, uids in releases._nominated.items():
+            for uid in uids:
+                claim = self.world.ledger.claim(uid)
+                assert claim is not None
+                assert claim.stage is ClaimStage.ANSWERED
+                assert releases.shown[uid].node == where
+
+
+ViewedEvents.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+TestViewedEvents = ViewedEvents.TestCase
