@@ -30,8 +30,10 @@ FIRST = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 class Conditions(Bench):
     """Its API server shows what is written on the pods, as the watch does."""
 
-    def __init__(self, *objects: Any, policy: ConditionPolicy = VIEW, echoes: bool = True) -> None:
-        super().__init__(*objects)
+    def __init__(
+        self, *objects: Any, policy: ConditionPolicy = VIEW, echoes: bool = True, viewed: bool = False
+    ) -> None:
+        super().__init__(*objects, viewed=viewed)
         self.policy = policy
         self.echoes = echoes
         self.restart()
@@ -235,6 +237,14 @@ def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
         with bench.writing():
             bench.flush()
     assert {name for name, *_ in bench.api.done("unscheduled")} == {"g-2", "g-3"}
+
+
+def test_pods_that_the_scheduler_is_shown_are_not_told() -> None:
+    with conditions(full(gang("g", 2, gated=False)), viewed=True) as bench:
+        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        bench.delete("s").settle()
+        assert bench.shown().keys() == {"g-0", "g-1"}
+        assert bench.told() == {}
 
 
 def test_gated_pods_are_told_that_they_lack_room_and_what_they_said_before() -> None:
