@@ -5,7 +5,7 @@ The scheduling gate of our pods is put on here, as the policy in manifests/sidec
 
 from collections.abc import Iterable
 
-from extender.api.keys import ENDED_PHASES, GATE
+from extender.api.keys import ENDED_PHASES, GATE, POD_SCHEDULED, SCHEDULING_GATED
 from extender.api.objects import Node, Pod, PodGroup, Queue
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import asked, offered
@@ -69,7 +69,7 @@ def _pod_born(pod: Json, store: Store, gating: bool) -> None:
     pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
     if spec.get("schedulingGates"):
         told = "Scheduling is blocked due to non-empty scheduling gates"
-        set_condition(pod["status"], condition("PodScheduled", "False", "SchedulingGated", told))
+        set_condition(pod["status"], condition(POD_SCHEDULED, "False", SCHEDULING_GATED, told))
 
 
 def _gate(pod: Json) -> None:

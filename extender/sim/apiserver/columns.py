@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from extender.api.durations import age
-from extender.api.keys import SCHEDULED
+from extender.api.keys import POD_SCHEDULED, SCHEDULED, SCHEDULING_GATED
 from extender.sim.apiserver.conditions import find_stored_condition
 from extender.sim.apiserver.kinds import (
     NAMESPACES,
@@ -52,8 +52,8 @@ def _ready(pod: Json) -> str:
 def _pod_status(pod: Json) -> str:
     if "deletionTimestamp" in pod["metadata"]:
         return "Terminating"
-    if pod["spec"].get("schedulingGates"):
-        return "SchedulingGated"
+    if find_stored_condition(pod, POD_SCHEDULED).get("reason") == SCHEDULING_GATED:
+        return SCHEDULING_GATED
     phase = str(pod["status"]["phase"])
     return {"Succeeded": "Completed", "Failed": "Error"}.get(phase, phase)
 
