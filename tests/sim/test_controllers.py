@@ -8,6 +8,7 @@ from extender.kube.connection import Connection
 from extender.kube.errors import Refused
 from extender.sim.apiserver.kinds import BY_NAME, PODS, REPLICA_SETS, Json, ResourceKind
 from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.controllers.offspring import compared
 from extender.sim.controllers.workloads import Controllers
 from tests.e2e.harness.waiting import wait_for
@@ -104,10 +105,16 @@ def _image(pod: Json) -> str:
     return image
 
 
-def test_a_workload_of_an_odd_form_does_not_stop_the_others(
+def test_a_template_without_containers_is_refused(service: Service) -> None:
+    with pytest.raises(StatusError, match=r"spec\.template\.spec\.containers: Required value"):
+        create(service, workload("Deployment", template={"metadata": {}, "spec": {}}))
+
+
+def test_a_workload_whose_pods_are_refused_does_not_stop_the_others(
     controllers: Controllers, service: Service
 ) -> None:
-    create(service, workload("Deployment", "a", template={"metadata": {"labels": {"app": 7}}, "spec": {}}))
+    classless = {"priorityClassName": "none", "containers": [{"name": "c", "image": "x"}]}
+    create(service, workload("Deployment", "a", template={"metadata": {}, "spec": classless}))
     create(service, workload("Deployment", "b"))
     wait_for(lambda: any(pod["metadata"]["name"].startswith("b-") for pod in service.store.all(PODS)))
 
