@@ -98,11 +98,10 @@ def _nothing_called(evidence: Evidence, name: str) -> click.ClickException:
 
 
 def _naming(evidence: Evidence, name: str) -> str:
-    """`2 pods name trian: did you mean train?`, for a group that is not there; empty where no pod names it."""
+    """`2 pods name trian: did you mean train?`, of a group that there is not; empty where no pod does."""
     there = [each.name for each in evidence.groups_here]
-    if POD_GROUPS.plural in evidence.unread or not (
-        pods := sum(_waits_for(pod, name) for pod in evidence.pods or ())
-    ):
+    pods = sum(_waits_for(pod, name) for pod in evidence.pods or ())
+    if POD_GROUPS.plural in evidence.unread or not pods:
         return ""
     home = _elsewhere(evidence, name).removeprefix("; ")
     meant = did_you_mean(near_misses(name, there)) or home or "no podgroup has this name"
