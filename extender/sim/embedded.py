@@ -15,7 +15,7 @@ from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json, ResourceKind
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
-from extender.sim.controllers.workloads import Controllers
+from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.extender import Extender, Heard
 from extender.sim.scheduler.loop import Scheduler
@@ -45,7 +45,7 @@ class Embedded:
         self.service = Service(Store(), random.Random(seed))
         self.server = ApiServer(self.service, listener)
         self.server.write_kubeconfig(self.kubeconfig)
-        self.controllers = Controllers(self.service)
+        self.controllers = WorkloadControllers(self.service)
         self.kubelets = Kubelets(self.service, speed)
         self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", serve_arguments)
         self._heard = heard

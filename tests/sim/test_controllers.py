@@ -10,7 +10,7 @@ from extender.sim.apiserver.kinds import BY_NAME, PODS, REPLICA_SETS, Json, Reso
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.controllers.offspring import compared
-from extender.sim.controllers.workloads import Controllers
+from extender.sim.controllers.workloads import WorkloadControllers
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import ask, get, patch
 
@@ -18,8 +18,8 @@ APPS = "/apis/apps/v1/namespaces/default"
 
 
 @pytest.fixture
-def controllers(service: Service) -> Iterator[Controllers]:
-    running = Controllers(service)
+def controllers(service: Service) -> Iterator[WorkloadControllers]:
+    running = WorkloadControllers(service)
     running.start()
     yield running
     running.stop()
@@ -38,7 +38,7 @@ def create(service: Service, obj: Json) -> Json:
     return service.create(BY_NAME[obj["apiVersion"], obj["kind"]], "", obj)
 
 
-def settled(controllers: Controllers, service: Service, kind: ResourceKind = PODS) -> list[Json]:
+def settled(controllers: WorkloadControllers, service: Service, kind: ResourceKind = PODS) -> list[Json]:
     """What is there of a kind once the controllers have looked at everything."""
     wait_for(lambda: not controllers.busy)
     return service.store.all(kind)
@@ -61,7 +61,7 @@ def test_the_scale_of_a_deployment_is_read_and_written(connection: Connection, s
         get(connection, "/apis/batch/v1/namespaces/default/jobs/a/scale")
 
 
-def test_an_evicted_pod_of_a_job_is_made_again(controllers: Controllers, service: Service) -> None:
+def test_an_evicted_pod_of_a_job_is_made_again(controllers: WorkloadControllers, service: Service) -> None:
     create(service, workload("Job", api_version="batch/v1", parallelism=2, completions=2))
     first, second = settled(controllers, service)
     service.evict("default", first["metadata"]["name"], {})
@@ -70,7 +70,7 @@ def test_an_evicted_pod_of_a_job_is_made_again(controllers: Controllers, service
     assert second["metadata"]["name"] in names
 
 
-def test_a_suspended_job_has_no_pods(controllers: Controllers, service: Service) -> None:
+def test_a_suspended_job_has_no_pods(controllers: WorkloadControllers, service: Service) -> None:
     job = create(service, workload("Job", api_version="batch/v1", suspend=True))
     assert settled(controllers, service) == []
 
@@ -81,7 +81,7 @@ def test_a_suspended_job_has_no_pods(controllers: Controllers, service: Service)
     assert len(settled(controllers, service)) == 1
 
 
-def test_an_old_replica_set_stays_without_pods(controllers: Controllers, service: Service) -> None:
+def test_an_old_replica_set_stays_without_pods(controllers: WorkloadControllers, service: Service) -> None:
     create(service, workload("Deployment", replicas=2))
     settled(controllers, service)
     container = {"name": "c", "image": "y"}
@@ -111,7 +111,7 @@ def test_a_template_without_containers_is_refused(service: Service) -> None:
 
 
 def test_a_workload_whose_pods_are_refused_does_not_stop_the_others(
-    controllers: Controllers, service: Service
+    controllers: WorkloadControllers, service: Service
 ) -> None:
     classless = {"priorityClassName": "none", "containers": [{"name": "c", "image": "x"}]}
     create(service, workload("Deployment", "a", template={"metadata": {}, "spec": classless}))

@@ -6,7 +6,7 @@ import pytest
 
 from extender.sim.apiserver.kinds import NODES, PODS, STATEFUL_SETS
 from extender.sim.apiserver.service import Service
-from extender.sim.controllers.workloads import Controllers
+from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
@@ -20,7 +20,7 @@ LABEL = "app=web"
 @pytest.fixture(autouse=True)
 def running(service: Service) -> Iterator[None]:
     service.create(NODES, "", objects.node("n0", cpu="64"))
-    parts = Controllers(service), Kubelets(service), Scheduler(service, Extender("127.0.0.1:9"))
+    parts = WorkloadControllers(service), Kubelets(service), Scheduler(service, Extender("127.0.0.1:9"))
     for part in parts:
         part.start()
     yield
@@ -42,16 +42,19 @@ def test_a_deployment_is_created_scaled_followed_changed_and_deleted(
     assert made == "deployment.apps/web created\n"
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=30s")
     assert pods(service) == ["Running"] * 2
+    (replica_set,) = kubectl("get", "replicasets", "-o", "name").split()
     assert kubectl("scale", "deployment/web", "--replicas=3") == "deployment.apps/web scaled\n"
     kubectl("rollout", "status", "deployment/web", "--timeout=30s")
     assert pods(service) == ["Running"] * 3
     kubectl("scale", "deployment/web", "--current-replicas=3", "--replicas=1")
     wait_for(lambda: pods(service) == ["Running"])
+    assert kubectl("get", "replicasets", "-o", "name").split() == [replica_set]
     kubectl("label", "deployment/web", "team=a")
     kubectl("annotate", "deployment/web", "why=so")
     kubectl("set", "image", "deployment/web", "x=y")
     kubectl("rollout", "status", "deployment/web", "--timeout=30s")
     wait_for(lambda: images(service) == ["y"])
+    assert "deployment.apps/web" in kubectl("get", "all", "-o", "name")
     kubectl("delete", "deployment", "web")
     wait_for(lambda: pods(service) == [])
     assert kubectl("get", "all", "-o", "name") == ""

@@ -2,7 +2,17 @@
 
 from extender import __version__
 from extender.sim.apiserver import openapi
-from extender.sim.apiserver.kinds import REVIEWS, SCALE, SERVED, Json, ResourceKind, subresources_of
+from extender.sim.apiserver.kinds import (
+    POD_GROUPS,
+    PODS,
+    REVIEWS,
+    SCALE,
+    SERVED,
+    WORKLOAD_KINDS,
+    Json,
+    ResourceKind,
+    subresources_of,
+)
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _MINOR = "36"  # of the release whose behaviour is played
@@ -58,7 +68,7 @@ def _resource(kind: ResourceKind) -> Json:
         "kind": kind.name,
         "verbs": ["create"] if kind in REVIEWS else _VERBS,
         "shortNames": list(kind.short),
-        "categories": ["all"] if kind.plural in ("pods", "podgroups") else [],
+        "categories": ["all"] if kind in (PODS, POD_GROUPS, *WORKLOAD_KINDS) else [],
     }
 
 

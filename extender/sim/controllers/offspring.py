@@ -14,7 +14,7 @@ from extender.sim.apiserver.kinds import Json
 _HANDED_DOWN = "sim.kube-muster.io/"
 
 
-class Offspring(NamedTuple):
+class ComparedOffspring(NamedTuple):
     """`missing`: to be created. `surplus`: there and not wanted. `kept`: what stays, and as it should be."""
 
     missing: list[Json]
@@ -31,7 +31,7 @@ def children_of(owner: Json) -> Iterator[Json]:
         yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}
 
 
-def compared(owner: Json, owned: list[Json]) -> Offspring:
+def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
     """What is there, by name or by the prefix of random names, against what should be. Raises MALFORMED.
 
     Pods that ended stay and count. Of pods that are too many those on nodes and the older ones stay.
@@ -42,7 +42,7 @@ def compared(owner: Json, owned: list[Json]) -> Offspring:
     for each in sorted(owned, key=_keeping):
         name, prefix = each["metadata"]["name"], each["metadata"].get("generateName", "")
         there[prefix if prefix in wanted and name not in wanted else name].append(each)
-    found = Offspring([], [], [])
+    found = ComparedOffspring([], [], [])
     for key in wanted.keys() | there.keys():
         number = len(wanted[key])
         found.missing.extend(wanted[key][len(there[key]) :])

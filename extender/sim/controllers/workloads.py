@@ -33,7 +33,7 @@ _REVISION = "controller-revision-hash"
 _OWNED = (JOBS, REPLICA_SETS, PODS)
 
 
-class Controllers:
+class WorkloadControllers:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._store = service.store
