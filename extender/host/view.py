@@ -44,7 +44,9 @@ class SchedulerView:
 
     def show(self) -> dict[str, object] | None:
         """For the debug page."""
-        return self._server.show() if self._server else None
+        if not self._server or not self._pods:
+            return None
+        return {**self._server.show(), "pods": self._pods.show()}
 
     def live(self) -> dict[str, Check]:
         """Checks for /livez."""

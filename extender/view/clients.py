@@ -28,6 +28,11 @@ class PodClient:
         for sending in self.open:
             sending.put(sending.stream.change(changes))
 
+    def show(self) -> dict[str, object]:
+        shown = sum(trace.shown for trace in self.waiting.traces.copy().values())
+        unbound, version = len(self.waiting.pods), self.waiting.version
+        return {"version": version, "shown": shown, "hidden": unbound - shown, "watches": len(self.open)}
+
 
 class PodClients:
     """One for each program, kind of encoding and selection of pods."""
@@ -48,3 +53,11 @@ class PodClients:
     def pass_changes_on(self, changes: Sequence[Change]) -> None:
         for client in self._clients.values():
             client.pass_changes_on(changes)
+
+    def show(self) -> list[dict[str, object]]:
+        """For the debug page. Any thread."""
+        parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
+        return [
+            {**dict(zip(parts, key, strict=True)), **client.show()}
+            for key, client in self._clients.copy().items()
+        ]

@@ -42,6 +42,10 @@ class Pods:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._pass_changes_on)
 
+    def show(self) -> list[dict[str, object]]:
+        """Who reads pods, and how many are shown, for the debug page. Any thread."""
+        return self._clients.show()
+
     def _pass_changes_on(self) -> None:
         self._told = False
         self._clients.pass_changes_on(self._appearances.take_changes())
