@@ -52,6 +52,10 @@ storm: $(READY)  ## random gangs and faults on a real control plane (SECONDS=600
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --seconds $(or $(SECONDS),60) \
 	    --seed $(or $(SEED),1) $(ARGS)
 
+soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muster (SECONDS=3600 SEED=1; needs Go)
+	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --view --seed $(or $(SEED),1) \
+	    --seconds $(if $(findstring command,$(origin SECONDS)),$(SECONDS),3600) $(ARGS)
+
 fuzz: $(READY)  ## malformed requests to all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
 	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
@@ -75,4 +79,4 @@ release:  ## render the installs into dist/, one file each (IMAGE=registry.examp
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm fuzz conformance chart hashes image release clean
+.PHONY: help run test lint control-plane e2e bench storm soak fuzz conformance chart hashes image release clean

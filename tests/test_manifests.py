@@ -28,7 +28,7 @@ FILES = sorted(
     for path in (ROOT / folder).rglob("*.yaml")
     if not path.is_relative_to(CHART)  # templates are not YAML before they are rendered
 )
-COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes"}
+COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "view"}
 CONFIGURATIONS = ["sidecar.yaml", "sidecar-view.yaml", "default-scheduler.yaml"]
 WITHOUT_THE_VIEW = ["sidecar.yaml", "default-scheduler.yaml"]
 OF_THE_SIDECAR = ["sidecar.yaml", "sidecar-view.yaml"]
@@ -584,8 +584,38 @@ def test_the_scheduler_reads_the_configuration_that_is_shipped() -> None:
     (volume,) = [each["configMap"]["name"] for each in pod_spec()["volumes"] if "configMap" in each]
     (scheduler,) = pod_spec()["containers"]
     (mount,) = scheduler["volumeMounts"]
-    assert (generator["name"], generator["files"]) == (volume, ["sidecar.yaml"])
+    assert (generator["name"], generator["files"]) == (volume, OF_THE_SIDECAR)
     assert f"--config={mount['mountPath']}/sidecar.yaml" in scheduler["command"]
+
+
+def test_with_the_view_the_scheduler_reads_what_muster_writes_on_loopback() -> None:
+    """A memory volume that both containers have, and only Muster writes to."""
+    patches = documents(ROOT / "manifests" / "view" / "kustomization.yaml")[0]["patches"]
+    (patch,) = [each["patch"] for each in patches if each["target"]["kind"] == "Deployment"]
+    changed = yaml.safe_load(patch)["spec"]["template"]["spec"]
+    (muster,), (scheduler,), (volume,) = (changed[key] for key in ("initContainers", "containers", "volumes"))
+    settings = {each["name"]: each["value"] for each in muster["env"]}
+    folder = settings["MUSTER_VIEW_FOLDER"]
+    assert settings["MUSTER_VIEW_LISTEN"].startswith("127.0.0.1:")
+    assert muster["volumeMounts"] == [{"name": volume["name"], "mountPath": folder}]
+    assert scheduler["volumeMounts"] == [{**muster["volumeMounts"][0], "readOnly": True}]
+    assert volume["emptyDir"]["medium"] == "Memory"
+    (command, config) = scheduler["command"]
+    assert (command, Path(config).name) == ("kube-scheduler", "sidecar-view.yaml")
+    client = scheduler_configuration("sidecar-view.yaml")["clientConnection"]
+    assert client["kubeconfig"] == f"{folder}/kubeconfig"
+
+
+def test_the_view_is_not_reached_over_the_network() -> None:
+    rules = named("NetworkPolicy", "muster")["spec"]["ingress"]
+    assert 8284 not in {port["port"] for rule in rules for port in rule["ports"]}
+    (scheduler,) = pod_spec()["containers"]
+    assert "hostNetwork" not in pod_spec()
+    assert {port["containerPort"] for port in [*scheduler["ports"], *containers()[0]["ports"]]} == {
+        10259,
+        8282,
+        8443,
+    }
 
 
 def test_in_the_hosts_network_scheduler_and_muster_show_each_other_certificates() -> None:

@@ -17,6 +17,7 @@ from tools.chart_changes import (
     CHANGES,
     DASHBOARD,
     EVERYWHERE,
+    PROFILE_BODIES,
     PROFILES,
     SCHEDULER_CONFIG,
     WHEN,
@@ -97,14 +98,19 @@ def _guarded(source: str, condition: str, text: str) -> str:
 
 
 def _scheduler_config() -> str:
-    source = "scheduler-config/sidecar.yaml"
+    text = SCHEDULER_CONFIG + "".join(map(_scheduler_file, PROFILE_BODIES))
+    return _guarded("scheduler-config/*.yaml", WHEN["sidecar"], _anywhere(text))
+
+
+def _scheduler_file(name: str) -> str:
+    """One file of the ConfigMap, with a profile for each scheduler name."""
+    source, body = f"scheduler-config/{name}", PROFILE_BODIES[name]
     head, _, rest = (ROOT / source).read_text().partition("  - schedulerName: muster\n")
-    _, found, tail = rest.partition("  - schedulerName: volcano\n    percentageOfNodesToScore: 100\n")
+    _, found, tail = rest.partition(f"  - schedulerName: volcano\n{body}")
     if not found:
         raise OutOfStep(f"{source}: lacks the profiles that tools/chart_changes.py changes")
-    lines = f"{head}{PROFILES}{tail}".splitlines()
-    text = SCHEDULER_CONFIG + "".join(f"    {line}\n" if line else "\n" for line in lines)
-    return _guarded(source, WHEN["sidecar"], _anywhere(text))
+    lines = f"{head}{PROFILES.format(body=body)}{tail}".splitlines()
+    return f"  {name}: |\n" + "".join(f"    {line}\n" if line else "\n" for line in lines)
 
 
 def written() -> Files:

@@ -4,6 +4,7 @@ from extender import __version__
 
 Change = tuple[str, str]
 
+VIEW = '(and .Values.view.enabled (eq .Values.install "sidecar"))'
 WHEN = {
     ".": "",
     "crds": ".Values.crds.install",
@@ -11,12 +12,14 @@ WHEN = {
     "default-scheduler": 'eq .Values.install "default-scheduler"',
     "monitoring": ".Values.monitoring.enabled",
     "webhooks": "",
-    "older-kubernetes": 'semverCompare "<1.36-0" .Capabilities.KubeVersion.Version',
+    "older-kubernetes": (f'and (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) (not {VIEW})'),
     "cert-manager": ".Values.certManager.enabled",
 }
 # Files that are rendered under a condition more than their folder's.
 ALSO_WHEN = {
-    "sidecar/admission-policy.yaml": 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version',
+    "sidecar/admission-policy.yaml": (
+        'and (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version) (not .Values.view.enabled)'
+    ),
     "default-scheduler/admission-policy.yaml": 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version',
 }
 
@@ -158,6 +161,43 @@ SCRAPERS = (
     "{kubernetes.io/metadata.name: {{ .Values.monitoring.namespace }}}",
 )
 
+# The scheduler reads through Muster.
+_PORTS = "          ports:\n            - {name: health, containerPort: 8282}\n"
+VIEW_SETTINGS = (
+    _PORTS,
+    "            {{- if .Values.view.enabled }}\n"
+    '            - {name: MUSTER_VIEW_LISTEN, value: "127.0.0.1:8284"}\n'
+    "            - {name: MUSTER_VIEW_FOLDER, value: /run/kube-muster}\n"
+    f"            {{{{- end }}}}\n{_PORTS}",
+)
+VIEW_MOUNT = (
+    "            - {name: tmp, mountPath: /tmp}\n",
+    "            - {name: tmp, mountPath: /tmp}\n"
+    "            {{- if .Values.view.enabled }}\n"
+    "            - {name: view, mountPath: /run/kube-muster}\n"
+    "            {{- end }}\n",
+)
+VIEW_CONFIG = (
+    "            - --config=/etc/kubernetes/muster/sidecar.yaml\n",
+    "            - --config=/etc/kubernetes/muster/"
+    "{{ if .Values.view.enabled }}sidecar-view{{ else }}sidecar{{ end }}.yaml\n",
+)
+VIEW_READ = (
+    "            - {name: config, mountPath: /etc/kubernetes/muster, readOnly: true}\n",
+    "            - {name: config, mountPath: /etc/kubernetes/muster, readOnly: true}\n"
+    "            {{- if .Values.view.enabled }}\n"
+    "            - {name: view, mountPath: /run/kube-muster, readOnly: true}\n"
+    "            {{- end }}\n",
+)
+VIEW_VOLUME = (
+    "          emptyDir: {medium: Memory, sizeLimit: 64Mi}\n",
+    "          emptyDir: {medium: Memory, sizeLimit: 64Mi}\n"
+    "        {{- if .Values.view.enabled }}\n"
+    "        - name: view\n"
+    "          emptyDir: {medium: Memory, sizeLimit: 1Mi}\n"
+    "        {{- end }}\n",
+)
+
 # What must be found in its file, by path below manifests/.
 CHANGES: dict[str, tuple[Change, ...]] = {
     "sidecar/admission-policy.yaml": (OURS,),
@@ -176,6 +216,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "monitoring/service-monitor.yaml": (LABELLED,),
     "sidecar/deployment.yaml": (
         *POD,
+        *(VIEW_SETTINGS, VIEW_MOUNT, VIEW_CONFIG, VIEW_READ, VIEW_VOLUME),
         ("  replicas: 2\n", "  replicas: {{ .Values.replicas }}\n"),
         (
             "        kubectl.kubernetes.io/default-container: muster\n",
@@ -207,7 +248,6 @@ metadata:
     app.kubernetes.io/component: scheduler
     app.kubernetes.io/part-of: kube-muster
 data:
-  sidecar.yaml: |
 """
 DASHBOARD = """\
 apiVersion: v1
@@ -223,9 +263,11 @@ metadata:
 data:
   dashboard.json: {{ .Files.Get "files/dashboard.json" | quote }}
 """
+# What each profile says in the files of the ConfigMap.
+PROFILE_BODIES = {
+    "sidecar.yaml": "    percentageOfNodesToScore: 100\n",
+    "sidecar-view.yaml": "    plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}\n",
+}
 PROFILES = (
-    "  {{- range .Values.schedulerNames }}\n"
-    "  - schedulerName: {{ . }}\n"
-    "    percentageOfNodesToScore: 100\n"
-    "  {{- end }}\n"
+    "  {{{{- range .Values.schedulerNames }}}}\n  - schedulerName: {{{{ . }}}}\n{body}  {{{{- end }}}}\n"
 )

@@ -15,7 +15,7 @@ class Line:
     """`Line(access)` speaks to the API server as somebody, `Line.plain(address)` to Muster."""
 
     def __init__(self, connection: http.client.HTTPConnection, headers: dict[str, str]) -> None:
-        self._connection = connection
+        self.connection = connection
         self._headers = {"Content-Type": JSON, "Accept": JSON, **headers}
 
     @classmethod
@@ -32,8 +32,8 @@ class Line:
         return cls(http.client.HTTPConnection(address, timeout=60), {})
 
     def send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        self._connection.request(method, path, body, self._headers)
-        with self._connection.getresponse() as answer:
+        self.connection.request(method, path, body, self._headers)
+        with self.connection.getresponse() as answer:
             return answer.status, answer.read()
 
     def want(self, method: str, path: str, body: bytes | None = None) -> bytes:
@@ -45,12 +45,12 @@ class Line:
 
     def stream(self, path: str, accept: str = JSON) -> Iterator[bytes]:
         """The lines of an answer that comes bit by bit; whoever closes this ends it."""
-        self._connection.request("GET", path, headers={**self._headers, "Accept": accept})
-        with self._connection.getresponse() as answer:
+        self.connection.request("GET", path, headers={**self._headers, "Accept": accept})
+        with self.connection.getresponse() as answer:
             if answer.status >= 300:
                 raise ApiError(answer.status, error_message(answer.read()))
             while line := answer.readline():
                 yield line
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()

@@ -25,10 +25,9 @@ from tests.e2e.harness.observer import GANG_DEADLINE, Observer
 from tests.e2e.harness.process import STARTED
 from tests.e2e.harness.resources import NAMESPACES
 from tests.e2e.harness.scheduler import KubeScheduler
-from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.stage import VIEW, Stage
 
 KUBERNETES = os.environ.get("MUSTER_E2E_KUBERNETES", build.DEFAULT)
-VIEW = bool(os.environ.get("MUSTER_E2E_VIEW"))
 LONGEST_TEST = 300
 PASSED = pytest.StashKey[bool]()
 NUMBERS = itertools.count()

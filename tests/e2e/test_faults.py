@@ -242,7 +242,7 @@ def wire(stage: Stage) -> TcpProxy:
 def wired(stage: Stage, wire: TcpProxy, muster_user: User) -> Muster:
     """Muster on a wire that can be cut, with a scheduler that is not."""
     muster = stage.start_muster(user=muster_user, server=wire.server)
-    stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    stage.start_sidecar(muster, user=muster_user)
     return muster
 
 
@@ -293,7 +293,7 @@ def test_a_member_deleted_unseen_at_the_barrier(stage: Stage, wire: TcpProxy, mu
     cluster = stage.cluster
     proxy = stage.started.enter_context(FaultProxy(wire.server, cluster.certificate, cluster.key))
     muster = stage.start_muster(user=muster_user, server=proxy.server)
-    stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    stage.start_sidecar(muster, user=muster_user)
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
     wire.refuse()

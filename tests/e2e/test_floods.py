@@ -46,7 +46,7 @@ def test_gangs_start_and_reviews_are_answered_in_a_flood_at_every_port(
     with configured(stage.api, webhooks), ExitStack() as stack:
         muster = stage.start_muster(*webhooks.flags("self-signed"), user=muster_user)
         wait_in_force(stage.api)
-        stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+        stage.start_sidecar(muster, user=muster_user)
         held = stage.gang("held", 3, min_member=4)
         wait_for(lambda: muster.decision(stage.namespace, "held"), what="the short gang is known")
         stack.enter_context(floods({**muster.ports, "webhooks": webhooks.number}))

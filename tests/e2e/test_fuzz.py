@@ -19,7 +19,7 @@ def test_no_request_of_any_kind_shakes_it(stage: Stage, muster_user: User) -> No
         flags = webhooks.flags("self-signed", "--bind-deadline=5s")
         muster = stage.start_muster(*flags, user=muster_user)
         wait_in_force(stage.api)
-        stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+        stage.start_sidecar(muster, user=muster_user)
         filler = stage.gang("filler", 3, cpu="3")
         stage.wait_phase(filler, "Running")
         waiting = stage.gang("waiting", 3, cpu="3")

@@ -75,7 +75,7 @@ def test_of_fifty_gangs_thirty_have_room_and_the_others_follow(
 def test_no_more_members_start_at_once_than_the_window_holds(stage: Stage, muster_user: User) -> None:
     """The scheduler is frozen, so that those in the window stay there for as long as we look."""
     muster = stage.start_muster("--window", "50", user=muster_user)
-    scheduler = stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    scheduler = stage.start_sidecar(muster, user=muster_user)
     stage.nodes(4, cpu="64")
     scheduler.process.freeze()
     gangs = {f"g{number}": stage.gang(f"g{number}", 20, gated=True) for number in range(5)}

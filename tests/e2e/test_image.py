@@ -57,7 +57,7 @@ def test_the_programs_are_there_for_nobody(built: Image) -> None:
 def test_a_gang_starts_with_muster_in_its_image(stage: Stage, contained: Muster, muster_user: User) -> None:
     assert contained.live()
     assert contained.ready()
-    stage.start_scheduler("sidecar.yaml", muster=contained.address, user=muster_user)
+    stage.start_sidecar(contained, user=muster_user)
     stage.nodes(3, cpu="1")
     stage.wait_bound(stage.gang("a", 3, gated=True))
     assert contained.metric("muster_bindings_total", outcome="bound") == 3

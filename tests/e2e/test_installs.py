@@ -50,11 +50,15 @@ class Variant(NamedTuple):
 
 
 # With the chart's values for the same; it knows by itself how old the API server is.
+VIEW = "view"
 ADDED: dict[tuple[str, ...], dict[str, str]] = {
     (): {},
     ("monitoring",): {"monitoring.enabled": "true"},
     ("cert-manager",): {"certManager.enabled": "true"},
+    (VIEW,): {"view.enabled": "true"},
+    (VIEW, "cert-manager"): {"view.enabled": "true", "certManager.enabled": "true"},
     (IN_PLACE,): {},
+    (IN_PLACE, VIEW): {"view.enabled": "true"},
     (IN_PLACE, "monitoring"): {"monitoring.enabled": "true"},
     (IN_PLACE, "cert-manager"): {"certManager.enabled": "true"},
 }
@@ -62,7 +66,7 @@ VARIANTS = [
     Variant(install, components, {"install": install, **values})
     for install in ("sidecar", "default-scheduler")
     for components, values in ADDED.items()
-    if set(NEEDED) <= set(components)
+    if set(NEEDED) <= set(components) and (VIEW not in components or install == "sidecar")
 ]
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
 
@@ -160,6 +164,22 @@ def test_scheduler_names_are_set_in_one_place(kubernetes: str, gating: tuple[str
     flags = by_kind["Deployment"]["spec"]["template"]["spec"]["initContainers"][0]["args"]
     names = [each for each in flags if each.startswith("--scheduler-name")]
     assert names == ["--scheduler-name=muster", "--scheduler-name=other"]
+
+
+@pytest.mark.parametrize("kubernetes", ["1.36", "1.35"])
+def test_the_view_takes_the_place_of_gates_and_needs_no_more_rights(kubernetes: str) -> None:
+    """Nothing gates pods at birth any more; the shared service account may do what it could do before."""
+    release = build.release(kubernetes)
+    with_gates, with_view = (
+        {identity(each): each for each in installs.rendered(release, {"view.enabled": enabled})}
+        for enabled in ("false", "true")
+    )
+    gone = {kind for kind, _, _ in with_gates.keys() - with_view.keys()}
+    policy = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+    assert gone == (policy if kubernetes == "1.36" else {"MutatingWebhookConfiguration"})
+    assert with_view.keys() < with_gates.keys()
+    changed = {key for key, each in with_view.items() if each != with_gates[key]}
+    assert {kind for kind, _, _ in changed} == {"Deployment"}
 
 
 @pytest.mark.parametrize("value", ["install=both", "schedulerNames={default-scheduler}", "crds.instal=false"])

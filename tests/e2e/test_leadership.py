@@ -34,9 +34,7 @@ def test_only_beside_the_scheduler_that_holds_the_lease_something_is_written(
     _decided(stage, follower, "a")
     assert proxy.writes() == []
     stage.api.delete(LEASES, LEASE, SYSTEM)
-    scheduler = stage.start_scheduler(
-        "sidecar.yaml", muster=follower.address, user=muster_user, leader_elect=True
-    )
+    scheduler = stage.start_sidecar(follower, user=muster_user, leader_elect=True)
     stage.wait_phase(first, "Running")
     wait_for(lambda: stage.pod_group("a")["status"]["phase"] == "Running", what="a told to run")
     assert follower.metric("muster_leader") == 1
@@ -55,7 +53,7 @@ def test_a_gang_at_the_barrier_is_bound_without_the_lease(
 ) -> None:
     """Who calls bind is the scheduler that counts, whatever Lease we last saw."""
     _hold_lease(stage, f"{socket.gethostname()}_1")
-    stage.start_scheduler("sidecar.yaml", muster=follower.address, user=muster_user)
+    stage.start_sidecar(follower, user=muster_user)
     stage.nodes(3, cpu="4")
     gang = Standstill(stage, follower, proxy)
     _hold_lease(stage, "elsewhere_1")
@@ -69,9 +67,7 @@ def test_a_lease_that_nobody_renews_leads_nobody(
     stage: Stage, follower: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
     """The scheduler hangs: its Lease still bears its name, but somebody else may have taken over."""
-    scheduler = stage.start_scheduler(
-        "sidecar.yaml", muster=follower.address, user=muster_user, leader_elect=True
-    )
+    scheduler = stage.start_sidecar(follower, user=muster_user, leader_elect=True)
     wait_for(lambda: follower.metric("muster_leader") == 1, what="leading")
     scheduler.process.freeze()
     wait_for(lambda: follower.metric("muster_leader") == 0, what="leadership lost")

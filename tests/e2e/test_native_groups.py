@@ -47,7 +47,7 @@ def test_a_native_group_starts_whole(native_stage: Stage, muster_user: User) -> 
     }
     stage.api.create(NATIVE_POD_GROUPS, body)
     muster = stage.start_muster(user=muster_user)
-    stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    stage.start_sidecar(muster, user=muster_user)
     stage.nodes(1, cpu="2")
     gang = stage.pods("a", 3, schedulingGroup={"podGroupName": "a"})
     muster.wait_decision(NAMESPACE, "a", verdict="Waiting", minMember=3)

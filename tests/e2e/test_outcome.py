@@ -104,7 +104,7 @@ def muster(stage: Stage, muster_user: User) -> Iterator[Muster]:
         for resource, body in things(stage.namespace):
             stage.api.create(resource, body)
         started = stage.start_muster(user=muster_user)
-        stage.start_scheduler("sidecar.yaml", muster=started.address)
+        stage.start_sidecar(started)
         stage.start_scheduler()
         yield started
 

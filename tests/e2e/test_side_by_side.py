@@ -92,6 +92,6 @@ def test_vcctl_shows_the_same_of_either(stage: Stage, vcctl: Vcctl, muster_user:
         with_volcano = Life(stage, vcctl, "first").lead()
     manifests.apply(stage.api, "rbac.yaml", "sidecar/rbac-*.yaml")
     muster = stage.start_muster(user=muster_user)
-    stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    stage.start_sidecar(muster, user=muster_user)
     wait_for(lambda: "no scheduler of Volcano is at work" in muster.readyz(), what="Volcano is gone")
     assert Life(stage, vcctl, "second").lead() == with_volcano

@@ -25,9 +25,7 @@ def test_time_without_a_scheduler_without_a_leader_or_with_shut_gates_is_no_fail
     muster = stage.start_muster(
         "--bind-deadline", "5s", user=muster_user, server=proxy.server, leader_elect="follow"
     )
-    scheduler = stage.start_scheduler(
-        "sidecar.yaml", muster=muster.address, user=muster_user, leader_elect=True
-    )
+    scheduler = stage.start_sidecar(muster, user=muster_user, leader_elect=True)
     wait_for(lambda: muster.metric("muster_leader") == 1, what="leading")
     stage.nodes(1, cpu="8")
     stage.wait_phase(stage.gang("before", 2, gated=True))
@@ -91,7 +89,7 @@ def test_a_large_gang_whose_bindings_hang_leaves_no_claim(
 ) -> None:
     """None arrives, and for a time nobody can read what became of it. Another gang needs all of the room."""
     muster = far_muster
-    stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    stage.start_sidecar(muster, user=muster_user)
     stage.nodes(LARGE // 100, cpu="100")
     released = threading.Event()
     hangs = lose_request(released, times=OFTEN)

@@ -12,9 +12,10 @@ LONGEST = 450  # when something is wrong, it waits for that to mend itself; othe
 
 
 @pytest.mark.timeout(LONGEST + 30)
-def test_a_minute_of_faults_violates_nothing() -> None:
+@pytest.mark.parametrize("view", [(), ("--view",)], ids=["gates", "view"])
+def test_a_minute_of_faults_violates_nothing(view: tuple[str, ...]) -> None:
     """What it prints tells the rest: each violation, what went before it, and where the logs are."""
-    asked = ["--seconds", str(SECONDS), "--seed", str(SEED), "--kubernetes", KUBERNETES]
+    asked = ["--seconds", str(SECONDS), "--seed", str(SEED), "--kubernetes", KUBERNETES, *view]
     ended = subprocess.run(
         [sys.executable, "-m", "tests.storm", *asked], capture_output=True, text=True, timeout=LONGEST
     )

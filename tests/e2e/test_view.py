@@ -1,16 +1,19 @@
 """The view: the scheduler beside Muster reads its pods through it, and is shown a pod when it may start."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.harness import objects
+from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import Call, FaultProxy
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import EVENTS, PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
-from tests.e2e.harness.standstill import LastCall
 from tests.e2e.harness.view_client import ViewClient
 from tests.e2e.harness.waiting import wait_for
 
@@ -164,6 +167,35 @@ def test_pods_that_carry_our_gate_from_before_are_released(stage: Stage, schedul
     assert all(not stage.pod(name)["spec"].get("schedulingGates") for name in [*gated, *single])
 
 
+def test_moving_to_the_view_and_back_loses_nothing(stage: Stage, muster_user: User) -> None:
+    """A gang with gates waits while the first pair goes, one without while the second goes again."""
+    stage.nodes(2, cpu="4")
+    running = stage.gang("running", 2, cpu="3", gated=True)
+    with _pair(stage, muster_user, view=False):
+        stage.wait_phase(running)
+        gated = stage.gang("gated", 2, cpu="3", gated=True)
+        stage.wait_reason("gated", "NoRoom")
+    with _pair(stage, muster_user, view=True) as scheduler:
+        assert stage.phases(running) == {"Running"}
+        stage.finish(running)
+        stage.wait_phase(gated)
+        free = stage.gang("free", 2, cpu="3")
+        stage.wait_reason("free", "NoRoom")
+        scheduler.wait_agrees()
+    with _pair(stage, muster_user, view=False):
+        stage.finish(gated)
+        stage.wait_phase(free)
+
+
+@contextmanager
+def _pair(stage: Stage, user: User, *, view: bool) -> Iterator[KubeScheduler]:
+    muster = stage.start_muster(user=user, view=view)
+    scheduler = stage.start_sidecar(muster, user=user)
+    yield scheduler
+    scheduler.stop()
+    muster.stop()
+
+
 def test_bound_pods_and_strangers_are_seen(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
     """What others bind takes its room in the scheduler's books, too."""
     stage.nodes(2, cpu="4")
@@ -183,18 +215,21 @@ def test_bound_pods_and_strangers_are_seen(stage: Stage, muster: Muster, schedul
 
 
 def test_a_group_of_one_beside_claims_that_the_scheduler_cannot_see_asks(
-    stage: Stage, muster: Muster, muster_user: Any
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """The room of a member whose call is on its way is Muster's to keep."""
-    verbs = stage.start_verbs_proxy(muster)
-    stage.start_sidecar(muster, muster=verbs.address, user=muster_user)
-    stage.nodes(4, cpu="2")
-    gang = LastCall(stage, muster, verbs, cpu="2")
-    (single,) = stage.pods("single", 1, cpu="2")
-    (node,) = stage.wait_bound([single]).values()
-    assert node not in gang.nodes.values()
-    gang.let_go()
-    stage.wait_phase([*gang.pods, single])
+    """Of a large gang on one node only some members are shown at a time; the room of the others is kept for
+    them. The scheduler is frozen until all of that is planned."""
+    stage.nodes(1, prefix="large", cpu="40", labels={"pool": "large"})
+    stage.nodes(1, prefix="small", cpu="1")
+    scheduler.process.freeze()
+    gang = stage.gang("a", 40, cpu="1", nodeSelector={"pool": "large"})
+    wait_for(lambda: {"ANSWERED", "PLANNED"} <= _claims(muster).keys(), what="some are shown, some are not")
+    (single,) = stage.pods("single", 1, cpu="1")
+    wait_for(lambda: single in set().union(*_claims(muster).values()), what="the single pod is planned")
+    scheduler.process.thaw()
+    stage.wait_phase([*gang, single])
+    assert stage.bound([single]) == {single: "small0"}
+    assert _filter_calls(muster) > 0
 
 
 # ---- who else asks
@@ -222,11 +257,20 @@ def test_nothing_is_bound_or_deleted_through_the_view(
     assert [each["metadata"]["name"] for each in stage.api.items(PODS, stage.namespace)] == [stranger]
 
 
+def _claims(muster: Muster) -> dict[str, set[str]]:
+    """The names of the pods that have claims, by how firm those are."""
+    found: dict[str, set[str]] = {}
+    for node in muster.debug("/debug/nodes"):
+        for claim in node["claims"]:
+            found.setdefault(claim["stage"], set()).add(claim["pod"].rpartition("/")[2])
+    return found
+
+
 def _filter_calls(muster: Muster) -> float:
     return muster.metric("muster_verb_calls_total", verb="filter")
 
 
-def _kubeconfig(muster: Muster) -> Any:
+def _kubeconfig(muster: Muster) -> Path:
     assert muster.view_kubeconfig is not None
     return muster.view_kubeconfig
 

@@ -20,11 +20,11 @@ from tests.storm.report import told
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     if asked.plan:
-        for step in plan(asked.seed, asked.seconds):
+        for step in plan(asked.seed, asked.seconds, view=asked.view):
             _say(f"{step.at:8.1f} s  {step.kind:24} {step.wish or f'for {step.lasting:.1f} s'}")
         return 0
     progress = Progress(asked.seconds)
-    with arena(asked.kubernetes) as made:
+    with arena(asked.kubernetes, view=asked.view) as made:
         outcome = Campaign(made, asked.seed, asked.seconds, progress).run()
     progress.close()
     shutil.rmtree(outcome.folder / "etcd", ignore_errors=True)
@@ -37,6 +37,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=_positive, default=60, help="how long things break (60)")
     parser.add_argument("--seed", type=int, default=1, help="what the plan is made from (1)")
     parser.add_argument("--kubernetes", default=build.DEFAULT, help=f"which release ({build.DEFAULT})")
+    parser.add_argument(
+        "--view",
+        action="store_true",
+        help="the scheduler reads through Muster, and is cut off every few seconds",
+    )
     parser.add_argument("--plan", action="store_true", help="print the plan, and do nothing")
     return parser
 

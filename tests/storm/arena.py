@@ -1,6 +1,8 @@
 """The cluster of a campaign, and every wire between its parts, so that each can break.
 
 Muster ──wire──► fault proxy ──► API server ◄──wire── scheduler ──wire──► Muster's verbs
+
+With the view, the scheduler's wire leads to Muster instead of the API server.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,7 +38,10 @@ DEADLINE = 30.0  # several times --bind-deadline: first it is completed, then un
 class Arena:
     """Everything that runs. What is done to it goes through `faults`."""
 
-    def __init__(self, stage: Stage, view: View, calm: Calm, restarts: list[float]) -> None:
+    def __init__(
+        self, stage: Stage, view: View, calm: Calm, restarts: list[float], *, through_muster: bool = False
+    ) -> None:
+        """`view` is the campaign's own; `through_muster`: the scheduler reads through that of Muster."""
         self.stage = stage
         self.cluster = stage.cluster
         self.api: Client = stage.api
@@ -48,16 +53,22 @@ class Arena:
         user = next(iter(manifests.service_accounts()), ADMIN)
         self.proxy = stage.start_fault_proxy(remember=1000)
         self.muster_wire = stage.start_wire(self.proxy.server)
-        self.scheduler_wire = stage.start_wire()
-        self.muster = stage.start_muster(*FLAGS, user=user, server=self.muster_wire.server)
+        self.muster = stage.start_muster(
+            *FLAGS, user=user, server=self.muster_wire.server, view=through_muster
+        )
+        self.through_muster = through_muster
         verbs_port = int(self.muster.address.rpartition(":")[2])
         self.verbs_wire = stage.started.enter_context(TcpProxy(verbs_port))
-        self.scheduler = stage.start_scheduler(
-            "sidecar.yaml",
-            muster=f"127.0.0.1:{self.verbs_wire.port}",
-            user=user,
-            server=self.scheduler_wire.server,
+        self.scheduler_wire = stage.start_wire(f":{self.muster.view_port}" if through_muster else None)
+        self.scheduler = stage.start_sidecar(
+            self.muster, muster=f"127.0.0.1:{self.verbs_wire.port}", user=user, **self._reached()
         )
+
+    def _reached(self) -> dict[str, Any]:
+        """How the scheduler gets to what it reads, over its wire."""
+        if not self.through_muster:
+            return {"server": self.scheduler_wire.server}
+        return {"kubeconfig": self.muster.view_kubeconfig_through(self.scheduler_wire.port)}
 
     def processes(self) -> dict[str, Process]:
         """Those that are killed, by the names that they have in `down`."""
@@ -102,7 +113,7 @@ def the_node(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def arena(kubernetes: str) -> Iterator[Arena]:
+def arena(kubernetes: str, *, view: bool = False) -> Iterator[Arena]:
     """A cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
     calm, restarts = Calm(GRACE), list[float]()
     users = manifests.service_accounts()
@@ -112,14 +123,14 @@ def arena(kubernetes: str) -> Iterator[Arena]:
         watching = Client(cluster.access(ADMIN))
         with (
             Observer(watching, DEADLINE, sight=SIGHT, calm=calm, restarts=restarts) as observer,
-            View(watching) as view,
+            View(watching) as seen,
             Kubelet(Client(cluster.access(ADMIN))) as kubelet,
         ):
             kubelet.refuse(lambda pod: REFUSED in pod["metadata"].get("annotations", {}))
             stage = Stage(cluster, NAMESPACE, kubelet, observer)
             with stage.started:
                 _furnish(stage)
-                yield Arena(stage, view, calm, restarts)
+                yield Arena(stage, seen, calm, restarts, through_muster=view)
 
 
 def _furnish(stage: Stage) -> None:

@@ -40,7 +40,8 @@ class Campaign:
 
     def run(self) -> Outcome:
         self._watcher.start()
-        self._storm(plan(self.outcome.seed, self.outcome.seconds))
+        view = self._arena.through_muster
+        self._storm(plan(self.outcome.seed, self.outcome.seconds, view=view))
         self._mend_all()
         self._settle("after the storm")
         self._ebb()

@@ -4,7 +4,8 @@ What an action meets on a live cluster does not: it draws its victims, by the lu
 what is there at that moment.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.storm.wishes import Wish, draw
@@ -51,6 +52,7 @@ MILD_KINDS = {
     "writes-slow": 3,
     "evictions-refused": 3,
 }
+VIEW_KINDS = {"cut-view": 40}  # one every few seconds, where the scheduler reads through Muster
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,20 @@ class Step:
     wish: Wish | None = None
 
 
-def plan(seed: int, seconds: float) -> list[Step]:
-    """All steps in the order of their moments."""
-    steps = [*_arrivals(Random(f"{seed} arrivals"), seconds), *_faults(Random(f"{seed} faults"), seconds)]
-    return sorted(steps, key=lambda step: step.at)
+def plan(seed: int, seconds: float, *, view: bool = False) -> list[Step]:
+    """All steps in the order of their moments. With the view few pods have gates, and its wire is cut."""
+    arrivals = _arrivals(Random(f"{seed} arrivals"), seconds)
+    if view:
+        arrivals = [replace(step, wish=_ungated(step.wish)) for step in arrivals]
+    mild = {**MILD_KINDS, **VIEW_KINDS} if view else MILD_KINDS
+    return sorted([*arrivals, *_faults(Random(f"{seed} faults"), seconds, mild)], key=lambda step: step.at)
+
+
+def _ungated(wish: Wish | None) -> Wish | None:
+    """Most pods have gates in the plan: here they are those that have none. Without one, none can hang."""
+    if wish is None or not wish.gated:
+        return wish and replace(wish, gated=True)
+    return replace(wish, gated=False, lingers=wish.lingers and "binding")
 
 
 def _arrivals(luck: Random, seconds: float) -> list[Step]:
@@ -78,11 +90,11 @@ def _arrivals(luck: Random, seconds: float) -> list[Step]:
     return steps
 
 
-def _faults(luck: Random, seconds: float) -> list[Step]:
+def _faults(luck: Random, seconds: float, mild: Mapping[str, float]) -> list[Step]:
     """The first one comes when there is something to break."""
     steps, at = list[Step](), 5.0
     while at < seconds:
-        kinds = {**MILD_KINDS, **ROUGH_KINDS} if rough(at) else MILD_KINDS
+        kinds = {**mild, **ROUGH_KINDS} if rough(at) else mild
         kind = luck.choices(list(kinds), list(kinds.values()))[0]
         steps.append(Step(at, kind, _seed(luck), lasting=luck.uniform(1, 6)))
         at += luck.expovariate(1 / FAULTS)

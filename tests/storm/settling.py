@@ -39,7 +39,8 @@ def settle(arena: Arena, tend: Callable[[], None], longest: float = LONGEST) -> 
     while True:
         tend()
         found = picture(arena)
-        recent.append([*complaints(found), *arena.stage.observer.in_pieces()])
+        believed = arena.scheduler.dump().complaints(found.pods)
+        recent.append([*complaints(found), *believed, *arena.stage.observer.in_pieces()])
         now, state = time.monotonic(), _state(found)
         if state != before or recent[-1]:
             before, since = state, now

@@ -5,7 +5,7 @@ import time
 from tests.storm.agenda import Agenda
 from tests.storm.calm import Calm
 from tests.storm.faults import FAULTS
-from tests.storm.plan import MILD_KINDS, MINUTE, ROUGH, ROUGH_KINDS, plan
+from tests.storm.plan import MILD_KINDS, MINUTE, ROUGH, ROUGH_KINDS, VIEW_KINDS, plan
 from tests.storm.pulse import Pulse
 from tests.storm.wishes import FATES
 
@@ -21,9 +21,18 @@ def test_a_longer_campaign_begins_like_a_shorter_one() -> None:
 
 
 def test_every_kind_of_fault_is_planned_and_can_be_done() -> None:
-    assert FAULTS.keys() == MILD_KINDS.keys() | ROUGH_KINDS.keys()
-    assert {step.kind for step in plan(1, 3600)} == {"arrive", *FAULTS}
+    assert FAULTS.keys() == MILD_KINDS.keys() | ROUGH_KINDS.keys() | VIEW_KINDS.keys()
+    assert {step.kind for step in plan(1, 3600)} == {"arrive", *MILD_KINDS, *ROUGH_KINDS}
+    assert {step.kind for step in plan(1, 3600, view=True)} == {"arrive", *FAULTS}
     assert FATES.keys() <= {"", *FAULTS}
+
+
+def test_with_the_view_few_pods_have_gates_and_it_is_cut_every_few_seconds() -> None:
+    steps = plan(7, 600, view=True)
+    wishes = [step.wish for step in steps if step.wish]
+    assert 0 < sum(wish.gated for wish in wishes) < len(wishes) / 2
+    assert {wish.lingers for wish in wishes if not wish.gated} == {"", "binding"}
+    assert sum(step.kind == "cut-view" for step in steps) > 600 / 6
 
 
 def test_half_an_hour_has_a_thousand_faults() -> None:

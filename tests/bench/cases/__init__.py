@@ -9,6 +9,7 @@ from tests.bench.cases.filtering import filter_case
 from tests.bench.cases.flooding import flood_case
 from tests.bench.cases.gating import gates
 from tests.bench.cases.racing import algorithm, cpu, makespan
+from tests.bench.cases.relaying import view_case
 from tests.bench.cases.starting import start
 from tests.bench.cases.telling import tell
 from tests.bench.cases.wiring import wire
@@ -26,6 +27,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "count": count_case,
     "decide": decide_case,
     "start": start,
+    "view": view_case,
     "tell": tell,
     "wire": wire,
 }

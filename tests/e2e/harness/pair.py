@@ -6,7 +6,7 @@ import yaml
 
 from tests.e2e.harness import webhooks
 from tests.e2e.harness.access import User
-from tests.e2e.harness.resources import CONFIG_MAPS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from tests.e2e.harness.resources import CONFIG_MAPS, DEPLOYMENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.webhooks import Port
@@ -26,10 +26,14 @@ class Pair:
         names = [each["schedulerName"] for each in config["profiles"]]
         flags = self._port.flags("self-signed")
         self.muster = self._stage.start_muster(
-            *flags, user=self._user, leader_elect="follow", scheduler_names=names
+            *flags,
+            user=self._user,
+            leader_elect="follow",
+            scheduler_names=names,
+            view=self._reads() == "sidecar-view.yaml",
         )
-        self._scheduler = self._stage.start_scheduler(
-            config, muster=self.muster.address, user=self._user, leader_elect=True
+        self._scheduler = self._stage.start_sidecar(
+            self.muster, config=config, user=self._user, leader_elect=True
         )
         wait_for(lambda: self.muster.metric("muster_leader") == 1, what="Muster leads")
         webhooks.wait_in_force(self._stage.api)
@@ -47,7 +51,13 @@ class Pair:
         wait_for(lambda: words in self.muster.readyz(), what=f"/readyz tells: {words}")
 
     def _config(self) -> Json:
-        maps = self._stage.api.items(CONFIG_MAPS, "kube-muster")
-        (found,) = [each["data"]["sidecar.yaml"] for each in maps if "sidecar.yaml" in each["data"]]
+        maps, name = self._stage.api.items(CONFIG_MAPS, "kube-muster"), self._reads()
+        (found,) = [each["data"][name] for each in maps if name in each["data"]]
         read: Json = yaml.safe_load(found)
         return read
+
+    def _reads(self) -> str:
+        """The name of the file that the scheduler's container is told to read."""
+        spec = self._stage.api.get(DEPLOYMENTS, "muster", "kube-muster")["spec"]["template"]["spec"]
+        (flag,) = [word for word in spec["containers"][0]["command"] if word.startswith("--config=")]
+        return str(flag.rpartition("/")[2])

@@ -1,5 +1,6 @@
 """The stage of one test: its namespace, kubelets and observer, and the words that scenarios are told in."""
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
 
 Json = dict[str, Any]
+VIEW = bool(os.environ.get("MUSTER_E2E_VIEW"))  # in every scenario, not only in those that are about it
 
 
 class Stage:
@@ -49,11 +51,17 @@ class Stage:
         return self.start_scheduler(**{**beside(muster), **options})
 
     def start_muster(
-        self, *arguments: str, user: User, server: str | None = None, wait: bool = True, **options: Any
+        self,
+        *arguments: str,
+        user: User,
+        server: str | None = None,
+        wait: bool = True,
+        view: bool = VIEW,
+        **options: Any,
     ) -> Muster:
         """Further arguments go to `muster serve` as they are; the server may be a proxy's."""
         kubeconfig: Path = self.cluster.kubeconfig(user, server)
-        muster = Muster(self.cluster, kubeconfig, arguments=arguments, **options)
+        muster = Muster(self.cluster, kubeconfig, arguments=arguments, view=view, **options)
         self.started.push(muster)
         muster.start(wait=wait)
         return muster

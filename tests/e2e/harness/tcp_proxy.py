@@ -132,15 +132,12 @@ class _Pair:
     def _answer(self) -> None:
         with suppress(OSError):
             while self._left != 0 and (data := self._target.recv(CHUNK)):
-                self._caller.sendall(data[: self._left])
-                self._count(len(data))
+                self._caller.sendall(data[: (left := self._left)])
+                if left is not None:
+                    self._left = max(left - len(data), 0)
         if self._left == 0:
             self.hang_up()
         self._finish(self._caller)
-
-    def _count(self, passed: int) -> None:
-        if self._left is not None:
-            self._left = max(self._left - passed, 0)
 
     def _finish(self, sink: socket.socket) -> None:
         with suppress(OSError):

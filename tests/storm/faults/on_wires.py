@@ -15,6 +15,7 @@ STATUSES = (409, 429, 500, 503)
 WRITES = ("POST", "PATCH", "PUT", "DELETE")
 FEW, MANY = 6, 10**6
 SLOW = 1.5  # seconds
+A_FEW_EVENTS = 20_000  # bytes
 
 
 class Standstill:
@@ -38,6 +39,13 @@ class Standstill:
 def _cut(which: Callable[[Arena], TcpProxy], what: str, field: Field) -> Broken:
     cut = which(field.arena).cut()
     return Broken(f"{cut} connections of {what} cut")
+
+
+def _cut_view(field: Field) -> Broken:
+    """At any byte of what comes next."""
+    count = field.luck.randrange(A_FEW_EVENTS)
+    cut = field.arena.scheduler_wire.cut_after(count)
+    return Broken(f"{cut} connections of scheduler to Muster's view end after {count} more bytes")
 
 
 def _offline(which: Callable[[Arena], TcpProxy], part: str, field: Field) -> Broken:
@@ -138,6 +146,7 @@ def _api_back(arena: Arena, faults: list[Fault]) -> None:
 FAULTS: dict[str, Inflict] = {
     "cut-muster-watches": partial(_cut, lambda arena: arena.muster_wire, "Muster to API server"),
     "cut-scheduler-watches": partial(_cut, lambda arena: arena.scheduler_wire, "scheduler to API server"),
+    "cut-view": _cut_view,
     "cut-calls": partial(_cut, lambda arena: arena.verbs_wire, "scheduler to Muster"),
     "muster-offline": partial(_offline, lambda arena: arena.muster_wire, "muster-offline"),
     "scheduler-offline": partial(_offline, lambda arena: arena.scheduler_wire, "scheduler-offline"),

@@ -1,0 +1,148 @@
+"""What it costs to relay events of pods that are not ours, and by how much they come later.
+
+The API server is one that only tells (tests/bench/upstream.py), so that the processors are free for what is
+measured. One process has two watches of all pods, one at the API server and one through the view; the events
+come in the same order on both, and what counts is by how much each comes later through the view. What
+Muster spends for its own watch of pods is measured before, without the second one.
+"""
+
+import http.client
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.bench.fleet import STOCK, Fleet, pods
+from tests.bench.line import Line
+from tests.bench.load import create
+from tests.bench.meters import cpu_seconds
+from tests.bench.report import Row, say
+from tests.bench.sizes import Bench
+from tests.bench.upstream import CODECS, PODS
+from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.client import Access
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.process import Process, free_ports
+from tests.e2e.harness.view_client import ViewClient
+from tests.e2e.harness.waiting import wait_for
+
+RATE, SECONDS = 1000, 10
+_SAMPLES = ("pod.json", "pod.protobuf")
+_WATCH = f"{PODS}?watch=1&resourceVersion=999&timeoutSeconds=600"
+_ACCEPTED = {"json": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"}
+
+
+def view_case(bench: Bench) -> Iterator[Row]:
+    """The sizes of the other cases do not matter here."""
+    with Fleet(1) as fleet:
+        samples = _samples(fleet)
+        with _telling(fleet, samples) as access:
+            kubeconfig = fleet.cluster.kubeconfig(ADMIN, access.server)
+            with Muster(fleet.cluster, kubeconfig, view=True) as muster:
+                yield from (_row(muster, access, name) for name in _ACCEPTED)
+
+
+def _row(muster: Muster, access: Access, encoding: str) -> Row:
+    say(f"{RATE} events a second for {SECONDS} s, twice: {encoding}")
+    own = _spent(muster, access)
+    accept = _ACCEPTED[encoding]
+    assert muster.view_kubeconfig is not None
+    view = ViewClient(muster.view_kubeconfig)
+    direct = Arrivals(Line.to(access).connection, _WATCH, accept, access.token)
+    through = Arrivals(http.client.HTTPConnection(view.proxy), f"{view.server}{_WATCH}", accept, "")
+    with direct, through:
+        both = _spent(muster, access)
+        wait_for(lambda: len(through.at) >= RATE * SECONDS, what="all events through the view")
+    added = sorted(late - early for early, late in zip(direct.at, through.at, strict=True))
+    events = RATE * SECONDS
+    return {
+        "encoding": encoding,
+        "events": len(through.at),
+        "events/s": (events - 1) / (direct.at[-1] - direct.at[0]),
+        "muster us/event": 1e6 * both / events,
+        "of that the view's us": 1e6 * (both - own) / events,
+        "added p50 ms": 1e3 * added[events // 2],
+        "added p99 ms": 1e3 * added[events * 99 // 100],
+        "added max ms": 1e3 * added[-1],
+    }
+
+
+def _spent(muster: Muster, access: Access) -> float:
+    """Seconds of Muster's processors while the events come."""
+    line = Line.to(access)
+    before = cpu_seconds(muster.process.pid)
+    line.want("POST", f"/go?rate={RATE}&seconds={SECONDS}")
+    line.close()
+    time.sleep(1)
+    return cpu_seconds(muster.process.pid) - before
+
+
+class Arrivals:
+    """When each event of one watch came, by its end."""
+
+    def __init__(self, line: http.client.HTTPConnection, url: str, accept: str, token: str) -> None:
+        self.at: list[float] = []
+        self._framed = "protobuf" in accept
+        self._line = line
+        line.request("GET", url, headers={"Accept": accept, "Authorization": f"Bearer {token}"})
+        self._answer = line.getresponse()
+        assert self._answer.status == 200, f"{url}: {self._answer.status} {self._answer.read()[:500]!r}"
+        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+
+    def __enter__(self) -> "Arrivals":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._line.sock:
+            self._line.sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
+        self._line.close()
+
+    def _run(self) -> None:
+        with suppress(OSError, ValueError, http.client.HTTPException):
+            while self._next():
+                self.at.append(time.perf_counter())
+
+    def _next(self) -> bytes:
+        if self._framed:
+            return self._answer.read(int.from_bytes(self._answer.read(4), "big"))
+        return self._answer.readline()
+
+
+def _samples(fleet: Fleet) -> Sequence[Path]:
+    """A running pod of another scheduler in each encoding, as a real API server has it."""
+    space = fleet.namespace()
+    create(fleet.access, pods(space, "foreign", 1, scheduler=STOCK, nodeName="n0"))
+    paths = [fleet.cluster.folder / name for name in _SAMPLES]
+    for path, codec, accept in zip(paths, CODECS, _ACCEPTED.values(), strict=True):
+        _, listed = fleet.cluster.admin.exchange("GET", PODS, None, "application/json", accept)
+        path.write_bytes(codec.page(listed).pods[0].pod)
+    return paths
+
+
+@contextmanager
+def _telling(fleet: Fleet, samples: Sequence[Path]) -> Iterator[Access]:
+    cluster = fleet.cluster
+    (port,) = free_ports(1)
+    given = [str(each) for each in (port, cluster.certificate, cluster.key, *samples)]
+    command = [sys.executable, "-m", "tests.bench.upstream", *given]
+    process = Process("upstream", command, cluster.folder / "upstream.log")
+    process.start()
+    access = cluster.access(ADMIN, f"https://127.0.0.1:{port}")
+    try:
+        wait_for(lambda: _listens(process, port), what="the upstream listens")
+        yield access
+    finally:
+        if process.alive():
+            process.kill()
+
+
+def _listens(process: Process, port: int) -> bool:
+    process.require_alive()
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False

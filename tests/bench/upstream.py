@@ -1,0 +1,117 @@
+"""An API server that only tells: empty lists, and a watch of pods with so many events a second.
+
+A real one on the same machine would take the processors that the relay is to be measured on. It speaks TLS
+and both watch formats; the events are about one pod of another scheduler, as a real API server has it.
+
+    python -m tests.bench.upstream PORT CERTIFICATE KEY POD.json POD.protobuf
+
+`POST /go?rate=1000&seconds=10` sends the events to all watches of pods that are open, and then answers.
+"""
+
+import asyncio
+import ssl
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from extender.domain.view.appearance import AS_IT_IS
+from extender.view.pod_events.codec import PodCodec
+from extender.view.pod_events.json import JsonPods
+from extender.view.pod_events.protobuf import ProtobufPods
+
+PODS = "/api/v1/pods"
+CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
+_FIRST_VERSION = 1000
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    codec: PodCodec
+    body: bytes
+
+    @property
+    def watches(self) -> bool:
+        return self.query.get("watch", ["false"])[0] in ("1", "true")
+
+
+class Upstream:
+    def __init__(self, pods: Mapping[PodCodec, bytes]) -> None:
+        self._pods = pods
+        self._watches: dict[asyncio.StreamWriter, PodCodec] = {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            while not writer.is_closing():
+                request = await _read(reader)
+                if request.watches:
+                    await self._watch(request, reader, writer)
+                else:
+                    await self._answer(request, writer)
+        writer.close()
+
+    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        if request.path == "/go":
+            await self._tell(*(int(request.query[key][0]) for key in ("rate", "seconds")))
+        body, kind = request.body or b"{}", "application/json"
+        if request.method == "GET":
+            body = b'{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"999"},"items":[]}'
+            if request.path == PODS:
+                listed = request.codec.list_writer(request.codec.list_metadata(_FIRST_VERSION - 1))
+                body, kind = listed.start() + listed.end(), request.codec.content_type
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+
+    async def _watch(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Until the caller goes."""
+        kind = f"Content-Type: {request.codec.stream_type}\r\n"
+        writer.write(f"HTTP/1.1 200 OK\r\n{kind}Transfer-Encoding: chunked\r\n\r\n".encode())
+        if request.path == PODS:
+            self._watches[writer] = request.codec
+        await reader.read()
+        self._watches.pop(writer, None)
+        writer.close()
+
+    async def _tell(self, rate: int, seconds: int) -> None:
+        """Each event goes to all watches at its moment; none is waited for, a slow one has a buffer."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for number in range(rate * seconds):
+            if (early := began + number / rate - loop.time()) > 0:
+                await asyncio.sleep(early)
+            chunks = {codec: self._chunk(codec, number) for codec in set(self._watches.values())}
+            for writer, codec in self._watches.items():
+                writer.write(chunks[codec])
+
+    def _chunk(self, codec: PodCodec, number: int) -> bytes:
+        frame = codec.write("MODIFIED", self._pods[codec], _FIRST_VERSION + number, AS_IT_IS)
+        return b"%x\r\n%s\r\n" % (len(frame), frame)
+
+
+async def _read(reader: asyncio.StreamReader) -> Request:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    first, *lines = head.strip().split("\r\n")
+    headers = {key.lower(): value for key, _, value in (line.partition(": ") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    method, target, _ = first.split(" ")
+    place = urlsplit(target)
+    codec = CODECS["protobuf" in headers.get("accept", "") and place.path == PODS]
+    return Request(method, place.path, parse_qs(place.query), codec, body)
+
+
+async def main(port: str, certificate: str, key: str, *pods: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    upstream = Upstream({codec: Path(pod).read_bytes() for codec, pod in zip(CODECS, pods, strict=True)})
+    server = await asyncio.start_server(upstream.serve, "127.0.0.1", int(port), ssl=context)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
