@@ -110,7 +110,7 @@ class Host:
             clock=time.monotonic,
             lock=RLock(),
             on_change=lambda: self._cycle.poke(),
-            on_shown=self._on_shown if ports.view else None,
+            on_shown=self._pass_changes_on if ports.view else None,
         )
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
@@ -132,6 +132,10 @@ class Host:
         self.tls = MutualTls(configuration.tls_folder)
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
         self._view = _view(configuration, connection, ports.view)
+
+    def _pass_changes_on(self) -> None:
+        if self._view:
+            self._view.pass_changes_on()
 
     def start(self) -> None:
         """Start to watch and decide."""
@@ -164,14 +168,11 @@ class Host:
         self._controllers.stop()
         self._feed.stop()
 
-    def _on_shown(self) -> None:
-        if self._view:
-            self._view.on_change()
-
     def _views(self) -> dict[str, View]:
         decision_log = self._controllers.decision_log
         views = Views(self.ledger, self._barrier, self._feed, decision_log, self._configuration)
-        return {**views.table(), "leadership": self._show_leadership}
+        table = {**views.table(), "leadership": self._show_leadership}
+        return {**table, "view": self._view.show} if self._view else table
 
     def _notes(self) -> dict[str, Note]:
         return {

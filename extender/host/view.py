@@ -1,7 +1,6 @@
 """Assembles the scheduler's view: its kubeconfig, and the port that relays to the API server."""
 
 import socket
-from functools import partial
 
 from extender.api.configuration import Address, Configuration
 from extender.domain.view.appearance import Appearances
@@ -27,23 +26,27 @@ class SchedulerView:
         self._pods: Pods | None = None
 
     def start(self, appearances: Appearances) -> None:
-        handlers = partial(self._handlers, appearances)
+        def handlers(upstream: Upstream) -> Handlers:
+            self._pods = Pods(upstream, appearances, self._schedulers)
+            return Handlers(self._pods, StatusPatches(upstream, appearances))
+
         self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)
 
-    def on_change(self) -> None:
-        """The appearances have changed. Any thread."""
+    def pass_changes_on(self) -> None:
+        """The scheduler is to be shown something else. In any thread; nothing is written here."""
         if self._pods:
             self._pods.on_change()
-
-    def _handlers(self, appearances: Appearances, upstream: Upstream) -> Handlers:
-        """In the view's event loop."""
-        self._pods = Pods(upstream, appearances, self._schedulers)
-        return Handlers(pods=self._pods, pod_status=StatusPatches(upstream, appearances))
 
     def stop(self) -> None:
         """End all streams, within a second."""
         if self._server:
             self._server.stop()
+
+    def show(self) -> dict[str, object] | None:
+        """For the debug page."""
+        if not self._server or not self._pods:
+            return None
+        return {**self._server.show(), "pods": self._pods.show()}
 
     def live(self) -> dict[str, Check]:
         """Checks for /livez."""

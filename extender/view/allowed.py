@@ -43,7 +43,7 @@ WRITES: dict[str, dict[str, frozenset[str]]] = {
 }
 
 
-class Resource(NamedTuple):
+class AskedResource(NamedTuple):
     """What a path means."""
 
     group: str  # empty: core
@@ -51,7 +51,7 @@ class Resource(NamedTuple):
     object: str  # empty: all, of a namespace or everywhere
 
 
-def read_resource(path: str) -> Resource | None:
+def read_resource(path: str) -> AskedResource | None:
     """None for a path that is no resource: discovery, health, version."""
     root, *rest = path.strip("/").split("/")
     skipped = {"api": 1, "apis": 2}.get(root, len(rest))  # version, or group and version
@@ -62,7 +62,7 @@ def read_resource(path: str) -> Resource | None:
     if below[0] == "namespaces" and len(below) > 2 and below[2] not in ("status", "finalize"):
         below = below[2:]
     name, *more = below
-    return Resource(group, "/".join([name, *more[1:]]), more[0] if more else "")
+    return AskedResource(group, "/".join([name, *more[1:]]), more[0] if more else "")
 
 
 def is_allowed(method: str, path: str) -> bool:

@@ -88,6 +88,10 @@ class Callers:
             max_headers=_MOST_HEADERS,
         )
 
+    def show(self) -> dict[str, object]:
+        """For the debug page. Any thread."""
+        return {"connections": len(self._server.connections), "watches": self._relay.watches.show()}
+
     async def watch_over(self, ending: asyncio.Event) -> None:
         """Drop connections whose request does not become complete, until the end."""
         while not ending.is_set():

@@ -9,7 +9,7 @@ from extender.domain.view.appearance import Change
 from extender.domain.view.waiting_pods import WaitingPods
 from extender.view.pod_events.codec import PodCodec
 from extender.view.sending import Sending
-from extender.view.target import Target
+from extender.view.target import ViewTarget
 
 _MOST = 16  # clients; of one that is forgotten, the pods are read again when it comes back
 
@@ -28,6 +28,11 @@ class PodClient:
         for sending in self.open:
             sending.put(sending.stream.change(changes))
 
+    def show(self) -> dict[str, object]:
+        shown = sum(trace.shown for trace in self.waiting.traces.copy().values())
+        unbound, version = len(self.waiting.pods), self.waiting.version
+        return {"version": version, "shown": shown, "hidden": unbound - shown, "watches": len(self.open)}
+
 
 class PodClients:
     """One for each program, kind of encoding and selection of pods."""
@@ -36,7 +41,7 @@ class PodClients:
         self._schedulers = schedulers
         self._clients: OrderedDict[tuple[str | None, ...], PodClient] = OrderedDict()
 
-    def get(self, request: web.BaseRequest, target: Target, codec: PodCodec) -> PodClient:
+    def get(self, request: web.BaseRequest, target: ViewTarget, codec: PodCodec) -> PodClient:
         selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
         key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
         client = self._clients.setdefault(key, PodClient(self._schedulers))
@@ -48,3 +53,11 @@ class PodClients:
     def pass_changes_on(self, changes: Sequence[Change]) -> None:
         for client in self._clients.values():
             client.pass_changes_on(changes)
+
+    def show(self) -> list[dict[str, object]]:
+        """For the debug page. Any thread."""
+        parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
+        return [
+            {**dict(zip(parts, key, strict=True)), **client.show()}
+            for key, client in self._clients.copy().items()
+        ]

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from extender.view.body import Upload, read_body
 from extender.view.headers import for_client
-from extender.view.target import Target
+from extender.view.target import ViewTarget
 from extender.view.upstream import Unanswered, Upstream, UpstreamGone
 
 _SMALL = 64 * 1024  # bytes
@@ -17,13 +17,13 @@ class CutOff(Exception):
     """The API server ended an answer of which the client has the beginning: the client has to see that."""
 
 
-async def pass_on(upstream: Upstream, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+async def pass_on(upstream: Upstream, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
     """The API server's answer to the client's request. Raises BadBody, UpstreamGone, Unanswered, CutOff."""
     return await send_on(upstream, request, target, await read_body(request))
 
 
 async def send_on(
-    upstream: Upstream, request: web.BaseRequest, target: Target, body: bytes | Upload
+    upstream: Upstream, request: web.BaseRequest, target: ViewTarget, body: bytes | Upload
 ) -> web.StreamResponse:
     """As `pass_on`, with the body of the request, which has been read."""
     try:
@@ -36,7 +36,7 @@ async def send_on(
 
 
 async def hand_over(
-    upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: Target
+    upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: ViewTarget
 ) -> web.StreamResponse:
     """An answer as it is. Raises UpstreamGone, Unanswered, CutOff."""
     if answer.content_length is not None and answer.content_length <= _SMALL:
@@ -44,7 +44,7 @@ async def hand_over(
     return await _streamed(answer, request)
 
 
-async def _whole(upstream: Upstream, answer: aiohttp.ClientResponse, target: Target) -> web.Response:
+async def _whole(upstream: Upstream, answer: aiohttp.ClientResponse, target: ViewTarget) -> web.Response:
     try:
         body = await answer.read()
     except (aiohttp.ClientError, OSError, TimeoutError) as fault:

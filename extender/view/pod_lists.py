@@ -14,7 +14,7 @@ from extender.telemetry import metrics
 from extender.view.headers import for_client
 from extender.view.passing import CutOff
 from extender.view.pod_events.codec import BrokenPods, PodCodec, PodListWriter
-from extender.view.target import Malformed, Target
+from extender.view.target import MalformedTarget, ViewTarget
 from extender.view.upstream import Upstream, UpstreamGone
 
 _PAGE = "500"  # pods
@@ -24,12 +24,12 @@ class PodLists:
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
         self._upstream, self._appearances = upstream, appearances
 
-    def first_page(self, target: Target) -> Target:
+    def first_page(self, target: ViewTarget) -> ViewTarget:
         """The client gets all pods, whatever limit it asks for, and so never asks for more. Without a version
         the API server answers with the newest pods, which are as good as any that it could choose. Raises
-        Malformed."""
+        MalformedTarget."""
         if target.parameter("continue"):
-            raise Malformed("lists of pods are not continued here: the first answer has all of them")
+            raise MalformedTarget("lists of pods are not continued here: the first answer has all of them")
         if target.parameter("resourceVersionMatch") == "Exact":
             return target.asking(limit=_PAGE)
         return target.asking(limit=_PAGE, resourceVersion=None, resourceVersionMatch=None)
@@ -37,7 +37,7 @@ class PodLists:
     async def send(
         self,
         request: web.BaseRequest,
-        first: Target,
+        first: ViewTarget,
         answer: aiohttp.ClientResponse,
         codec: PodCodec,
         waiting: WaitingPods,
@@ -60,7 +60,7 @@ class PodLists:
         return response
 
     async def meet(
-        self, target: Target, headers: CIMultiDictProxy[str], codec: PodCodec, waiting: WaitingPods
+        self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting: WaitingPods
     ) -> None:
         """Reads the unbound pods, of which another process may have shown some. Raises UpstreamGone."""
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
@@ -78,7 +78,7 @@ class PodLists:
         waiting.met(met, page.version)
 
     async def _pages(
-        self, first: Target, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
+        self, first: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
     ) -> AsyncIterator[list[ListedPod]]:
         """The pods of this page and of those after it."""
         yield page.pods
@@ -87,7 +87,7 @@ class PodLists:
             page = await self._page(next_, headers, codec)
             yield page.pods
 
-    async def _page(self, target: Target, headers: CIMultiDictProxy[str], codec: PodCodec) -> PodPage:
+    async def _page(self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec) -> PodPage:
         """Raises CutOff."""
         try:
             async with self._upstream.open(target, headers) as answer:

@@ -18,7 +18,7 @@ from extender.view.pod_events.json import JsonPods
 from extender.view.pod_events.protobuf import ProtobufPods
 from extender.view.pod_lists import PodLists
 from extender.view.sending import Sending
-from extender.view.target import Target
+from extender.view.target import ViewTarget
 from extender.view.upstream import Upstream
 
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
@@ -42,11 +42,15 @@ class Pods:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._pass_changes_on)
 
+    def show(self) -> list[dict[str, object]]:
+        """Who reads pods, and how many are shown, for the debug page. Any thread."""
+        return self._clients.show()
+
     def _pass_changes_on(self) -> None:
         self._told = False
         self._clients.pass_changes_on(self._appearances.take_changes())
 
-    async def __call__(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def __call__(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         """Raises what `pass_on` raises."""
         accepted = request.headers.get(hdrs.ACCEPT, "").lower()
         if request.method != "GET" or any(form in accepted for form in _OTHER_FORMS):
@@ -55,7 +59,7 @@ class Pods:
             return await self._watch(request, target)
         return await self._list(request, target)
 
-    async def _list(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _list(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         first = self._lists.first_page(target)
         async with self._upstream.open(first, request.headers) as answer:
             codec = _codec(answer)
@@ -67,7 +71,7 @@ class Pods:
                 self._appearances.note_fresh_start()
             return await self._lists.send(request, first, answer, codec, client.waiting, version_of(target))
 
-    async def _watch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _watch(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         async with self._upstream.open(target, request.headers) as answer:
             codec = _codec(answer)
             if codec is None:
@@ -86,7 +90,7 @@ class Pods:
             return response
 
     async def _stream(
-        self, request: web.BaseRequest, target: Target, codec: PodCodec, client: PodClient
+        self, request: web.BaseRequest, target: ViewTarget, codec: PodCodec, client: PodClient
     ) -> PodStream:
         version, asked = version_of(target), target.parameter("sendInitialEvents") == "true"
         if asked and not version:
@@ -130,7 +134,7 @@ async def _read(sending: Sending, answer: aiohttp.ClientResponse, codec: PodCode
         raise CutOff(str(fault)) from fault
 
 
-def version_of(target: Target) -> int:
+def version_of(target: ViewTarget) -> int:
     """The version that the client has; 0: none."""
     version = target.parameter("resourceVersion") or ""
     return int(version) if version.isascii() and version.isdecimal() else 0

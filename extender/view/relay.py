@@ -15,16 +15,17 @@ from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.view.allowed import is_allowed, read_resource
 from extender.view.body import BadBody
+from extender.view.open_watches import OpenWatches
 from extender.view.passing import CutOff, pass_on
 from extender.view.refusals import gone, refusal
-from extender.view.target import Malformed, Target, read_target
+from extender.view.target import MalformedTarget, ViewTarget, read_target
 from extender.view.upstream import Unanswered, Upstream, UpstreamGone
 
 log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
 _MOST_TOLD = 100
 
-Handler = Callable[[web.BaseRequest, Target], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest, ViewTarget], Awaitable[web.StreamResponse]]
 """Answers one request. May raise what `pass_on` raises; if the client hangs up, it is cancelled."""
 
 
@@ -42,6 +43,7 @@ class Relay:
         self._upstream = upstream
         self._secret = secret
         self._handlers = handlers
+        self.watches = OpenWatches()
         self._told: set[tuple[str, str]] = set()  # refused methods and resources that the log has already
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -72,14 +74,14 @@ class Relay:
             if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
                 return self._refuse(request, target), "refused"
             return await self._pass(request, target), "passed"
-        except Malformed as fault:
+        except MalformedTarget as fault:
             return refusal(HTTPStatus.BAD_REQUEST, str(fault)), "refused"
         except BadBody as fault:
             return _last(refusal(fault.status, str(fault))), "refused"
         except UpstreamGone as fault:
             return gone(str(fault)), "gone"
 
-    def _refuse(self, request: web.BaseRequest, target: Target) -> web.Response:
+    def _refuse(self, request: web.BaseRequest, target: ViewTarget) -> web.Response:
         resource = read_resource(target.path)
         kind = target.method, resource.name if resource else target.path
         if kind not in self._told and len(self._told) < _MOST_TOLD:
@@ -89,18 +91,18 @@ class Relay:
         answer = refusal(HTTPStatus.FORBIDDEN, message)
         return _last(answer) if "Upgrade" in request.headers else answer
 
-    async def _pass(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _pass(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         if not target.watches:
             return await self._route(request, target)
-        with metrics.view_streams.track_inprogress():
+        with self.watches.noted(target.path, request.headers.get("User-Agent", "")):
             return await self._route(request, target)
 
-    async def _route(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _route(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         if handler := self._handler(target):
             return await handler(request, target)
         return await pass_on(self._upstream, request, target)
 
-    def _handler(self, target: Target) -> Handler | None:
+    def _handler(self, target: ViewTarget) -> Handler | None:
         if "/pods" not in target.path:
             return None
         resource = read_resource(target.path)

@@ -7,7 +7,8 @@ from aiohttp import web
 
 from extender.domain.view.appearance import AS_IT_IS
 from extender.domain.view.events import UnwritablePod
-from extender.domain.view.pod_stream import PassOn, PodStream, Show, TakeAway, Writes
+from extender.domain.view.pod_stream import PodStream
+from extender.domain.view.writes import PassOn, Show, TakeAway, Writes
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.view.pod_events.codec import PodCodec

@@ -42,6 +42,7 @@ class ViewServer:
         self._handlers = handlers
         self._limits = limits
         self._loop = asyncio.new_event_loop()
+        self._callers: Callers | None = None
         self._ending = asyncio.Event()
         self._thread = Thread(target=self._run, name="view", daemon=True)
         self._thread.start()
@@ -52,6 +53,11 @@ class ViewServer:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join(_STOPPED)
+
+    def show(self) -> dict[str, object]:
+        """For the debug page. Any thread."""
+        callers = self._callers
+        return {"listen": str(self.address), **(callers.show() if callers else {})}
 
     def fault(self) -> str | None:
         """Why it does not serve, for /livez."""
@@ -67,7 +73,7 @@ class ViewServer:
     async def _serve(self) -> None:
         upstream = Upstream(self._endpoint)
         relay = Relay(upstream, self._secret, self._handlers(upstream))
-        callers = Callers(relay, self._limits)
+        self._callers = callers = Callers(relay, self._limits)
         listening = await self._loop.create_server(callers.admit, sock=self._listener)
         try:
             await callers.watch_over(self._ending)

@@ -11,7 +11,7 @@ from extender.domain.model.records import Uid
 from extender.domain.view.appearance import Appearances
 from extender.view.body import Upload, read_body
 from extender.view.passing import send_on
-from extender.view.target import Target
+from extender.view.target import ViewTarget
 from extender.view.upstream import Upstream
 
 
@@ -39,7 +39,7 @@ class StatusPatches:
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
         self._upstream, self._appearances = upstream, appearances
 
-    async def __call__(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def __call__(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         """Raises what `pass_on` raises."""
         body = await read_body(request)
         if isinstance(body, Upload):

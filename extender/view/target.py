@@ -11,11 +11,11 @@ _QUERY = re.compile(r"[!-\"$-~]*")  # visible ASCII without '#'
 _ABSOLUTE = re.compile(r"https?://[^/?#]+")  # as clients write it that take us for a proxy
 
 
-class Malformed(ValueError):
+class MalformedTarget(ValueError):
     """No request target of the Kubernetes API."""
 
 
-class Target(NamedTuple):
+class ViewTarget(NamedTuple):
     """What the client wants of the API server."""
 
     method: str
@@ -28,7 +28,7 @@ class Target(NamedTuple):
             return None
         return parse_qs(self.query, keep_blank_values=True).get(name, [None])[0]
 
-    def asking(self, **changed: str | None) -> "Target":
+    def asking(self, **changed: str | None) -> "ViewTarget":
         """The same with other parameters; None: without that one."""
         kept = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
         put = [(name, value) for name, value in changed.items() if value is not None]
@@ -41,8 +41,8 @@ class Target(NamedTuple):
         return asked is not None and asked.lower() not in ("0", "false")
 
 
-def read_target(method: str, sent: str, secret: str) -> Target | None:
-    """Raises Malformed; None if the first segment is not the secret."""
+def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
+    """Raises MalformedTarget; None if the first segment is not the secret."""
     if absolute := _ABSOLUTE.match(sent):
         sent = sent[absolute.end() :]
     path, _, query = sent.partition("?")
@@ -50,5 +50,5 @@ def read_target(method: str, sent: str, secret: str) -> Target | None:
     if not hmac.compare_digest(first.encode(), secret.encode()):
         return None
     if not _PATH.fullmatch(f"/{rest}") or not _QUERY.fullmatch(query):
-        raise Malformed("the request target is no path of the Kubernetes API")
-    return Target(method, f"/{rest}", query)
+        raise MalformedTarget("the request target is no path of the Kubernetes API")
+    return ViewTarget(method, f"/{rest}", query)

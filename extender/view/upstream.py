@@ -19,7 +19,7 @@ from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.view.headers import for_upstream
-from extender.view.target import Target
+from extender.view.target import ViewTarget
 
 POOL = 32  # connections for requests; further requests wait for one
 STREAMS = 256  # connections for watches
@@ -64,7 +64,7 @@ class Upstream:
 
     @asynccontextmanager
     async def open(
-        self, target: Target, headers: CIMultiDictProxy[str], body: Body = b""
+        self, target: ViewTarget, headers: CIMultiDictProxy[str], body: Body = b""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer to a request with the headers of the client, its body unread.
 
@@ -89,11 +89,11 @@ class Upstream:
         async with answer:
             yield answer
 
-    def _url(self, target: Target) -> URL:
+    def _url(self, target: ViewTarget) -> URL:
         query = f"?{target.query}" if target.query else ""
         return URL(f"{self._endpoint.url}{target.path}{query}", encoded=True)
 
-    def failure(self, target: Target, fault: Exception) -> Exception:
+    def failure(self, target: ViewTarget, fault: Exception) -> Exception:
         """What the client has to know of a request that failed."""
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
             self._expire()

@@ -1,12 +1,15 @@
 """The relay alone: a stock scheduler and kubectl reach the API server through Muster's view."""
 
+import itertools
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from extender.view.allowed import is_allowed
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.muster import Muster
@@ -18,6 +21,23 @@ from tests.e2e.harness.waiting import wait_for
 pytestmark = pytest.mark.view
 MOST_DIALS = 32  # the pool's connections, and those of the few watches that begin again
 STOCK = "default-scheduler"
+METHODS = {
+    **dict.fromkeys(("get", "list", "watch"), "GET"),
+    **dict.fromkeys(("delete", "deletecollection"), "DELETE"),
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+}
+BEHIND_THE_BARRIER = {
+    ("create", "", "pods/binding"),
+    ("create", "", "bindings"),
+    ("delete", "", "pods"),
+    ("update", "", "pods/status"),  # it patches
+    # These are asked of the authorizer only: no requests have such paths.
+    ("update", "", "pods/finalizers"),
+    *((verb, "resource.k8s.io", "resourceclaims/binding") for verb in ("update", "patch")),
+    *((verb, "coordination.k8s.io", "leasecandidates") for verb in ("delete", "deletecollection")),
+}
 
 
 def test_a_scheduler_reads_posts_events_and_renews_its_lease(
@@ -125,6 +145,29 @@ def test_a_scheduler_goes_on_when_the_api_server_restarts(
     stage.cluster.restart_apiserver()
     stage.wait_phase(stage.gang("b", 2))
     assert (scheduler.process.pid, scheduler.process.alive()) == (process, True)
+
+
+def test_what_the_roles_of_a_scheduler_let_it_do_is_allowed(stage: Stage) -> None:
+    """Of this Kubernetes, whose scheduler may do more than that of the one before."""
+    rights = {right for role in ("kube-scheduler", "volume-scheduler") for right in granted(stage, role)}
+    assert {right for right in rights if not is_allowed(*asked(*right))} == BEHIND_THE_BARRIER & rights
+    assert rights >= {("create", "", "pods/binding"), ("patch", "resource.k8s.io", "resourceclaims/status")}
+
+
+def granted(stage: Stage, role: str) -> Iterator[tuple[str, str, str]]:
+    """Verb, group and resource of what a role of the API server's own lets somebody do."""
+    found = stage.api.request("GET", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/system:{role}")
+    for rule in found["rules"]:
+        yield from itertools.product(rule["verbs"], rule["apiGroups"], rule["resources"])
+
+
+def asked(verb: str, group: str, resource: str) -> tuple[str, str]:
+    """The method and the path of a request for that."""
+    name, _, below = resource.partition("/")
+    at_one = verb in ("get", "update", "patch", "delete") or below
+    prefix = f"/apis/{group}/v1" if group else "/api/v1"
+    path = "/".join([prefix, "namespaces/a", name, *(["x"] if at_one else []), *([below] if below else [])])
+    return METHODS[verb], path
 
 
 def scheduled(stage: Stage) -> list[str]:

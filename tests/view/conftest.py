@@ -10,7 +10,9 @@ import pytest
 from extender.api.configuration import Address
 from extender.kube.endpoint import find
 from extender.view.callers import LIMITS, ViewLimits
+from extender.view.relay import Handlers
 from extender.view.server import ViewServer
+from extender.view.upstream import Upstream
 from extender.web.listen import listen
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.server import Server
@@ -18,6 +20,11 @@ from tests.view.raw import RawServer
 
 SECRET = "first-segment"
 ANYWHERE = Address("127.0.0.1", 0)
+MakeHandlers = Callable[[Upstream], Handlers]
+
+
+def no_handlers(upstream: Upstream) -> Handlers:
+    return Handlers()
 
 
 class Front:
@@ -30,8 +37,8 @@ class Front:
         self.endpoint = find(str(kubeconfig), None)
         self.port: int = self.listener.getsockname()[1]
 
-    def start(self, limits: ViewLimits = LIMITS) -> None:
-        self.view = ViewServer(self.listener.dup(), self.endpoint, SECRET, limits=limits)
+    def start(self, limits: ViewLimits = LIMITS, handlers: MakeHandlers = no_handlers) -> None:
+        self.view = ViewServer(self.listener.dup(), self.endpoint, SECRET, handlers, limits)
         self._stack.callback(self.view.stop)
 
     def client(self) -> HTTPConnection:
@@ -46,10 +53,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """`start(url)`: a view before this API server."""
     with ExitStack() as stack:
 
-        def started(url: str, limits: ViewLimits = LIMITS, **options: object) -> Front:
+        def started(
+            url: str, limits: ViewLimits = LIMITS, handlers: MakeHandlers = no_handlers, **options: object
+        ) -> Front:
             front = Front(stack, url, tmp_path, **options)
             stack.callback(front.listener.close)
-            front.start(limits)
+            front.start(limits, handlers)
             return front
 
         yield started

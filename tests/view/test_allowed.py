@@ -2,8 +2,8 @@
 
 import pytest
 
-from extender.view.allowed import Resource, is_allowed, read_resource
-from extender.view.target import Target
+from extender.view.allowed import AskedResource, is_allowed, read_resource
+from extender.view.target import ViewTarget
 
 _NS = "/api/v1/namespaces/a"
 _DRA = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims"
@@ -106,16 +106,16 @@ def test_nobody_may(method: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "resource"),
     [
-        ("/api/v1/pods", Resource("", "pods", "")),
-        ("/api/v1/namespaces/a/pods/p/status", Resource("", "pods/status", "p")),
-        ("/api/v1/namespaces/a/status", Resource("", "namespaces/status", "a")),
-        ("/apis/apps/v1/namespaces/a/replicasets", Resource("apps", "replicasets", "")),
+        ("/api/v1/pods", AskedResource("", "pods", "")),
+        ("/api/v1/namespaces/a/pods/p/status", AskedResource("", "pods/status", "p")),
+        ("/api/v1/namespaces/a/status", AskedResource("", "namespaces/status", "a")),
+        ("/apis/apps/v1/namespaces/a/replicasets", AskedResource("apps", "replicasets", "")),
         ("/apis/apps/v1", None),
         ("/api/v1", None),
         ("/version", None),
     ],
 )
-def test_a_path_says_what_it_means(path: str, resource: Resource | None) -> None:
+def test_a_path_says_what_it_means(path: str, resource: AskedResource | None) -> None:
     assert read_resource(path) == resource
 
 
@@ -134,4 +134,4 @@ def test_a_path_says_what_it_means(path: str, resource: Resource | None) -> None
     ],
 )
 def test_a_query_says_whether_it_watches(query: str, watches: bool) -> None:
-    assert Target("GET", "/api/v1/pods", query).watches == watches
+    assert ViewTarget("GET", "/api/v1/pods", query).watches == watches

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -66,6 +67,21 @@ def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
         assert post(front, 1) == [200]
 
 
+def test_the_debug_page_shows_who_reads(server: Server, front: Front) -> None:
+    server.script.append(Lines([b"event"], "silence"))
+    with closing(dial(front.port)) as client:
+        client.send(WATCH.replace(b"Host: x", b"Host: x\r\nUser-Agent: me"))
+        client.read_until(b"event")
+        shown = front.view.show()
+        assert shown == {
+            "listen": f"127.0.0.1:{front.port}",
+            "connections": 1,
+            "watches": [{"path": "/api/v1/nodes", "client": "me", "seconds": ANY}],
+        }
+        assert metrics.view_streams._value.get() == 1
+    wait_for(lambda: front.view.show()["watches"] == [], what="the watch has ended")
+
+
 def test_there_is_a_limit_to_the_connections(server: Server, start: Start) -> None:
     server.script.extend([Reply()] * 10)
     front = start(server.url, ViewLimits(connections=3))
@@ -109,6 +125,20 @@ def test_a_watch_outlives_the_time_for_a_head(raw: RawServer, start: Start) -> N
         assert late.read_to_end() == b""
         upstream.send(CHUNKED + b"4\r\nlive\r\n")
         client.read_until(b"live")
+
+
+def test_an_idle_connection_is_closed_before_the_api_server_would(
+    raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a request might cross with its end."""
+    monkeypatch.setattr("extender.view.upstream._OLDEST_IDLE", 0.05)
+    client = start(raw.url).client()
+    client.request("GET", NODES)
+    upstream = raw.accept()
+    upstream.read_until(b"\r\n\r\n")
+    upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    assert client.getresponse().read() == b"{}"
+    assert upstream.read_to_end() == b""
 
 
 def test_stopping_ends_streams(server: Server, start: Start) -> None:

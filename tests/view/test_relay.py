@@ -158,6 +158,26 @@ def test_a_path_that_could_mean_something_else_is_malformed(server: Server, fron
 
 
 @pytest.mark.parametrize(
+    ("target", "header", "status"),
+    [
+        (b"/\xff\xfe/api", b"x", b"400"),
+        (f"/{SECRET}/api/v1/n\u00f6des".encode(), b"x", b"400"),
+        (f"{NODES}?a=\u00f6".encode(), b"x", b"400"),
+        (NODES.encode(), b"\xff\xfe", b"200"),
+        (NODES.encode(), "n\u00f6".encode(), b"200"),
+    ],
+)
+def test_bytes_that_are_no_text(
+    server: Server, front: Front, target: bytes, header: bytes, status: bytes
+) -> None:
+    server.script.append(Reply())
+    client = dial(front.port)
+    client.send(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nX: " + header + b"\r\n\r\n")
+    assert client.read_until(b"\r\n").split(b" ")[1] == status
+    client.close()
+
+
+@pytest.mark.parametrize(
     "head", [b"NONSENSE\r\n\r\n", b"GET /x HTTP/1.1\r\nHost: x\r\nA: b\r\n c\x00d\r\n\r\n"]
 )
 def test_what_is_no_http_is_malformed(front: Front, head: bytes) -> None:

@@ -15,37 +15,12 @@ tell this from a history that the API could have had. The rules that this takes:
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from extender.domain.model.records import Uid
 from extender.domain.view.appearance import Appearance, Appearances, Change, PodFacts
 from extender.domain.view.events import PodEvent
-from extender.domain.view.waiting_pods import Listing, Memory, WaitingPods
-
-
-class PassOn(NamedTuple):
-    """An event as it came."""
-
-    frame: bytes
-
-
-class Show(NamedTuple):
-    """The arguments of PodWriter.write."""
-
-    type: str  # ADDED or MODIFIED
-    pod: bytes
-    version: int
-    appearance: Appearance
-
-
-class TakeAway(NamedTuple):
-    """The arguments of PodWriter.deleted."""
-
-    facts: PodFacts
-    version: int
-
-
-Writes = list[PassOn | Show | TakeAway]  # all in one write
+from extender.domain.view.waiting_pods import Listing, StreamMemory, WaitingPods
+from extender.domain.view.writes import PassOn, Show, TakeAway, Writes
 
 
 class PodStream:
@@ -89,7 +64,7 @@ class PodStream:
         return self._waiting.reader is not self
 
     @property
-    def _memory(self) -> Memory:
+    def _memory(self) -> StreamMemory:
         return self._listing if self._listing is not None else self._waiting
 
     def _recall(self) -> set[Uid]:

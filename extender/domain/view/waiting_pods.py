@@ -31,7 +31,7 @@ class Trace(NamedTuple):
     since: int  # whoever comes back with a later version has the last writing
 
 
-class Memory(Protocol):
+class StreamMemory(Protocol):
     """Where a stream notes what came and what it wrote."""
 
     def observe(self, event: PodEvent) -> None: ...

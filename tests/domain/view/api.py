@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from extender.domain.model.records import Uid
 from extender.domain.view.appearance import Appearance, PodFacts
 from extender.domain.view.events import PodEvent
-from extender.domain.view.pod_stream import PassOn, Show, TakeAway
+from extender.domain.view.writes import PassOn, Show, TakeAway
 
 OURS = "muster"
 

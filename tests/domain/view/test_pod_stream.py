@@ -5,17 +5,101 @@ believes in those unbound pods that Muster has released, and in all bound ones.
 """
 
 import pytest
+from msgspec import json
 
+from extender.domain.model.records import Uid
+from extender.domain.view.appearance import Appearance
+from extender.domain.view.events import ListedPod
+from extender.domain.view.pod_list import PodList
+from tests.domain.view.api import OURS, Api
+from tests.domain.view.muster import Connection, Muster
 from tests.domain.view.world import World
 
-EACH = 250  # worlds in a test
+WORLDS = 8000
+EACH = 1000  # in a test
+N1 = Appearance("n1")
 
 
-@pytest.mark.parametrize("first", range(0, 2000, EACH))
+@pytest.mark.parametrize("first", range(0, WORLDS, EACH))
 def test_the_scheduler_believes_a_history_that_the_api_could_have_had(first: int) -> None:
     for seed in range(first, first + EACH):
         world = World(seed)
         try:
-            world.run(80)
+            world.run(120)
         except AssertionError as fault:
             raise AssertionError(f"world {seed}, after {' '.join(world.log[-40:])}: {fault}") from fault
+
+
+class Pair:
+    """An API server with one waiting pod at version 2, and a Muster that knows it."""
+
+    def __init__(self) -> None:
+        self.api = Api()
+        self.api.create("a", OURS)
+        self.uid = Uid(self.api.alive["a"].uid)
+        self.muster = Muster(self.api)
+
+    def watch_list(self) -> Connection:
+        return self.muster.watch_list(0, self.api.version, self.api.version)
+
+    def read(self, connection: Connection) -> None:
+        while self.muster.read(connection):
+            pass
+
+    def move_on(self, connection: Connection) -> int:
+        """Returns the version that the client has then."""
+        self.api.pass_by()
+        self.muster.send_bookmark(connection)
+        return self.api.version
+
+    def told(self, connection: Connection) -> list[tuple[str, str]]:
+        frames = [(frame.type, frame.nominated) for frame in connection.outbox if frame.type != "BOOKMARK"]
+        connection.outbox.clear()
+        return frames
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def test_a_watch_that_was_superseded_says_nothing_of_what_the_client_has(pair: Pair) -> None:
+    dead, alive = pair.watch_list(), pair.watch_list()
+    pair.read(alive)
+    pair.muster.ledger.release(pair.uid, N1)
+    pair.read(dead)
+    version = pair.move_on(alive)
+    pair.muster.connections.remove(alive)
+    pair.muster.pass_changes_on()
+    assert pair.told(pair.muster.watch(version, version)) == [("ADDED", "n1")]
+
+
+def test_a_list_that_was_superseded_says_nothing_of_what_the_client_has(pair: Pair) -> None:
+    dead = PodList(pair.muster.waiting, pair.muster.ledger, 0)
+    pod = pair.api.alive["a"]
+    assert dead.appearance(ListedPod(pod.facts, json.encode(pod))) is None
+    alive = pair.watch_list()
+    pair.read(alive)
+    pair.muster.ledger.release(pair.uid, N1)
+    pair.muster.pass_changes_on()
+    dead.end(2)
+    version = pair.move_on(alive)
+    pair.muster.connections.remove(alive)
+    pair.muster.ledger.take_back(pair.uid)
+    pair.muster.pass_changes_on()
+    assert pair.told(pair.muster.watch(version, version)) == [("DELETED", "")]
+
+
+def test_what_is_repeated_brings_no_bound_pod_back(pair: Pair) -> None:
+    """The ledger is behind, and takes the pod for one that waits."""
+    first = pair.watch_list()
+    pair.read(first)
+    pair.api.change("a")
+    pair.api.change("a", node="n3")
+    pair.read(first)
+    pair.muster.ledger.release(pair.uid, N1)
+    again = pair.muster.watch(2, 2)
+    pair.muster.read(again)  # the first change, and not the second
+    fresh = pair.watch_list()
+    pair.read(fresh)
+    assert pair.told(fresh) == [("ADDED", "")], "the bound pod alone"
