@@ -3,26 +3,30 @@
     python -m tools.schemas          starts the control plane of the e2e tests and writes them
     python -m tools.schemas --check  says whether they differ, and ends with 1 if they do
 
-One schema a line, so that the next release shows as a readable difference.
+One schema a line, so that the next release shows as a readable difference. The messages by which kubectl
+sends these kinds are in the Go modules of the same release (proto_messages.py).
 """
 
 import json
 import sys
 from typing import Any
 
-from extender.sim.apiserver.kinds import SERVED
+from extender.sim.apiserver.kinds import SCALE, SERVED, ResourceKind
+from extender.sim.apiserver.schemas.messages import MESSAGES
 from extender.sim.apiserver.schemas.published import KUBERNETES, referred
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
+from tools.proto_messages import messages
 
 Json = dict[str, Any]
+_SENT = ("Binding", "Eviction", "DeleteOptions", "Unknown")  # to pods, with deletions, around everything
 
 
 def published(api: Client) -> str:
     """The schemas of the kinds that the embedded server serves, and of all that these refer to."""
-    ours = [kind for kind in SERVED if not kind.custom]
+    ours = [*_own_kinds(), SCALE]
     known: Json = {}
-    for root in sorted({kind.root.strip("/") for kind in ours}):
+    for root in sorted({kind.root.strip("/") for kind in _own_kinds()}):
         known |= api.request("GET", f"/openapi/v3/{root}")["components"]["schemas"]
     wanted = {(kind.group, kind.name) for kind in ours}
     todo = [name for name, schema in known.items() if _names(schema) & wanted and "List" not in name]
@@ -32,6 +36,20 @@ def published(api: Client) -> str:
         if name not in found:
             found[name] = known[name]
             todo += referred(known[name])
+    return _lines(found)
+
+
+def sent() -> str:
+    """The messages of these kinds and of what else is sent."""
+    kinds = [kind.name for kind in (*_own_kinds(), SCALE)]
+    return _lines(messages([*kinds, *_SENT]))
+
+
+def _own_kinds() -> list[ResourceKind]:
+    return [kind for kind in SERVED if not kind.custom]
+
+
+def _lines(found: Json) -> str:
     lines = (f"{json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found))
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -44,12 +62,13 @@ def _names(schema: Json) -> set[tuple[str, str]]:
 
 def main(arguments: list[str]) -> int:
     with ControlPlane() as cluster:
-        text = published(cluster.admin)
+        wanted = {KUBERNETES: published(cluster.admin), MESSAGES: sent()}
     if "--check" in arguments:
-        same = KUBERNETES.read_text(encoding="utf-8") == text
+        same = all(path.read_text(encoding="utf-8") == text for path, text in wanted.items())
         print("the schemas are those of the API server" if same else "they differ: python -m tools.schemas")  # noqa: T201
         return 0 if same else 1
-    KUBERNETES.write_text(text, encoding="utf-8")
+    for path, text in wanted.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

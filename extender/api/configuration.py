@@ -208,6 +208,16 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         duration("100ms", "24h"),
         "The longest wait after failed starts.",
     ] = 300.0
+    waiting_for_room: Annotated[
+        str,
+        one_of("show", "hide"),
+        "show: pods that lack room say Unschedulable, so that autoscalers add nodes. hide: they never do.",
+    ] = "show"
+    never_fits: Annotated[
+        str,
+        one_of("hide", "show"),
+        "show: the same for pods that no node could hold even if empty, because larger nodes may come.",
+    ] = "hide"
     leader_elect: Annotated[
         str,
         one_of("follow", "off"),

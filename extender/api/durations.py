@@ -46,6 +46,11 @@ def age(timestamp: str, now: datetime | None = None) -> str:
     return rounded(max(0, int(passed.total_seconds())))
 
 
+def between(start: str, end: str) -> str:
+    """How long it was from one timestamp of the API to another. Raises ValueError if one is none."""
+    return age(start, datetime.fromisoformat(end))
+
+
 def two_units(seconds: float) -> str:
     """`2.5s`, `7m30s`, `1h05m`, `3d04h`: finer than an age, for durations that readers compare."""
     whole = round(seconds)

@@ -27,6 +27,10 @@ STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # as the condition, where anoth
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and if not, why
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup all of whose needed members once ran: never undone
 
+POD_SCHEDULED = "PodScheduled"  # the condition of a pod that says whether it has a node, and if not, why
+UNSCHEDULABLE = "Unschedulable"  # its reason where room is missing: autoscalers add nodes for such pods
+SCHEDULING_GATED = "SchedulingGated"  # its reason on a pod that was created with scheduling gates
+
 ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
 
 DEFAULT_QUEUE = "default"

@@ -5,18 +5,15 @@ What it shows comes from extender.sim, which is imported only when the command r
 
 import shlex
 import shutil
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from extender.api.configuration import ADDRESS, InvalidConfiguration
+from extender.cli.orderly_end import orderly_end
 from extender.cli.workload_flags import NEVER_STARTED, Default, files_flag, node_flags
 from extender.shipped import EXAMPLE
 
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from extender.sim.embedded import Embedded
     from extender.sim.show.summary import Rerun
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130
 
 
@@ -65,7 +61,7 @@ def run(**options: Any) -> None:
     Exit status: 0 when everything started, 3 when something never did, 1 when Muster failed, 2 for mistakes
     in flags and files, 130 when a signal ended it before it was over.
     """
-    with _orderly_end():
+    with orderly_end():
         try:
             sys.exit(_run(**options))
         except KeyboardInterrupt:
@@ -160,22 +156,3 @@ def _program() -> str:
     """How this program is called from here: by its path where it is not on $PATH."""
     called = Path(sys.argv[0])
     return "muster" if shutil.which("muster") or not called.is_file() else _short(called)
-
-
-@contextmanager
-def _orderly_end() -> Iterator[None]:
-    """Each signal that ends us does so once, as Ctrl-C does; during the clean-up further ones do nothing."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        for number in _ENDING:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
-        number: signal.signal(number, interrupt) for number in _ENDING
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -14,12 +14,14 @@ from extender.controllers.group_events import GroupEvents
 from extender.controllers.mark_trust import MarkTrust
 from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
+from extender.controllers.pod_conditions import PodConditionsController
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.queue_status import QueueStatusController
 from extender.controllers.releases import Releaser
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
 from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.pod_conditions import ConditionPolicy
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
@@ -28,7 +30,8 @@ PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay 
 
 class Controllers:
     """Controllers that move pods write through `writers`, the others through separate, patient ones; both
-    write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler."""
+    write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler.
+    `conditions`: what waiting pods say."""
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Controllers:
         writers: Writers,
         leads: Callable[[], bool],
         volcano_namespace: str,
+        conditions: ConditionPolicy,
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers = (writers, patient_writers)
@@ -56,6 +60,7 @@ class Controllers:
             SchedulingGatesController(urgent).look,
             EvictionsController(patient, recorder).look,
             podgroup_status.look,
+            PodConditionsController(patient, conditions).look,
             self.auto_podgroups.look,
             DefaultQueuesController(patient).look,
             queue_status.look,

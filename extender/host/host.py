@@ -17,6 +17,7 @@ from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.controllers.cycle import Cycle
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.pod_conditions import ConditionPolicy
 from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
@@ -118,7 +119,12 @@ class Host:
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
         writers = Writers(configuration.writers, "write", fence=self._leadership.leads)
         self._controllers = Controllers(
-            self.ledger, cluster, writers, self._leadership.leads, configuration.volcano_namespace
+            self.ledger,
+            cluster,
+            writers,
+            self._leadership.leads,
+            configuration.volcano_namespace,
+            _conditions(configuration, is_viewed=self.ledger.shown.is_on),
         )
         self._feed = Feed(connection, self.ledger, self._controllers, auto_groups)
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
@@ -221,6 +227,15 @@ def _view(
     from extender.host.view import SchedulerView
 
     return SchedulerView(configuration, connection.endpoint, listener)
+
+
+def _conditions(configuration: Configuration, is_viewed: bool) -> ConditionPolicy:
+    """`is_viewed`: the scheduler reads its pods through Muster, and writes no conditions of waiting ones."""
+    return ConditionPolicy(
+        ungated=is_viewed,
+        shows_waiting_for_room=configuration.waiting_for_room == "show",
+        shows_never_fits=configuration.never_fits == "show",
+    )
 
 
 def _limits(configuration: Configuration) -> Limits:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE
+from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, POD_SCHEDULED
 from extender.api.objects import Lease, Pod, PodGroup, Queue, Wire
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from extender.kube.events import ObjectIdentity
@@ -130,6 +130,24 @@ class ApiClient(Requests):
         """Publish the pod's planned node in its status, where the scheduler looks for it."""
         patch = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
         self._patch(PODS.path(namespace, name, "status"), patch, timeout)
+
+    def say_unscheduled(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        version: str,
+        condition: dict[str, str],
+        forget_node: bool,
+        timeout: float = 10,
+    ) -> None:
+        """Merge `condition` into the pod's condition PodScheduled. `forget_node`: remove the node that is
+        nominated for it. Raises Conflict if the pod is not in this version any more: it may be bound."""
+        status: dict[str, Any] = {"conditions": [{"type": POD_SCHEDULED, **condition}]}
+        if forget_node:
+            status["nominatedNodeName"] = None
+        patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
+        self._patch(PODS.path(namespace, name, "status"), patch, timeout, STRATEGIC)
 
     def nudge(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:
         """Change a pod so that the scheduler tries it again; `token` must differ from the previous one."""

@@ -1,4 +1,4 @@
-"""The embedded cluster put together: API server, kubelets, scheduler, and `muster serve` as a child."""
+"""The embedded cluster: API server, controllers, kubelets, scheduler, and `muster serve`, a child."""
 
 import random
 import socket
@@ -10,10 +10,12 @@ from types import TracebackType
 
 from extender.api.keys import GPU, SCHEDULED
 from extender.sim.apiserver.conditions import find_stored_condition
+from extender.sim.apiserver.discovery import GIT_VERSION
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json, ResourceKind
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
+from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.extender import Extender, Heard
 from extender.sim.scheduler.loop import Scheduler
@@ -43,6 +45,7 @@ class Embedded:
         self.service = Service(Store(), random.Random(seed))
         self.server = ApiServer(self.service, listener)
         self.server.write_kubeconfig(self.kubeconfig)
+        self.controllers = WorkloadControllers(self.service)
         self.kubelets = Kubelets(self.service, speed)
         self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", serve_arguments)
         self._heard = heard
@@ -66,12 +69,14 @@ class Embedded:
         finally:
             if self.scheduler:
                 self.scheduler.stop()
+            self.controllers.stop()
             self.kubelets.stop()
             self.server.stop()
             self._folder.cleanup()
 
     def start(self) -> None:
         """Begin to schedule and to run pods. Raises ServeFailed."""
+        self.controllers.start()
         self.kubelets.start()
         self.muster.start()
         extender = Extender(self.muster.address, self._heard)
@@ -92,7 +97,8 @@ class Embedded:
         return quiet and not self._at_work()
 
     def _at_work(self) -> bool:
-        busy = self.scheduler is None or self.scheduler.busy or self.kubelets.busy
+        working = self.kubelets.busy or self.controllers.busy
+        busy = self.scheduler is None or self.scheduler.busy or working
         return busy or any(_reason(group) in ("", *UNSETTLED) for group in self.store.all(POD_GROUPS))
 
 
@@ -105,7 +111,12 @@ def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
     return {
         "metadata": {"name": name},
         "spec": {},
-        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+        "status": {
+            "capacity": room,
+            "allocatable": room,
+            "conditions": [ready],
+            "nodeInfo": {"kubeletVersion": GIT_VERSION},
+        },
     }
 
 

@@ -56,6 +56,9 @@ decision_seconds = Histogram(
 decisions = Counter("muster_decisions_total", "Decisions made.")
 groups = Gauge("muster_groups", "Groups by verdict and, if they wait, reason.", ["verdict", "reason"])
 gates_opened = Counter("muster_gates_opened_total", "Pods whose scheduling gate was removed.")
+pod_conditions = Counter(
+    "muster_pod_conditions_total", "Conditions PodScheduled written on waiting pods, by reason.", ["reason"]
+)
 evictions = Counter("muster_evictions_total", "Eviction requests, by outcome.", ["outcome"])
 
 queues = Gauge("muster_queues", "Queues by state.", ["state"])

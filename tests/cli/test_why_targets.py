@@ -76,6 +76,25 @@ def test_what_is_not_there_under_any_kind(desk: Desk, front: Front, name: str, w
     assert desk.refuses("why", name) == f"Error: no pod, podgroup, queue or workload {words}"
 
 
+@pytest.mark.parametrize("target", ["{}", "podgroup/{}"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("trian", "2 pods name trian: did you mean train?"),
+        ("far", "1 pod names far: there is podgroup/far in namespace other: add -n other"),
+        ("zzz", "1 pod names zzz: no podgroup has this name"),
+    ],
+)
+def test_pods_that_name_a_group_that_there_is_not_are_counted(
+    desk: Desk, front: Front, target: str, name: str, words: str
+) -> None:
+    desk.group("train")
+    desk.group("far", namespace="other")
+    for pod, group in (("a", "trian"), ("b", "trian"), ("c", "far"), ("d", "zzz")):
+        desk.pod(pod, group, gates=[GATE])
+    assert desk.refuses("why", target.format(name)).endswith(f" in namespace team; {words}")
+
+
 def test_what_may_not_be_looked_at_is_named(desk: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "other")
     front.unreadable |= {"x"}  # every object of that name

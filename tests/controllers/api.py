@@ -66,6 +66,18 @@ class Api(ApiClient):
     def nominate(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         self._note("nominate", name, node)
 
+    def say_unscheduled(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        version: str,
+        condition: dict[str, str],
+        forget_node: bool,
+        timeout: float = 10,
+    ) -> None:
+        self._note("unscheduled", name, condition, forget_node)
+
     def nudge(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:
         self._note("nudge", name, token)
 

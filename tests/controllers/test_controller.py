@@ -18,6 +18,7 @@ from extender.controllers.group_events import GroupEvents
 from extender.controllers.releases import Releaser
 from extender.domain.decisions import transitions
 from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.decisions.pod_conditions import ConditionPolicy
 from extender.host.controllers import Controllers
 from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerFault
 from tests.controllers.bench import Bench
@@ -167,12 +168,17 @@ def test_all_controllers_are_guarded_by_the_one_loop(controller: type[Any]) -> N
     assert "reconcile" in vars(controller) or controller.__subclasses__()
 
 
+def controllers_of(bench: Bench) -> Controllers:
+    policy = ConditionPolicy()
+    return Controllers(bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system", policy)
+
+
 def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
     bench = Bench()
-    made = Controllers(bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system")
+    made = controllers_of(bench)
     owners = [listener.__self__ for listener in made.listeners]  # type: ignore[attr-defined]
     assert all(isinstance(each, Controller | GroupEvents | DecisionLog | Releaser) for each in owners)
-    assert len({type(each) for each in owners}) == len(owners) == 12
+    assert len({type(each) for each in owners}) == len(owners) == 13
 
 
 def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
@@ -205,7 +211,7 @@ def test_an_eviction_never_keeps_a_gate_waiting() -> None:
     bench.bind("g-0", "a")
     bench.bind("g-1", "b")
     bench.settle()
-    made = Controllers(bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system")
+    made = controllers_of(bench)
     bench.pass_time(bench.ledger.limits.deadline(3) + 1)
     assert bench.decision("g").undo
     with capture_logs():
@@ -219,7 +225,7 @@ def test_an_eviction_never_keeps_a_gate_waiting() -> None:
 def test_the_docs_name_every_part_that_faults_are_counted_for() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     named = [each.name for each in all_controllers() if hasattr(each, "name")]
-    assert len(named) == 9
+    assert len(named) == 10
     assert [
         name for name in (*named, "cycle", "group-events", "decision-log") if f"`{name}`" not in page
     ] == []

@@ -95,7 +95,7 @@ def test_a_pod_without_a_gate_that_is_not_parked_needs_nothing() -> None:
 
 def test_a_parked_pod_is_nudged_once_for_its_plan() -> None:
     with gates(node("a"), gang("g", 2, gated=False)) as bench:
-        bench.refuse("g-0", "muster: NoRoom: no")
+        bench.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: no.")
         ((verb, name, _token),) = bench.look()
         assert (verb, name) == ("nudge", "g-0")
         assert bench.look() == []
@@ -103,7 +103,7 @@ def test_a_parked_pod_is_nudged_once_for_its_plan() -> None:
 
 def test_each_plan_is_nudged_for_with_another_token() -> None:
     with gates(nodes("a", "b", cpu="1"), pod("p", gated=False)) as bench:
-        bench.refuse("p", "muster: NoRoom: no")
+        bench.refuse("p", "0/1 nodes are available: 1 muster: NoRoom: no.")
         claim = bench.claim("p")
         assert claim is not None
         ((*first, token),) = bench.look()
@@ -118,7 +118,7 @@ def test_each_plan_is_nudged_for_with_another_token() -> None:
 
 def test_a_plan_for_the_same_node_made_again_is_nudged_for_again() -> None:
     with gates(node("a", cpu="1"), pod("p", gated=False)) as bench:
-        bench.refuse("p", "muster: NoRoom: no")
+        bench.refuse("p", "0/1 nodes are available: 1 muster: NoRoom: no.")
         ((*_, token),) = bench.look()
         bench.add(stranger("s", on="a")).settle()
         assert bench.look() == []
@@ -138,7 +138,7 @@ def test_a_gate_is_opened_without_a_nomination() -> None:
 
 def test_nothing_is_written_for_pods_without_a_gate() -> None:
     with gates(node("a"), gang("g", 2, gated=False), viewed=True) as bench:
-        bench.refuse("g-0", "muster: NoRoom: no")
+        bench.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: no.")
         assert bench.look() == []
 
 

@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from extender.sim.apiserver.kinds import COMMANDS, KINDS, ResourceKind
+from extender.sim.apiserver.schemas.messages import MESSAGES
 from extender.sim.apiserver.schemas.published import KUBERNETES
 from tests.e2e.api_requests import (
     BEFORE,
     CLASSES,
     COURSE,
-    GROUPS,
     JSON,
     NAMESPACE,
     OTHER_WORDS,
-    PODS,
-    QUEUES,
     REFUSED,
     Json,
     Sent,
@@ -30,11 +29,12 @@ from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.embedded import EmbeddedControlPlane
-from tools.schemas import published
+from tools.schemas import published, sent
 
 # What the API server adds when it could not evaluate all rules in CEL; nobody is helped by it.
 _UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked"
 PLAYED = "1.36"
+SHOWN = [kind for kind in KINDS if kind is not COMMANDS]  # which nobody looks at
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MADE_AT_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -95,9 +95,9 @@ def test_both_refuse_the_same(real: Client, ours: Client) -> None:
 
 
 def test_both_keep_the_same_account_of_fields(real: Client, ours: Client) -> None:
-    for number, sent in enumerate(COURSE, start=1):
-        theirs, found = (kept(*exchanged(api, sent)) for api in (real, ours))
-        assert found == theirs, f"{number}: {sent.name}"
+    for number, each in enumerate(COURSE, start=1):
+        theirs, found = (kept(*exchanged(api, each)) for api in (real, ours))
+        assert found == theirs, f"{number}: {each.name}"
 
 
 def kept(status: int, obj: Json) -> Any:
@@ -113,9 +113,11 @@ def kept(status: int, obj: Json) -> Any:
     return status, named, obj["spec"], obj.get("status"), account
 
 
-@pytest.mark.parametrize("path", [PODS, QUEUES, GROUPS, PODS.replace("pods", "events"), "/api/v1/namespaces"])
-def test_both_show_the_same_columns(real: Client, ours: Client, path: str) -> None:
-    theirs, found = (columns(api, path) for api in (real, ours))
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind is not COMMANDS], ids=lambda kind: kind.plural
+)
+def test_both_show_the_same_columns(real: Client, ours: Client, kind: ResourceKind) -> None:
+    theirs, found = (columns(api, f"{kind.root}/{kind.plural}") for api in (real, ours))
     assert found == theirs
 
 
@@ -127,3 +129,7 @@ def columns(api: Client, path: str) -> list[tuple[str, int]]:
 
 def test_the_schemas_kept_are_those_of_the_real_server(real: Client) -> None:
     assert published(real) == KUBERNETES.read_text(encoding="utf-8")
+
+
+def test_the_messages_kept_are_those_of_the_release() -> None:
+    assert sent() == MESSAGES.read_text(encoding="utf-8")

@@ -98,17 +98,20 @@ def test_kubectl_reads_nodes_and_enters_no_pod(stage: Stage, muster: Muster) -> 
         assert "the scheduler's view refuses" in refused.stderr, command
 
 
-def test_a_scheduler_goes_on_when_the_worker_was_killed(
-    stage: Stage, muster: Muster, scheduler: KubeScheduler
+def test_a_scheduler_reads_on_where_it_was_when_the_worker_was_killed(
+    stage: Stage, far_muster: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
     """The worker's parent keeps the socket; the secret is the same."""
+    scheduler = stage.start_sidecar(far_muster, user=muster_user)
     stage.nodes(2, cpu="4")
     stage.wait_phase(stage.gang("a", 2))
-    (before,) = workers(muster)
+    (before,) = workers(far_muster)
+    seen = len(proxy.calls)
     os.kill(before, signal.SIGKILL)
-    wait_for(lambda: workers(muster) not in ([], [before]), what="another worker")
-    muster.wait_ready()
+    wait_for(lambda: workers(far_muster) not in ([], [before]), what="another worker")
+    far_muster.wait_ready()
     stage.wait_phase(stage.gang("b", 2))
+    assert read_anew(proxy, seen) == []
     assert scheduler.process.alive()
 
 
@@ -130,8 +133,7 @@ def test_a_scheduler_reads_on_where_it_was_when_the_api_server_can_be_reached_ag
     wire.restore()
     stage.wait_phase(stage.gang("b", 2))
     wait_for(lambda: muster.metric("muster_view_streams") > 10, what="its watches are back")
-    answered = [call.path for call in list(proxy.calls)[seen:] if call.status]
-    assert [path for path in answered if "sendInitialEvents=true" in path] == []
+    assert read_anew(proxy, seen) == []
     assert scheduler.process.alive()
 
 
@@ -168,6 +170,12 @@ def asked(verb: str, group: str, resource: str) -> tuple[str, str]:
     prefix = f"/apis/{group}/v1" if group else "/api/v1"
     path = "/".join([prefix, "namespaces/a", name, *(["x"] if at_one else []), *([below] if below else [])])
     return METHODS[verb], path
+
+
+def read_anew(proxy: FaultProxy, seen: int) -> list[str]:
+    """What the scheduler has read from the beginning since so many calls."""
+    answered = [call.path for call in list(proxy.calls)[seen:] if call.status]
+    return [path for path in answered if "sendInitialEvents=true" in path]
 
 
 def scheduled(stage: Stage) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.pod_conditions import ConditionPolicy
 from extender.domain.model.ownership import Ownership
 from extender.host.controllers import Controllers
 from extender.host.feed import Feed
@@ -29,7 +30,12 @@ class Station:
         self.ledger = Ledger(Ownership(frozenset({SCHEDULER})), lock=RLock(), on_change=self._notice)
         self.connection = connection
         controllers = Controllers(
-            self.ledger, ApiClient(connection), Writers(1, "test"), lambda: True, "volcano-system"
+            self.ledger,
+            ApiClient(connection),
+            Writers(1, "test"),
+            lambda: True,
+            "volcano-system",
+            ConditionPolicy(),
         )
         self.writers = controllers.all_writers
         self.objects, self.bus_commands = controllers.objects, controllers.bus_commands

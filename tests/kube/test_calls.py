@@ -47,6 +47,26 @@ WRITES: list[tuple[Callable[[ApiClient], None], str, str, str, object]] = [
         {"metadata": {"uid": "u"}, "status": {"nominatedNodeName": "n"}},
     ),
     (
+        lambda cluster: cluster.say_unscheduled("ns", "p", "u", "7", {"status": "False"}, False),
+        "PATCH",
+        f"{POD}/status",
+        STRATEGIC,
+        {
+            "metadata": {"uid": "u", "resourceVersion": "7"},
+            "status": {"conditions": [{"type": "PodScheduled", "status": "False"}]},
+        },
+    ),
+    (
+        lambda cluster: cluster.say_unscheduled("ns", "p", "u", "7", {"reason": "R"}, True),
+        "PATCH",
+        f"{POD}/status",
+        STRATEGIC,
+        {
+            "metadata": {"uid": "u", "resourceVersion": "7"},
+            "status": {"conditions": [{"type": "PodScheduled", "reason": "R"}], "nominatedNodeName": None},
+        },
+    ),
+    (
         lambda cluster: cluster.nudge("ns", "p", "u", "7"),
         "PATCH",
         POD,

@@ -12,6 +12,7 @@ from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
 from tests.sim.clock import Clock
+from tests.sim.kubectl import Kubectl
 
 
 @pytest.fixture
@@ -43,3 +44,9 @@ def connection(server: ApiServer, tmp_path: Path) -> Iterator[Connection]:
 @pytest.fixture
 def cluster(connection: Connection) -> ApiClient:
     return ApiClient(connection)
+
+
+@pytest.fixture
+def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    return Kubectl(tmp_path / "kubeconfig")

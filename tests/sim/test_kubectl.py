@@ -1,7 +1,6 @@
 """The real kubectl against the embedded API server, where `make control-plane` has built one."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,49 +12,16 @@ from extender.sim.apiserver.kinds import EVENTS, NODES, PODS
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.tables import table, wanted
+from extender.sim.embedded import node
 from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
+from tests.sim.kubectl import Kubectl, needs_kubectl
 from tests.sim.requests import pod
 
-BUILT = sorted(Path.home().glob(".cache/kube-muster/control-plane/*/kubectl"))
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
-needs_kubectl = pytest.mark.skipif(not BUILT, reason="no kubectl here: `make control-plane` builds one")
-
-
-class Kubectl:
-    def __init__(self, kubeconfig: Path) -> None:
-        cache = kubeconfig.with_name("cache")
-        self._start = [str(BUILT[-1]), "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
-
-    def __call__(self, *arguments: str) -> str:
-        done = self._run(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def both(self, *arguments: str) -> str:
-        """What it shows, and what it warns of."""
-        done = self._run(*arguments)
-        return done.stderr + done.stdout
-
-    def refused(self, *arguments: str) -> str:
-        """What kubectl says when it fails."""
-        done = self._run(*arguments)
-        assert done.returncode == 1, done.stdout
-        return done.stderr
-
-    def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*self._start, *arguments], capture_output=True, text=True, timeout=60, check=False
-        )
-
-
-@pytest.fixture
-def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
-    server.write_kubeconfig(tmp_path / "kubeconfig")
-    return Kubectl(tmp_path / "kubeconfig")
 
 
 @needs_kubectl
@@ -150,12 +116,18 @@ def test_what_kubectl_sends_in_protobuf_is_read(kubectl: Kubectl) -> None:
 
 
 @needs_kubectl
-def test_who_creates_a_workload_is_told_that_no_pods_follow(kubectl: Kubectl, tmp_path: Path) -> None:
-    job = EXAMPLE.parent / "frameworks" / "job.yaml"
-    for command in (["apply"], ["apply", "--server-side"]):
-        told = kubectl.both(*command, "-f", str(job))
-        assert told.count("Warning: no controller runs here, so no pods follow from it; muster run -f") == 1
-        kubectl("delete", "-f", str(job))
+def test_nodes_have_the_columns_that_people_know(kubectl: Kubectl, service: Service) -> None:
+    made = node("n0", "4", "16Gi")
+    made["metadata"]["labels"] = {"node-role.kubernetes.io/worker": ""}
+    made["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.1"}]
+    service.create(NODES, "", made)
+    head, row = kubectl("get", "nodes", "-o", "wide").splitlines()
+    assert head.split()[:7] == ["NAME", "STATUS", "ROLES", "AGE", "VERSION", "INTERNAL-IP", "EXTERNAL-IP"]
+    assert head.split()[7:] == ["OS-IMAGE", "KERNEL-VERSION", "CONTAINER-RUNTIME"]
+    assert row.split()[1:3] == ["Ready", "worker"]
+    assert row.split()[4].startswith("v1.36.0+muster-")
+    assert row.split()[5:] == ["10.0.0.1", "<none>", "<unknown>", "<unknown>", "<unknown>"]
+    assert kubectl("get", "nodes").splitlines()[0].split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
 
 
 @needs_kubectl
@@ -176,7 +148,8 @@ def test_events_have_the_columns_that_people_know(kubectl: Kubectl, service: Ser
     assert head.split("   ")[0] == "LAST SEEN"
     assert head.split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert row.split()[1:] == ["Warning", "FailedScheduling", "pod/a", "no", "nodes"]
-    assert kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[1] == row
+    sorted_row = kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[1]
+    assert sorted_row.split()[1:] == row.split()[1:]
     wide = kubectl("get", "events", "-o", "wide").splitlines()[0].split("  ")
     assert [name.strip() for name in wide if name.strip()][-3:] == ["FIRST SEEN", "COUNT", "NAME"]
 

@@ -32,7 +32,7 @@ def values_of(obj: Json, part: WorkloadPart) -> dict[str, Any]:
 
 def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
     given = _body(part.body, offspring)
-    values = values | {"hash": _hash(given)}
+    values = values | {"hash": _hash(at(given, ("spec", "template")) or given)}
     labels, annotations = (_filled(each, values) for each in (offspring.labels, offspring.annotations))
     made = deepcopy(given)
     _put_on(made, labels, (_annotations_of(obj) if offspring.inherits else {}) | annotations)
@@ -103,9 +103,10 @@ def _filled(patterns: Mapping[str, str], values: dict[str, Any]) -> dict[str, st
     return {name: text.format_map(values) for name, text in patterns.items()}
 
 
-def _hash(given: Json) -> str:
-    """Ten letters that follow from a template. Kubernetes uses another sum, which nobody should rely on."""
-    number = zlib.crc32(json.dumps(given, sort_keys=True, default=str).encode())
+def _hash(template: Json) -> str:
+    """Ten letters that follow from a template, not from the number of pods. Kubernetes uses another sum, so
+    nobody should rely on either."""
+    number = zlib.crc32(json.dumps(template, sort_keys=True, default=str).encode())
     letters = []
     for _ in range(10):
         number, rest = divmod(number * 31 + 7, len(_SAFE))

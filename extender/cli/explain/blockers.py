@@ -9,6 +9,7 @@ from extender.cli.explain.explanation import Blocker, held_by
 from extender.cli.formatting import amount, number, percent
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import Reason
+from extender.terminal.counts import many
 
 _HOLDING = ("Running", "Inqueue")
 _ENOUGH = 0.9995  # shares are written with three digits
@@ -88,15 +89,13 @@ def _as_holder(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
     members = evidence.members(group)
     if members is None:
         yield Blocker(
-            "PodGroup", group.name, group.namespace, f"{does}, needs {_pods(group.spec.min_member)}"
+            "PodGroup", group.name, group.namespace, f"{does}, needs {many(group.spec.min_member, 'pod')}"
         )
     elif held := held_by(members):
         on_nodes = sum(bool(pod.spec.node_name) for pod in members)
-        yield Blocker("PodGroup", group.name, group.namespace, f"{does}, {_pods(on_nodes)} on nodes", held)
-
-
-def _pods(count: int) -> str:
-    return f"{count} pod" if count == 1 else f"{count} pods"
+        yield Blocker(
+            "PodGroup", group.name, group.namespace, f"{does}, {many(on_nodes, 'pod')} on nodes", held
+        )
 
 
 def _starting(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:

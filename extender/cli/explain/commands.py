@@ -5,50 +5,27 @@ a change in the cluster alone would be undone by the next `kubectl apply`.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 from extender.cli.access_reviews import right_to
-from extender.cli.explain.evidence import Evidence
+from extender.cli.explain import queue_offers
+from extender.cli.explain.case import Case
 from extender.cli.explain.explanation import OfferedCommand
 from extender.cli.explain.offers import (
-    NAME,
     Offer,
     annotating,
     checking,
     describing,
     is_name,
     offered,
-    opening,
 )
-from extender.cli.formatting import number
-from extender.cli.observed import ObservedGroup
 from extender.domain.model.reasons import Reason
-from extender.domain.model.resources import CPU, show
 from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.near_misses import near_miss
 
 _GROUP = "podgroup.scheduling.volcano.sh"
 _QUEUE = "queue.scheduling.volcano.sh"
 _API_VERSION = "scheduling.volcano.sh/v1beta1"
-_FIRST = re.compile(rf"^({NAME})/({NAME}) ")
-# cpu: 4 + 2 > 5, as the detail of a ceiling has it
-_ABOVE = re.compile(r"([^\s:]{1,300}): (?:(\S{1,40}) \+ )?(\S{1,40}) > ")
-
-
-class Case(NamedTuple):
-    """What waits, as far as commands name it. `wanted`: the group that a pod names although there is none.
-    `there`: how many pods are members, or name `wanted`."""
-
-    evidence: Evidence
-    namespace: str
-    queue: str = ""
-    detail: str = ""
-    group: ObservedGroup | None = None
-    pod: str = ""
-    wanted: str = ""
-    there: int = 0
 
 
 def commands(reason: str, case: Case) -> list[OfferedCommand]:
@@ -113,51 +90,6 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
         yield from _changed_group(case, f"start with {pods}", {"minMember": case.there})
 
 
-# ---- queues
-
-
-def _opened(case: Case) -> Iterator[Offer]:
-    if is_name(case.queue):
-        yield opening(case.queue, case.detail)
-
-
-def _higher_capability(case: Case) -> Iterator[Offer]:
-    """As much as the group needs, of what the queue's own capability limits."""
-    queue = case.evidence.queue(case.queue)
-    limits = (queue.spec.capability or {}) if queue else {}
-    above = [
-        (name, number(name, held) + number(name, asked)) for name, held, asked in _ABOVE.findall(case.detail)
-    ]
-    if wanted := [f"{name}={_written(name, most)}" for name, most in above if name in limits]:
-        yield _updated(case, "raise its capability", f"--capability {','.join(wanted)}")
-
-
-def _written(name: str, amount: int) -> str:
-    """As people write it, where that is not rounded down."""
-    text = show(name, amount)
-    if number(name, text) >= amount:
-        return text
-    return f"{amount}m" if name == CPU else str(amount)
-
-
-def _larger_share(case: Case) -> Iterator[Offer]:
-    if queue := case.evidence.queue(case.queue):
-        yield _updated(case, "give it a larger share", f"--weight {2 * queue.spec.weight}")
-
-
-def _overtaking(case: Case) -> Iterator[Offer]:
-    if first := _FIRST.match(case.detail):
-        line = f"muster why podgroup/{first[2]} -n {first[1]}"
-        yield Offer("see what the first one waits for", line, right_to("get", POD_GROUPS, first[1]))
-    if is_name(case.queue):
-        yield _updated(case, "let groups overtake", "--dequeue-strategy traverse")
-
-
-def _updated(case: Case, purpose: str, flags: str) -> Offer:
-    line = f"muster queue update {case.queue} {flags}"
-    return Offer(purpose, line, right_to("patch", QUEUES, name=case.queue))
-
-
 # ---- looking further
 
 
@@ -180,12 +112,12 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.GROUP_NOT_FOUND: _without_group,
     Reason.QUEUE_NOT_FOUND: _without_queue,
     Reason.INVALID_SPEC: _edited,
-    Reason.QUEUE_NOT_OPEN: _opened,
+    Reason.QUEUE_NOT_OPEN: queue_offers.opened,
     Reason.NOT_ENOUGH_MEMBERS: _fewer_members,
-    Reason.NEVER_FITS: _higher_capability,
-    Reason.QUEUE_CEILING: _higher_capability,
-    Reason.QUEUE_SHARE: _larger_share,
-    Reason.BEHIND_OTHERS: _overtaking,
+    Reason.NEVER_FITS: queue_offers.higher_capability,
+    Reason.QUEUE_CEILING: queue_offers.higher_capability,
+    Reason.QUEUE_SHARE: queue_offers.larger_share,
+    Reason.BEHIND_OTHERS: queue_offers.overtaking,
     Reason.BACKING_OFF: _what_failed,
     Reason.REFUSED_BY_SCHEDULER: _what_the_scheduler_said,
     Reason.NOT_READY: _checking,

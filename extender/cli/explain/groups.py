@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from extender.api.keys import GATE
 from extender.api.objects import Pod
 from extender.cli.explain.blockers import holders
-from extender.cli.explain.commands import Case, commands
+from extender.cli.explain.case import Case
+from extender.cli.explain.commands import commands
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import (
     OVER,

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE, GATE, GROUP_ANNOTATION
 from extender.api.objects import Pod
-from extender.cli.explain.commands import Case
+from extender.cli.explain.case import Case
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import UNSEEN, WAITING, Explanation, has_gate
 from extender.cli.explain.groups import NOT_LOOKED_AT, in_queue, not_looked_at, queue_figures

@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from extender.api.objects import Pod
-from extender.cli.explain.commands import Case, commands
+from extender.cli.explain.case import Case
+from extender.cli.explain.commands import commands
 from extender.cli.explain.explanation import Explanation
 from extender.cli.explain.remedies import remedy
 from extender.domain.model.ownership import group_name

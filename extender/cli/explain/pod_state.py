@@ -8,7 +8,7 @@ import re
 
 from extender.api.conditions import condition
 from extender.api.configuration import Configuration
-from extender.api.keys import GATE, MARKS
+from extender.api.keys import GATE, MARKS, POD_SCHEDULED, UNSCHEDULABLE
 from extender.api.objects import Condition, Pod
 from extender.cli.explain.explanation import has_gate
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
@@ -29,7 +29,7 @@ def foreign_gates(pod: Pod) -> list[str]:
 
 def scheduled(pod: Pod) -> Condition:
     """Its condition PodScheduled; one that says nothing while there is none."""
-    return condition(pod.status.conditions, "PodScheduled") or Condition("PodScheduled", "Unknown")
+    return condition(pod.status.conditions, POD_SCHEDULED) or Condition(POD_SCHEDULED, "Unknown")
 
 
 def _our_reason(pod: Pod) -> str:
@@ -43,6 +43,4 @@ def said(pod: Pod) -> tuple[str, str]:
     if reason := _our_reason(pod):
         return reason, ""
     condition = scheduled(pod)
-    return (
-        (Reason.REFUSED_BY_SCHEDULER, condition.message) if condition.reason == "Unschedulable" else ("", "")
-    )
+    return (Reason.REFUSED_BY_SCHEDULER, condition.message) if condition.reason == UNSCHEDULABLE else ("", "")

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import GATE
 from extender.api.objects import Pod
-from extender.cli.explain.commands import Case
+from extender.cli.explain.case import Case
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import RUNNING, STARTING, WAITING, Explanation, has_gate
 from extender.cli.explain.groups import explain_group

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import click
 
+from extender.api.keys import ENDED_PHASES
 from extender.api.objects import Pod
 from extender.cli.access import ClusterAccess
 from extender.cli.explain.evidence import Evidence
@@ -16,8 +17,9 @@ from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.owner_kinds import OWNER_KINDS, owner_kind
 from extender.cli.targets import POD, POD_GROUP, QUEUE, Target
+from extender.domain.model.ownership import group_name
 from extender.kube.resources import POD_GROUPS, PODS, QUEUES
-from extender.terminal.near_misses import did_you_mean, near_misses
+from extender.terminal.near_misses import did_you_mean, near_misses, pods_that_name
 
 
 def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
@@ -29,11 +31,18 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
         case "pod":
             return [explain_pod(evidence, fetch(place.reader, PODS, place.namespace, target.name, Pod))]
         case "podgroup":
-            group = fetch(place.reader, POD_GROUPS, place.namespace, target.name, ObservedGroup)
-            return [explain_group(evidence, group)]
+            return [explain_group(evidence, _group(place, evidence, target.name))]
         case "queue":
             return [explain_queue(evidence, fetch(place.reader, QUEUES, "", target.name, ObservedQueue))]
     return _of_workload(place, evidence, target)
+
+
+def _group(place: ClusterAccess, evidence: Evidence, name: str) -> ObservedGroup:
+    if group := evidence.find(POD_GROUPS, name, ObservedGroup):
+        return group
+    if naming := _naming(evidence, name):
+        raise click.ClickException(f"podgroup {name!r} not found in namespace {place.namespace}; {naming}")
+    return fetch(place.reader, POD_GROUPS, place.namespace, name, ObservedGroup)
 
 
 def _of_workload(place: ClusterAccess, evidence: Evidence, target: Target) -> list[Explanation]:
@@ -82,8 +91,25 @@ def _called(evidence: Evidence, name: str) -> Iterator[Explanation]:
 
 def _nothing_called(evidence: Evidence, name: str) -> click.ClickException:
     message = f"no pod, podgroup, queue or workload is called {name!r} in namespace {evidence.namespace}"
+    if naming := _naming(evidence, name):
+        return click.ClickException(f"{message}; {naming}")
     unread = f"; you may not read {', '.join(evidence.unread)}" if evidence.unread else ""
     return click.ClickException(f"{message}{unread}{_elsewhere(evidence, name) or _alike(evidence, name)}")
+
+
+def _naming(evidence: Evidence, name: str) -> str:
+    """`2 pods name trian: did you mean train?`, of a group that there is not; empty where no pod does."""
+    there = [each.name for each in evidence.groups_here]
+    pods = sum(_waits_for(pod, name) for pod in evidence.pods or ())
+    if POD_GROUPS.plural in evidence.unread or not pods:
+        return ""
+    home = _elsewhere(evidence, name).removeprefix("; ")
+    meant = did_you_mean(near_misses(name, there)) or home or "no podgroup has this name"
+    return f"{pods_that_name(pods)} {name}: {meant}"
+
+
+def _waits_for(pod: Pod, group: str) -> bool:
+    return group_name(pod) == group and pod.status.phase not in ENDED_PHASES
 
 
 def _elsewhere(evidence: Evidence, name: str) -> str:

@@ -16,6 +16,7 @@ from extender.cli.observed import ObservedGroup
 from extender.cli.output import fields, section
 from extender.kube.resources import POD_GROUPS
 from extender.terminal.columns import columns
+from extender.terminal.counts import many
 
 
 def description(place: ClusterAccess, name: str) -> str:
@@ -36,7 +37,7 @@ def _spec(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str, objec
     spec = group.spec
     roles = ", ".join(f"{role} {count}" for role, count in sorted((spec.min_task_member or {}).items()))
     yield "Queue", evidence.queue_of(group)
-    yield "Needs", f"{spec.min_member} pods" + (f", of these {roles}" if roles else "")
+    yield "Needs", many(spec.min_member, "pod") + (f", of these {roles}" if roles else "")
     if spec.min_resources:
         yield "Resources", amounts(spec.min_resources)
     yield "Priority", spec.priority_class_name or NOTHING

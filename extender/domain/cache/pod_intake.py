@@ -102,11 +102,19 @@ class PodIntake:
         before = self.pods.get(record.uid)
         if record == before:
             return
+        if before is not None and _is_alike(before, record):
+            return self._note(record)
         try:
             self._take_in(record, before)
         except Exception:  # better unknown than half-recorded: the watch delivers the pod again
             self.drop_pod(record.uid)
             raise
+
+    def _note(self, record: PodRecord) -> None:
+        """The thousands of conditions that Muster writes itself must not cause a single decision."""
+        self.pods[record.uid] = record
+        if record.group:
+            self._registry.group(record.group).pods[record.uid] = record
 
     def _take_in(self, record: PodRecord, before: PodRecord | None) -> None:
         if before is not None and before.group and before.group != record.group:
@@ -176,3 +184,11 @@ class PodIntake:
             self._changes.mark()
         group.refusals[pod.uid] = Refusal(text, self._clock())
         self._moves.refuse(pod)
+
+
+def _is_alike(before: PodRecord, now: PodRecord) -> bool:
+    """Whether the two differ only in what no decision depends on: a version, and what a pod says of itself
+    without the scheduler having said it."""
+    if before.unschedulable != now.unschedulable:
+        return False
+    return replace(before, version=now.version, unscheduled=now.unscheduled) == now

@@ -43,6 +43,8 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """Whether the round found that it has stood whole by now."""
     claims_room: bool = False
     """Whether room is kept for it, within its queue's share."""
+    exceeds_queue: bool = False
+    """Whether it never fits because of its queue, so that no further node would help."""
     fault: str = ""
     """The exception raised while the group was judged, and where; empty if there was none."""
 

@@ -53,6 +53,8 @@ class EventReason(StrEnum):
     COMMAND_REFUSED = "CommandRefused"
 
 
+LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
+
 # What a PodGroup's condition gives as its reason while the group does not wait.
 NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 import msgspec
 
-from extender.api.keys import ENDED_PHASES
+from extender.api.keys import ENDED_PHASES, UNSCHEDULABLE
 from extender.domain.model.pod_owners import group_name_of
+from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
@@ -15,6 +16,19 @@ from extender.domain.model.shapes import Shape
 Uid = NewType("Uid", str)
 # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod that is a group of its own.
 GroupKey = NewType("GroupKey", str)
+
+
+class Unscheduled(NamedTuple):
+    """The condition PodScheduled of a pod, while it is False."""
+
+    reason: str
+    message: str  # for people
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether Muster wrote it. The scheduler's messages begin with numbers of nodes, also where they
+        quote Muster."""
+        return self.message.startswith(REFUSAL_PREFIX)
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
@@ -39,11 +53,19 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     started: bool = False  # one of its containers has run at least once
     nominated: str = ""  # status.nominatedNodeName
     binds_late: bool = False  # it has volumes or resource claims, which are bound while the pod is not yet
-    unschedulable: str = ""  # the scheduler's message if it found no node for the pod
+    version: str = ""  # metadata.resourceVersion, while it has no node
+    unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def unschedulable(self) -> str:
+        """The scheduler's message if it found no node for the pod. What Muster says of a pod that waits is
+        none."""
+        said = self.unscheduled
+        return said.message if said and said.reason == UNSCHEDULABLE and not said.is_ours else ""
 
     @property
     def holds_room(self) -> bool:

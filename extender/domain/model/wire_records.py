@@ -22,7 +22,7 @@ from extender.domain.model.marks import noted_members, notes_admitted, said_memb
 from extender.domain.model.ownership import group_of, own_queue, queue_named_by
 from extender.domain.model.pod_owners import controller_of
 from extender.domain.model.queue_notes import noted_queue
-from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid
+from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, Unscheduled
 from extender.domain.model.resizes import counted_spec
 from extender.domain.model.resources import Resources, asked
 from extender.domain.model.shapes import Shapes
@@ -76,7 +76,8 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         started=_started(pod),
         nominated=status.nominated_node_name,
         binds_late=_binds_late(spec),
-        unschedulable=_unschedulable_message(pod),
+        version="" if spec.node_name else meta.resource_version,
+        unscheduled=_unscheduled(pod),
     )
 
 
@@ -108,11 +109,14 @@ def _binds_late(spec: PodSpec) -> bool:
     return any(bytes(raw) not in (b"", b"null") for raw in (spec.resource_claims, *volumes))
 
 
-def _unschedulable_message(pod: Pod) -> str:
-    """The scheduler's message if it finds no node for the pod, otherwise empty."""
-    scheduled = condition(pod.status.conditions, "PodScheduled")
-    refused = scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
-    return scheduled.message if scheduled is not None and refused else ""
+def _unscheduled(pod: Pod) -> Unscheduled | None:
+    """Why the pod has no node, by its condition; None where that does not say. Nobody needs the messages of
+    other reasons, some of which change with every attempt."""
+    scheduled = condition(pod.status.conditions, keys.POD_SCHEDULED)
+    if scheduled is None or scheduled.status != "False":
+        return None
+    said = Unscheduled(intern(scheduled.reason), scheduled.message)
+    return said if said.reason == keys.UNSCHEDULABLE or said.is_ours else said._replace(message="")
 
 
 # ---- PodGroups

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import Missing, Signature, missing, missing_of
 from extender.domain.lifecycle.start_clock import in_pieces_since
-from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
-from extender.domain.scheduling.lending import LACKS_ROOM, Lending
+from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import above_capability, waits
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.round import Round
@@ -41,7 +41,7 @@ def _is_ready(round_: Round, group: GroupView) -> bool:
 
 def _not_ready(round_: Round, group: GroupView) -> GroupDecision | None:
     if too_much := above_capability(round_, group):
-        return waits(group, Reason.NEVER_FITS, too_much)
+        return _exceeds_queue(group, too_much)
     absent = missing(group).absent
     if round_.snapshot.now < group.start.retry_at and (group.is_on_nodes or not absent):
         return back_off(round_, group)
@@ -147,9 +147,7 @@ class Admission:
         if not above:
             return None
         if shares.is_never_below_ceiling(group.queue, asked):
-            return waits(
-                group, Reason.NEVER_FITS, f"too large for the ceiling of queue {group.queue}: {above}"
-            )
+            return _exceeds_queue(group, f"too large for the ceiling of queue {group.queue}: {above}")
         return waits(group, Reason.QUEUE_CEILING, f"queue {group.queue}: {above}")
 
     def _window(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
@@ -184,6 +182,10 @@ class Admission:
         if unclaimed is not None and unclaimed.could_place(wanted.members, wanted.shapes):
             return Reason.QUEUE_SHARE, self._lending.text()
         return explain(self._round, unclaimed or self._budget.planner, group, wanted)
+
+
+def _exceeds_queue(group: GroupView, detail: str) -> GroupDecision:
+    return replace(waits(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
 
 
 def _may_choose(group: GroupView) -> bool:

@@ -10,13 +10,11 @@ from collections import Counter
 from functools import cached_property
 
 from extender.domain.lifecycle.quorum import Missing, Signature, missing
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
-
-LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)
 
 
 class Lending:

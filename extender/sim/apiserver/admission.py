@@ -5,20 +5,29 @@ The scheduling gate of our pods is put on here, as the policy in manifests/sidec
 
 from collections.abc import Iterable
 
-from extender.api.keys import ENDED_PHASES, GATE
+from extender.api.keys import ENDED_PHASES, GATE, POD_SCHEDULED, SCHEDULING_GATED
 from extender.api.objects import Node, Pod, PodGroup, Queue
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import asked, offered
 from extender.sim.apiserver.conditions import condition, set_condition
 from extender.sim.apiserver.decoding import UNREADABLE, typed
 from extender.sim.apiserver.field_errors import FieldError, forbidden_field, wrong_as_told
-from extender.sim.apiserver.kinds import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Json, ResourceKind
+from extender.sim.apiserver.kinds import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    WORKLOAD_KINDS,
+    Json,
+    ResourceKind,
+)
 from extender.sim.apiserver.schemas.field_schemas import schema_of
 from extender.sim.apiserver.status_errors import forbidden, invalid
 from extender.sim.apiserver.store import Store
-from extender.sim.apiserver.unsupported_fields import unsupported
+from extender.sim.apiserver.unsupported_fields import too_many_pods, unsupported
 from extender.sim.apiserver.validation.crds import defaulted
 from extender.sim.apiserver.validation.objects import change_errors, creation_errors
+from extender.sim.apiserver.workload_defaults import with_defaults
 
 GATED_SCHEDULERS = ("muster", "volcano")
 _UNGATED_NAMESPACES = ("kube-system", "kube-muster")
@@ -36,16 +45,24 @@ def born(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
         obj.pop("status", None)
     if kind.custom:
         obj |= defaulted(obj, schema_of(kind))
+    obj["metadata"].pop("generation", None)
+    if _has_generations(kind):
         obj["metadata"]["generation"] = 1
     match kind.plural:
         case "pods":
             _pod_born(obj, store, gating)
+        case "jobs" | "deployments" | "replicasets" | "statefulsets":
+            obj["spec"] = with_defaults(kind, obj.get("spec") or {})
         case "namespaces":
             _label(obj, "kubernetes.io/metadata.name")
             obj["status"] = {"phase": "Active"}
         case "nodes":
             _label(obj, "kubernetes.io/hostname")
     judge(kind, obj, creation_errors(kind, obj))
+
+
+def _has_generations(kind: ResourceKind) -> bool:
+    return kind.custom or kind in WORKLOAD_KINDS
 
 
 def _label(obj: Json, key: str) -> None:
@@ -69,7 +86,7 @@ def _pod_born(pod: Json, store: Store, gating: bool) -> None:
     pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
     if spec.get("schedulingGates"):
         told = "Scheduling is blocked due to non-empty scheduling gates"
-        set_condition(pod["status"], condition("PodScheduled", "False", "SchedulingGated", told))
+        set_condition(pod["status"], condition(POD_SCHEDULED, "False", SCHEDULING_GATED, told))
 
 
 def _gate(pod: Json) -> None:
@@ -112,6 +129,8 @@ def judge(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
         for field, what in unsupported(obj.get("spec") or {}):
             told = f"the embedded cluster does not play {field} with {what}"
             raise invalid(kind, name, [forbidden_field(f"spec.{field}", told)])
+    if kind in WORKLOAD_KINDS and (told := too_many_pods(obj)):
+        raise invalid(kind, name, [forbidden_field("spec", told)])
     try:
         _read(kind, obj)
     except UNREADABLE as fault:
@@ -135,7 +154,7 @@ def updated(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
     """`obj`, completed. Raises StatusError for a change that is not allowed, if it is to be `checked`."""
     if kind.custom:
         obj = defaulted(obj, schema_of(kind))
-    if kind.custom and before.get("spec") != obj.get("spec"):
+    if _has_generations(kind) and before.get("spec") != obj.get("spec"):
         obj["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
     if checked:
         judge(kind, obj, change_errors(kind, before, obj))

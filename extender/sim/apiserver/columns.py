@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from extender.api.durations import age
-from extender.api.keys import SCHEDULED
+from extender.api.keys import POD_SCHEDULED, SCHEDULED, SCHEDULING_GATED
 from extender.sim.apiserver.conditions import find_stored_condition
 from extender.sim.apiserver.kinds import (
+    LEASES,
     NAMESPACES,
     NODES,
     POD_GROUPS,
@@ -16,6 +17,9 @@ from extender.sim.apiserver.kinds import (
     Json,
     ResourceKind,
 )
+
+_ROLE = "node-role.kubernetes.io/"
+_NODE_INFO = ("status", "nodeInfo")
 
 
 class TableColumn(NamedTuple):
@@ -52,23 +56,48 @@ def _ready(pod: Json) -> str:
 def _pod_status(pod: Json) -> str:
     if "deletionTimestamp" in pod["metadata"]:
         return "Terminating"
-    if pod["spec"].get("schedulingGates"):
-        return "SchedulingGated"
+    if find_stored_condition(pod, POD_SCHEDULED).get("reason") == SCHEDULING_GATED:
+        return SCHEDULING_GATED
     phase = str(pod["status"]["phase"])
     return {"Succeeded": "Completed", "Failed": "Error"}.get(phase, phase)
 
 
 def _node_status(node: Json) -> str:
-    ready = find_stored_condition(node, "Ready").get("status") == "True"
-    cordoned = ",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else ""
-    return ("Ready" if ready else "NotReady") + cordoned
+    ready = find_stored_condition(node, "Ready").get("status")
+    said = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
+    return said + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
 
 
 def _reason(group: Json) -> str:
     return str(find_stored_condition(group, SCHEDULED).get("reason", ""))
 
 
-BETWEEN_NAME_AND_AGE: dict[ResourceKind, tuple[TableColumn, ...]] = {
+def _role(key: str, value: str) -> str:
+    """What a label says of the roles of its node; empty: nothing."""
+    return key.removeprefix(_ROLE) if key.startswith(_ROLE) else value if key == "kubernetes.io/role" else ""
+
+
+def _roles(node: Json) -> str:
+    labels = node["metadata"].get("labels") or {}
+    return ",".join(sorted({_role(*each) for each in labels.items()} - {""})) or "<none>"
+
+
+def _address(type_: str) -> Callable[[Json], str]:
+    def found(node: Json) -> str:
+        addresses = node["status"].get("addresses") or ()
+        return next((each["address"] for each in addresses if each.get("type") == type_), "<none>")
+
+    return found
+
+
+def _kernel(node: Json) -> str:
+    info = node["status"].get("nodeInfo") or {}
+    built_for = f" ({info['architecture']})" if info.get("architecture") else ""
+    return (info.get("kernelVersion") or "<unknown>") + built_for
+
+
+AGE = TableColumn("Age", age_of)
+AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
     PODS: (
         TableColumn("Ready", _ready),
         TableColumn("Status", _pod_status),
@@ -81,13 +110,24 @@ BETWEEN_NAME_AND_AGE: dict[ResourceKind, tuple[TableColumn, ...]] = {
     NAMESPACES: (TableColumn("Status", at("status", "phase", default="Active")),),
     NODES: (
         TableColumn("Status", _node_status),
-        TableColumn("Cpu", at("status", "allocatable", "cpu"), wide=True),
-        TableColumn("Memory", at("status", "allocatable", "memory"), wide=True),
+        TableColumn("Roles", _roles),
+        AGE,
+        TableColumn("Version", at(*_NODE_INFO, "kubeletVersion")),
+        TableColumn("Internal-IP", _address("InternalIP"), wide=True),
+        TableColumn("External-IP", _address("ExternalIP"), wide=True),
+        TableColumn("OS-Image", at(*_NODE_INFO, "osImage", default="<unknown>"), wide=True),
+        TableColumn("Kernel-Version", _kernel, wide=True),
+        TableColumn(
+            "Container-Runtime", at(*_NODE_INFO, "containerRuntimeVersion", default="<unknown>"), wide=True
+        ),
     ),
     PRIORITY_CLASSES: (
         TableColumn("Value", at("value")),
         TableColumn("Global-Default", at("globalDefault", default=False)),
+        AGE,
+        TableColumn("PreemptionPolicy", at("preemptionPolicy")),
     ),
+    LEASES: (TableColumn("Holder", at("spec", "holderIdentity")),),
     QUEUES: (
         TableColumn("State", at("status", "state")),
         TableColumn("Weight", at("spec", "weight", default=1)),

@@ -12,6 +12,8 @@ def delete(store: Store, kind: ResourceKind, obj: Json, options: Json) -> Json:
     _check(kind, obj, options.get("preconditions") or {})
     if options.get("dryRun"):
         return obj
+    if options.get("propagationPolicy") == "Orphan":
+        _release(store, obj["metadata"])
     if kind is NAMESPACES:
         _empty(store, obj["metadata"]["name"])
     return _end(store, kind, obj, grace(kind, obj, options.get("gracePeriodSeconds")))
@@ -42,6 +44,16 @@ def _check(kind: ResourceKind, obj: Json, wanted: Json) -> None:
             told = f"the {what} in the precondition ({wanted[field]}) does not match the {what} in record"
             why = f"{told} ({found}). The object might have been deleted and then recreated"
             raise conflict(kind, obj["metadata"]["name"], why)
+
+
+def _release(store: Store, owner: Json) -> None:
+    """What it owns is its own no more, and stays."""
+    for kind in KINDS:
+        for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
+            owners = obj["metadata"].get("ownerReferences") or []
+            kept = [each for each in owners if each.get("uid") != owner["uid"]]
+            if kept != owners:
+                store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})
 
 
 def _empty(store: Store, namespace: str) -> None:

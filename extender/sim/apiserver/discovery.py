@@ -2,10 +2,21 @@
 
 from extender import __version__
 from extender.sim.apiserver import openapi
-from extender.sim.apiserver.kinds import REVIEWS, SERVED, Json, ResourceKind, subresources_of
+from extender.sim.apiserver.kinds import (
+    POD_GROUPS,
+    PODS,
+    REVIEWS,
+    SCALE,
+    SERVED,
+    WORKLOAD_KINDS,
+    Json,
+    ResourceKind,
+    subresources_of,
+)
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_MINOR = "36"  # the release whose behaviour is played
+_MINOR = "36"  # of the release whose behaviour is played
+GIT_VERSION = f"v1.{_MINOR}.0+muster-{__version__}"
 
 
 def document(path: str) -> Json | None:
@@ -25,7 +36,7 @@ def _version() -> Json:
     return {
         "major": "1",
         "minor": _MINOR,
-        "gitVersion": f"v1.{_MINOR}.0+muster-{__version__}",
+        "gitVersion": GIT_VERSION,
         "platform": "embedded",
     }
 
@@ -57,11 +68,17 @@ def _resource(kind: ResourceKind) -> Json:
         "kind": kind.name,
         "verbs": ["create"] if kind in REVIEWS else _VERBS,
         "shortNames": list(kind.short),
-        "categories": ["all"] if kind.plural in ("pods", "podgroups") else [],
+        "categories": ["all"] if kind in (PODS, POD_GROUPS, *WORKLOAD_KINDS) else [],
     }
 
 
 def _subresources(kind: ResourceKind) -> list[Json]:
-    names = subresources_of(kind)
-    made = {"singularName": "", "namespaced": kind.namespaced, "kind": kind.name}
-    return [{**made, "name": f"{kind.plural}/{name}", "verbs": ["get", "patch", "update"]} for name in names]
+    return [_subresource(kind, name) for name in subresources_of(kind)]
+
+
+def _subresource(kind: ResourceKind, name: str) -> Json:
+    made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
+    verbs = {"verbs": ["get", "patch", "update"]}
+    if name == "scale":
+        return {**made, "group": SCALE.group, "version": SCALE.version, "kind": SCALE.name, **verbs}
+    return {**made, "kind": kind.name, **verbs}

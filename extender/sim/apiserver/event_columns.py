@@ -1,16 +1,8 @@
-"""Which columns a kind has; those of events are like no other kind's."""
+"""The columns of events, which are like no other kind's."""
 
 from extender.api.durations import age
-from extender.sim.apiserver.columns import BETWEEN_NAME_AND_AGE, TableColumn, age_of, at, meta
-from extender.sim.apiserver.kinds import EVENTS, Json, ResourceKind
-
-
-def columns_of(kind: ResourceKind) -> list[TableColumn]:
-    if kind is EVENTS:
-        return list(_OF_EVENTS)
-    known = BETWEEN_NAME_AND_AGE.get(kind, ())
-    narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))
-    return [TableColumn("Name", meta("name")), *narrow, TableColumn("Age", age_of), *wide]
+from extender.sim.apiserver.columns import TableColumn, at, meta
+from extender.sim.apiserver.kinds import Json
 
 
 def _since(event: Json, *fields: str) -> str:
@@ -41,7 +33,7 @@ def _source(event: Json) -> str:
     return ", ".join(filter(None, (named, host)))
 
 
-_OF_EVENTS = (
+OF_EVENTS = (
     TableColumn("Last Seen", _last_seen),
     TableColumn("Type", at("type")),
     TableColumn("Reason", at("reason")),

@@ -10,7 +10,8 @@ Json = dict[str, Any]
 class ResourceKind:
     """One resource. `status`: whether status is a subresource, apart from the rest of the object.
 
-    `custom` kinds come from CRDs on a real cluster; those know no strategic patch.
+    `scale`: whether its number of pods is a subresource, too. `custom` kinds come from CRDs on a real
+    cluster; those know no strategic patch.
     """
 
     group: str
@@ -21,6 +22,7 @@ class ResourceKind:
     short: tuple[str, ...] = ()
     status: bool = False
     custom: bool = False
+    scale: bool = False
 
     @property
     def api_version(self) -> str:
@@ -51,17 +53,23 @@ POD_GROUPS = ResourceKind(_VOLCANO, "v1beta1", "PodGroup", "podgroups", short=("
 COMMANDS = ResourceKind("bus.volcano.sh", "v1alpha1", "Command", "commands", custom=True)
 JOBS = ResourceKind("batch", "v1", "Job", "jobs", status=True)
 CRON_JOBS = ResourceKind("batch", "v1", "CronJob", "cronjobs", short=("cj",), status=True)
-DEPLOYMENTS = ResourceKind("apps", "v1", "Deployment", "deployments", short=("deploy",), status=True)
-REPLICA_SETS = ResourceKind("apps", "v1", "ReplicaSet", "replicasets", short=("rs",), status=True)
-STATEFUL_SETS = ResourceKind("apps", "v1", "StatefulSet", "statefulsets", short=("sts",), status=True)
 
-WORKLOAD_KINDS = (
-    CRON_JOBS,
-    JOBS,
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-)  # no controller acts on them
+
+def _scaled(name: str, plural: str, short: str) -> ResourceKind:
+    return ResourceKind("apps", "v1", name, plural, short=(short,), status=True, scale=True)
+
+
+DEPLOYMENTS = ResourceKind(
+    "apps", "v1", "Deployment", "deployments", short=("deploy",), status=True, scale=True
+)
+REPLICA_SETS = _scaled("ReplicaSet", "replicasets", "rs")
+STATEFUL_SETS = ResourceKind(
+    "apps", "v1", "StatefulSet", "statefulsets", short=("sts",), status=True, scale=True
+)
+
+SCALE = ResourceKind("autoscaling", "v1", "Scale", "scales")  # what the subresource is, of any kind
+
+WORKLOAD_KINDS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 _CLUSTER = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS)
 KINDS = (*_CLUSTER, *WORKLOAD_KINDS, PODS)
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
@@ -77,4 +85,5 @@ BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 
 def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
-    return (*(_OF_PODS if kind is PODS else ()), *(("status",) if kind.status else ()))
+    named = (("status", kind.status), ("scale", kind.scale))
+    return (*(_OF_PODS if kind is PODS else ()), *(name for name, has in named if has))

@@ -1,97 +1,24 @@
-"""Bodies in protobuf, which kubectl and client-go send for some kinds of Kubernetes' own and never for CRDs.
+"""Bodies in protobuf, which kubectl and client-go send for Kubernetes' own kinds and never for CRDs.
 
 A body is the prefix `k8s` and a zero byte, then a runtime.Unknown that names the kind and holds the object.
-Only messages that people's commands send are known: create namespace, auth can-i, drain and their like. A
-message is a table of its fields by number, from the generated.proto files of k8s.io/api.
+What the numbers of its fields mean is in schemas/messages.json; a few messages have a form of their own in
+JSON.
 """
 
-from typing import Any, NamedTuple, Union
+import base64
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
 
-from extender.api.protobuf import KUBERNETES_PREFIX, BrokenMessage, fields
+import msgspec
+
+from extender.api.protobuf import KUBERNETES_PREFIX, fields
 from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.schemas.messages import ProtoField, message, message_name
 from extender.sim.apiserver.status_errors import StatusError, bad_request
 
-
-class ProtoField(NamedTuple):
-    """`form`: str, int, bool, dict for a map of texts, or the table of a message. `many`: a list of them."""
-
-    name: str
-    form: Union[type, "ProtoMessage"] = str
-    many: bool = False
-
-
-ProtoMessage = dict[int, ProtoField]
-
-
-def _texts(**numbers: int) -> ProtoMessage:
-    return {number: ProtoField(name) for name, number in numbers.items()}
-
-
-_OWNER: ProtoMessage = {
-    **_texts(kind=1, name=3, uid=4, apiVersion=5),
-    6: ProtoField("controller", bool),
-    7: ProtoField("blockOwnerDeletion", bool),
-}
-_META: ProtoMessage = {
-    **_texts(name=1, generateName=2, namespace=3, selfLink=4, uid=5, resourceVersion=6),
-    7: ProtoField("generation", int),
-    8: ProtoField("creationTimestamp", {}),
-    11: ProtoField("labels", dict),
-    12: ProtoField("annotations", dict),
-    13: ProtoField("ownerReferences", _OWNER, many=True),
-    14: ProtoField("finalizers", many=True),
-}
-_DELETE_OPTIONS: ProtoMessage = {
-    1: ProtoField("gracePeriodSeconds", int),
-    2: ProtoField("preconditions", _texts(uid=1, resourceVersion=2)),
-    3: ProtoField("orphanDependents", bool),
-    4: ProtoField("propagationPolicy"),
-    5: ProtoField("dryRun", many=True),
-}
-_RESOURCE = _texts(namespace=1, verb=2, group=3, version=4, resource=5, subresource=6, name=7)
-_ACCESS: ProtoMessage = {
-    1: ProtoField("resourceAttributes", _RESOURCE),
-    2: ProtoField("nonResourceAttributes", _texts(path=1, verb=2)),
-}
-_TARGET = _texts(kind=1, namespace=2, name=3, uid=4, apiVersion=5, resourceVersion=6, fieldPath=7)
-
-_MESSAGES: dict[str, ProtoMessage] = {
-    "Namespace": {
-        1: ProtoField("metadata", _META),
-        2: ProtoField("spec", {1: ProtoField("finalizers", many=True)}),
-        3: ProtoField("status", _texts(phase=1)),
-    },
-    "PriorityClass": {
-        1: ProtoField("metadata", _META),
-        2: ProtoField("value", int),
-        3: ProtoField("globalDefault", bool),
-        4: ProtoField("description"),
-        5: ProtoField("preemptionPolicy"),
-    },
-    "Binding": {1: ProtoField("metadata", _META), 2: ProtoField("target", _TARGET)},
-    "DeleteOptions": _DELETE_OPTIONS,
-    "Eviction": {1: ProtoField("metadata", _META), 2: ProtoField("deleteOptions", _DELETE_OPTIONS)},
-    "SelfSubjectReview": {
-        1: ProtoField("metadata", _META),
-        2: ProtoField("status", {1: ProtoField("userInfo", _texts(username=1, uid=2))}),
-    },
-    "SelfSubjectAccessReview": {
-        1: ProtoField("metadata", _META),
-        2: ProtoField("spec", _ACCESS),
-        3: ProtoField("status", {}),
-    },
-    "SelfSubjectRulesReview": {
-        1: ProtoField("metadata", _META),
-        2: ProtoField("spec", _texts(namespace=1)),
-        3: ProtoField("status", {}),
-    },
-}
-_UNKNOWN: ProtoMessage = {
-    1: ProtoField("typeMeta", _texts(apiVersion=1, kind=2)),
-    2: ProtoField("raw", bytes),
-    3: ProtoField("contentEncoding"),
-    4: ProtoField("contentType"),
-}
+_UNKNOWN, _TYPE = "k8s.io.apimachinery.pkg.runtime.Unknown", "k8s.io.apimachinery.pkg.runtime.TypeMeta"
+_BROKEN = (ValueError, OverflowError)
 
 
 def decoded(body: bytes) -> Json:
@@ -99,13 +26,13 @@ def decoded(body: bytes) -> Json:
     if not body.startswith(KUBERNETES_PREFIX):
         raise bad_request("the object provided is unrecognized: it does not appear to be a protobuf message")
     try:
-        envelope = _message(body[len(KUBERNETES_PREFIX) :], _UNKNOWN)
-        named = envelope.get("typeMeta", {})
+        envelope = dict(fields(body[len(KUBERNETES_PREFIX) :]))
+        named = _object(_bytes(envelope.get(1, b"")), _TYPE)
         kind = named.get("kind", "")
-        if kind not in _MESSAGES:
+        if (name := message_name(kind)) is None:
             raise _unread(kind)
-        return {**named, **_message(envelope.get("raw", b""), _MESSAGES[kind])}
-    except (BrokenMessage, UnicodeDecodeError) as fault:
+        return {**named, **_object(_bytes(envelope.get(2, b"")), name)}
+    except _BROKEN as fault:
         raise bad_request("the object provided is unrecognized: its protobuf message is broken") from fault
 
 
@@ -114,37 +41,90 @@ def _unread(what: str) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", f"{told}, application/yaml")
 
 
-def _message(data: bytes, table: ProtoMessage) -> Json:
-    """Empty texts and messages are left out, as in JSON."""
+def _object(data: bytes, name: str) -> Json:
+    """Of a message, without texts that are empty; fields with unknown numbers are left out, as in Go."""
     found: Json = {}
+    known = message(name)
     for number, raw in fields(data):
-        if number not in table:
-            if raw:
-                raise _unread(f"field {number} of this message")
-            continue
-        field = table[number]
-        if isinstance(raw, int) is not (field.form in (int, bool)):
-            raise BrokenMessage("a field of another form")
-        value = _value(raw, field.form)
-        if field.many:
-            found.setdefault(field.name, []).append(value)
-        elif field.form is dict:
-            found.setdefault(field.name, {}).update(value)
-        elif value not in ("", {}):
-            found[field.name] = value
+        if field := known.get(number):
+            _put(found, field, raw)
     return found
 
 
-def _value(raw: Any, form: Any) -> Any:
-    if form is str:
-        return raw.decode()
-    if form is bytes:
-        return raw
-    if form is bool:
-        return bool(raw)
-    if form is int:
-        return raw - (1 << 64) if raw >> 63 else raw
-    if form is dict:
-        entry = _message(raw, _texts(key=1, value=2))
-        return {entry.get("key", ""): entry.get("value", "")}
-    return _message(raw, form)
+def _put(found: Json, field: ProtoField, raw: int | bytes) -> None:
+    value = _entry(raw, field.type) if field.form == "map" else _value(raw, field.type)
+    match field.form:
+        case "inline":
+            found |= value
+        case "map":
+            found.setdefault(field.name, {}).update(value)
+        case "repeated":
+            found.setdefault(field.name, []).append(value)
+        case "optional" | "nonzero" if value not in ("", None) and (value or field.form == "optional"):
+            found[field.name] = value
+
+
+def _entry(raw: int | bytes, type_: str) -> Json:
+    entry = dict(fields(_bytes(raw)))
+    return {_value(entry.get(1, b""), "string"): _value(entry.get(2, b""), type_)}
+
+
+def _value(raw: int | bytes, type_: str) -> Any:
+    if type_ in _NUMBERS:
+        if isinstance(raw, bytes):
+            raise ValueError(type_)
+        return _NUMBERS[type_](raw)
+    data = _bytes(raw)
+    if type_ == "string":
+        return data.decode()
+    if type_ == "bytes":
+        return base64.b64encode(data).decode()
+    own = _OWN_FORMS.get(type_.rpartition(".")[2])
+    return own(dict(fields(data))) if own else _object(data, type_)
+
+
+def _bytes(raw: int | bytes) -> bytes:
+    if isinstance(raw, int):
+        raise ValueError(raw)
+    return raw
+
+
+def _signed(raw: int) -> int:
+    return raw - (1 << 64) if raw >> 63 else raw
+
+
+_NUMBERS: dict[str, Callable[[int], Any]] = {"bool": bool, "int32": _signed, "int64": _signed}
+
+
+# ---- messages whose JSON is no object
+
+
+def _time(parts: dict[int, Any]) -> str | None:
+    """None for no time: seconds are always written for one."""
+    if 1 not in parts:
+        return None
+    return datetime.fromtimestamp(_signed(parts[1]), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _micro_time(parts: dict[int, Any]) -> str | None:
+    whole = _time(parts)
+    return whole and f"{whole[:-1]}.{parts.get(2, 0) // 1000:06}Z"
+
+
+def _number_or_text(parts: dict[int, Any]) -> int | str:
+    """The first field says which of both it is."""
+    return _value(parts.get(3, b""), "string") if parts.get(1) else _signed(parts.get(2, 0))
+
+
+def _json(parts: dict[int, Any]) -> Any:
+    return msgspec.json.decode(parts.get(1) or b"null")
+
+
+_OWN_FORMS: dict[str, Callable[[dict[int, Any]], Any]] = {
+    "Time": _time,
+    "MicroTime": _micro_time,
+    "Quantity": lambda parts: _value(parts.get(1, b""), "string"),
+    "IntOrString": _number_or_text,
+    "FieldsV1": _json,
+    "RawExtension": _json,
+}

@@ -9,6 +9,7 @@ from extender.sim.apiserver.ownership.wanted import wanted_of
 from extender.sim.apiserver.patches import Patch, patching
 from extender.sim.apiserver.requests import Request
 from extender.sim.apiserver.reviews import reviewed
+from extender.sim.apiserver.scaling import scale_of, scaling
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError, invalid_object
 from extender.sim.apiserver.store import key_of
@@ -39,8 +40,11 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
 
 
 def _read(service: Service, request: Request) -> Json:
-    kind, namespace, name, _ = request.target
-    return service.get(kind, namespace, name) if name else list_page(service.store, request)
+    kind, namespace, name, subresource = request.target
+    if not name:
+        return list_page(service.store, request)
+    found = service.get(kind, namespace, name)
+    return scale_of(found) if subresource == "scale" else found
 
 
 # ---- writing
@@ -66,8 +70,11 @@ def _change(service: Service, request: Request) -> Json:
         change = patching(request.media_type, request.body, strategic_known=not kind.custom)
     else:
         change = _replacing(kind, name, request.body)
+    if subresource == "scale":
+        change = scaling(name, change, request.strict)
     asked = request.dry, request.manager(), request.strict
-    return service.amend(kind, namespace, name, change, subresource, *asked)
+    made = service.amend(kind, namespace, name, change, subresource, *asked)
+    return scale_of(made) if subresource == "scale" else made
 
 
 def _replacing(kind: ResourceKind, name: str, body: Json) -> Patch:

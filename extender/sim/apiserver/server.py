@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from extender.sim.apiserver.bodies import decoded
 from extender.sim.apiserver.discovery import document
-from extender.sim.apiserver.kinds import WORKLOAD_KINDS, Json
+from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.requests import Request, RequestTarget, target_of
 from extender.sim.apiserver.routes import answer
 from extender.sim.apiserver.service import Service
@@ -24,7 +24,6 @@ from extender.sim.apiserver.tables import table, wanted
 from extender.sim.apiserver.watch import Watch, encode
 
 _HEALTH = ("/livez", "/readyz", "/healthz")
-_NO_CONTROLLER = "no controller runs here, so no pods follow from it; muster run -f makes them when it starts"
 
 
 class ApiServer:
@@ -97,32 +96,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         url = urlsplit(self.path)
-        path, body = unquote(url.path), self._body()
+        path, raw = unquote(url.path), self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if path in _HEALTH:
             return self._write(200, b"ok", "text/plain")
         if self.command == "GET" and (found := document(path)) is not None:
             return self._send(200, found)
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
-        request = Request(self.command, target_of(path), query, form, body, agent)
+        target = target_of(path)  # before the body: a kind that is not there has no form
+        request = Request(self.command, target, query, form, decoded(raw, form) if raw else None, agent)
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
         code, found = answer(self.server.service, request)
-        warning = _NO_CONTROLLER if code == 201 and request.target.kind in WORKLOAD_KINDS else ""
-        self._send(code, self._shape(request)(found) if self.command == "GET" else found, warning)
+        self._send(code, self._shape(request)(found) if self.command == "GET" else found)
 
-    def _body(self) -> Any:
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        return decoded(raw, self.headers.get("Content-Type", "")) if raw else None
+    def _send(self, code: int, body: Json) -> None:
+        self._write(code, encode(body), "application/json")
 
-    def _send(self, code: int, body: Json, warning: str = "") -> None:
-        self._write(code, encode(body), "application/json", warning)
-
-    def _write(self, code: int, body: bytes, kind: str, warning: str = "") -> None:
-        """`warning`: what kubectl shows before its own words."""
+    def _write(self, code: int, body: bytes, kind: str) -> None:
         self.send_response(code)
-        if warning:
-            self.send_header("Warning", f'299 - "{warning}"')
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -1,8 +1,9 @@
 """Lists as kubectl prints them: a Table."""
 
-from extender.sim.apiserver.columns import TableColumn
-from extender.sim.apiserver.event_columns import columns_of
-from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.sim.apiserver.columns import AFTER_NAME, AGE, TableColumn, meta
+from extender.sim.apiserver.event_columns import OF_EVENTS
+from extender.sim.apiserver.kinds import EVENTS, Json, ResourceKind
+from extender.sim.apiserver.workload_columns import OF_WORKLOADS
 
 _ASKED = "as=Table"
 
@@ -26,6 +27,15 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
         "columnDefinitions": [_definition(column) for column in columns],
         "rows": [_row(item, columns, include) for item in items],
     }
+
+
+def columns_of(kind: ResourceKind) -> list[TableColumn]:
+    if kind is EVENTS:
+        return list(OF_EVENTS)
+    known = AFTER_NAME.get(kind) or OF_WORKLOADS.get(kind, ())
+    narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))
+    aged = narrow if AGE in narrow else [*narrow, AGE]
+    return [TableColumn("Name", meta("name")), *aged, *wide]
 
 
 def _definition(column: TableColumn) -> Json:

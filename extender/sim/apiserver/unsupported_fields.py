@@ -2,9 +2,20 @@
 
 from collections.abc import Iterator
 
+from extender.api.workloads.children import MALFORMED, count_pods
 from extender.sim.apiserver.kinds import Json
 
 HARD = "DoNotSchedule"
+MOST_PODS = 10_000  # that are made of one workload, or of all workloads of a user's files
+
+
+def too_many_pods(workload: Json) -> str:
+    """Empty where they are not, or cannot be counted."""
+    try:
+        pods = count_pods(workload)
+    except MALFORMED:
+        return ""
+    return f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}" if pods > MOST_PODS else ""
 
 
 def unsupported(spec: Json) -> Iterator[tuple[str, str]]:

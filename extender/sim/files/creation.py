@@ -1,7 +1,6 @@
 """Creating what was read: objects in the API server, and of a workload all that its controller would make.
 
-A workload of a kind that the server does not serve is not stored; its pods are owned by it all the same. The
-annotations that say how long pods run and when they come (sim.kube-muster.io/…) are handed down.
+A workload of a kind that the server does not serve is not stored; its pods are owned by it all the same.
 """
 
 import uuid
@@ -9,14 +8,14 @@ from collections.abc import Iterable
 from itertools import count
 from typing import NamedTuple
 
-from extender.api.workloads.children import MALFORMED, children, kind_of
+from extender.api.workloads.children import MALFORMED, kind_of
 from extender.sim.apiserver.kinds import BY_NAME, Json
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
+from extender.sim.controllers.offspring import children_of
 from extender.sim.files.manifests import Manifest, words_of
 from extender.sim.files.namespaces import of
 
-_HANDED_DOWN = "sim.kube-muster.io/"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
 
@@ -54,8 +53,8 @@ class Creation:
         self._uids[_key(made)] = made["metadata"]["uid"]
         self.objects.append(Created(made, where))
         if kind_of(made) is not None:
-            for child in children(made):
-                self._create(_handed_down(made, child), where)
+            for child in children_of(made):
+                self._create(child, where)
 
     def _name_owners(self, obj: Json) -> None:
         """Put in the UIDs that are known only now."""
@@ -78,14 +77,6 @@ class Creation:
             number, rest = divmod(number, len(_LETTERS))
             letters.append(_LETTERS[rest])
         return "".join(letters)
-
-
-def _handed_down(owner: Json, child: Json) -> Json:
-    """Where the child says nothing itself."""
-    given = owner["metadata"].get("annotations") or {}
-    handed = {name: text for name, text in given.items() if name.startswith(_HANDED_DOWN)}
-    own = child["metadata"].get("annotations") or {}
-    return {**child, "metadata": {**child["metadata"], "annotations": handed | own}}
 
 
 def _key(obj: Json) -> _Key:

@@ -13,6 +13,7 @@ from extender.api.workloads.shape import KindName
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.admission import FIRST_OBJECTS
 from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, ResourceKind
+from extender.sim.apiserver.unsupported_fields import MOST_PODS
 from extender.sim.files import namespaces
 from extender.sim.files.amounts import as_texts
 from extender.sim.files.faults import faults_of, nameless
@@ -21,8 +22,6 @@ from extender.sim.files.forms import Form
 from extender.sim.files.reading import Document, documents, shown
 from extender.sim.files.skipping import note
 from extender.sim.files.workload_fields import form_of
-
-MOST_PODS = 10_000  # that are made of workloads, of all files together
 
 
 class InvalidManifests(ValueError):

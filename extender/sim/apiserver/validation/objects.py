@@ -1,7 +1,17 @@
 """All that is wrong with one object: its metadata, and what its kind asks for."""
 
 from extender.sim.apiserver.field_errors import FieldErrors, forbidden_field, not_supported
-from extender.sim.apiserver.kinds import NODES, PODS, PRIORITY_CLASSES, QUEUES, Json, ResourceKind
+from extender.sim.apiserver.kinds import (
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    REPLICA_SETS,
+    Json,
+    ResourceKind,
+)
 from extender.sim.apiserver.schemas.field_schemas import schema_of
 from extender.sim.apiserver.validation.amounts import node_errors
 from extender.sim.apiserver.validation.crds import schema_errors
@@ -9,6 +19,7 @@ from extender.sim.apiserver.validation.metadata import metadata_errors
 from extender.sim.apiserver.validation.pods import pod_errors, taint_errors
 from extender.sim.apiserver.validation.queues import queue_errors
 
+_WITH_TEMPLATE = (JOBS, DEPLOYMENTS, REPLICA_SETS)  # volumes of StatefulSets come from claims, too
 _HIGHEST_PRIORITY = 1_000_000_000
 _SYSTEM = "system-"
 SYSTEM_CLASSES = (f"{_SYSTEM}cluster-critical", f"{_SYSTEM}node-critical")
@@ -20,6 +31,14 @@ def creation_errors(kind: ResourceKind, obj: Json) -> FieldErrors:
         yield from pod_errors(obj)
     else:
         yield from _own_errors(kind, obj)
+    if kind in _WITH_TEMPLATE:
+        yield from _template_errors(obj)
+
+
+def _template_errors(workload: Json) -> FieldErrors:
+    template = (workload.get("spec") or {}).get("template") or {}
+    for error in pod_errors({"metadata": {}, "spec": {}, **template}):
+        yield error._replace(field=f"spec.template.{error.field}")
 
 
 def change_errors(kind: ResourceKind, before: Json, obj: Json) -> FieldErrors:

@@ -11,6 +11,7 @@ from extender.sim.virtual.gantt.bars import Bar, Scene
 from extender.sim.virtual.gantt.packing import Piece
 from extender.sim.virtual.gantt.panel import Panel
 from extender.sim.virtual.measurements import GroupTimeline
+from extender.terminal.counts import many
 
 ROW = 22.0
 _COLUMNS = 440
@@ -87,7 +88,7 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
 
 def tooltip(timeline: GroupTimeline) -> str:
     """A group in one line."""
-    parts = [f"{timeline.name} ({timeline.queue}, {timeline.present} pods)"]
+    parts = [f"{timeline.name} ({timeline.queue}, {many(timeline.present, 'pod')})"]
     if timeline.wait is None:
         parts.append("never started")
     else:

@@ -1,0 +1,169 @@
+"""Writes to waiting pods why they wait: their condition PodScheduled, which people and autoscalers read.
+
+A reason is written once it has lasted, once for each pod and turn, and never again while it lasts: if
+somebody else overwrites it, theirs stays. All writes share a budget: ten thousand pods may begin to wait at
+the same moment. Groups are told one after the other, so that autoscalers see all members of one together.
+When a pod starts nothing is written: its binding says so.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import NamedTuple
+
+from extender.api.keys import UNSCHEDULABLE
+from extender.controllers.conditions import timestamp
+from extender.controllers.controller import ControllerContext
+from extender.controllers.paced import PacedController
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.decisions.pod_conditions import ConditionPolicy, spoken_reason
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
+from extender.telemetry import metrics
+
+LASTING = 5.0  # seconds after which a reason is written
+_AHEAD = 1.0  # seconds
+_BATCH = 25  # writes from which on any are begun, since a look at a large gang should write more than one
+
+
+class _Turn(NamedTuple):
+    """What a group waits for, as far as its pods say it."""
+
+    course: Hashable
+    since: float  # when it began: monotonic, in seconds
+
+
+class PodConditionsController(PacedController[GroupKey]):
+    """As many requests as a scheduler may make by its default limits, 50 a second in bursts of 100."""
+
+    name = "pod-conditions"
+    rate, burst = 50.0, 100
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        policy: ConditionPolicy,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        super().__init__(context)
+        self._policy = policy
+        self._now = now
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._turns: dict[GroupKey, _Turn] = {}
+        self._lock = threading.Lock()
+        self._said: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # in this turn, by this process
+
+    def rest(self) -> None:
+        super().rest()
+        self._turns.clear()
+        with self._lock:
+            self._said.clear()
+
+    # ---- what is due
+
+    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+        """Nothing is due at once: a new reason, or a change of members, has to last first. Groups that are
+        about to be told anyway keep their place."""
+        for key in self._changed_groups.of(decisions):
+            course = _course(decisions.groups.get(key))
+            if course is None:
+                self._forget(key)
+            elif not self._is_parked(key, course):
+                self._turns[key] = _Turn(course, self._clock())
+                self._park(key, course, LASTING)
+        return ()
+
+    def _forget(self, key: GroupKey) -> None:
+        self._queue.forget(key)
+        self._parked.pop(key, None)
+        self._turns.pop(key, None)
+        with self._lock:
+            self._said.pop(key, None)
+
+    # ---- one group
+
+    def reconcile(self, key: GroupKey) -> None:
+        """A group that is told in part stays ahead of those that began to wait at the same moment."""
+        decision, turn = self._decisions.groups.get(key), self._turns.get(key)
+        if decision is None or turn is None:
+            return
+        left = turn.since + LASTING - self._clock()
+        if left > 0.0:
+            self._park(key, turn.course, left)
+        elif not self._tell_members(key, decision):
+            self._park(key, turn.course, left - _AHEAD)
+
+    def _may_begin_numbers(self) -> bool:
+        return super()._may_begin_numbers() and self._budget.left(self._clock()) >= _BATCH
+
+    def _tell_members(self, key: GroupKey, decision: GroupDecision) -> bool:
+        """Tell as many as the budget allows; whether that was all."""
+        wanted = {
+            pod.uid: (pod, words)
+            for pod in self._ledger.members(key)
+            if (words := self._wanted(decision, pod)) is not None
+        }
+        untold = self._note_said(key, wanted)
+        allowed = self._budget.take_up_to(self._clock(), len(untold))
+        for pod, words in untold[:allowed]:
+            self._tell(pod, words)
+        return allowed == len(untold)
+
+    def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
+        """None as well for a pod that has a node planned, or is on its way to one."""
+        return None if self._ledger.claim(pod.uid) else self._policy.wanted(decision, pod)
+
+    def _note_said(
+        self, key: GroupKey, wanted: dict[Uid, tuple[PodRecord, Unscheduled]]
+    ) -> list[tuple[PodRecord, Unscheduled]]:
+        """Those that have not said it yet. Of the others it is noted that they have, whoever wrote it."""
+        with self._lock:
+            before = self._said.pop(key, {})
+            said = {
+                uid: words
+                for uid, (pod, words) in wanted.items()
+                if words in (pod.unscheduled, before.get(uid))
+            }
+            if said:
+                self._said[key] = said
+        return [told for uid, told in wanted.items() if uid not in said]
+
+    def _tell(self, pod: PodRecord, words: Unscheduled) -> None:
+        with self._lock:
+            self._said.setdefault(pod.group, {})[pod.uid] = words
+        self.write(
+            pod.group,
+            partial(self._write, pod.group, pod.uid, words),
+            of=pod.uid,
+            undone=partial(self._undone, pod.group, pod.uid, words),
+        )
+
+    def _undone(self, key: GroupKey, uid: Uid, words: Unscheduled) -> None:
+        with self._lock:
+            said = self._said.get(key, {})
+            if said.get(uid) == words:
+                del said[uid]
+
+    def _write(self, key: GroupKey, uid: Uid, words: Unscheduled) -> None:
+        """Not if the pod has been planned since. Its version keeps a late write from a pod that is bound."""
+        decision, pod = self._ledger.decisions.groups.get(key), self._ledger.pod(uid)
+        if decision is None or pod is None or self._wanted(decision, pod) != words:
+            return self._undone(key, uid, words)
+        condition = {"status": "False", "reason": words.reason, "message": words.message}
+        if pod.unscheduled is None:  # else the moment of its transition stays
+            condition["lastTransitionTime"] = timestamp(self._now())
+        # A pod that waits for room is planned nowhere; Karpenter ignores pods with a nominated node.
+        forget_node = words.reason == UNSCHEDULABLE and bool(pod.nominated)
+        self._cluster.say_unscheduled(pod.namespace, pod.name, uid, pod.version, condition, forget_node)
+        metrics.pod_conditions.labels(words.reason).inc()
+
+
+def _course(decision: GroupDecision | None) -> Hashable:
+    """What begins a new turn when it changes; None: nothing is said. While members are still being created,
+    each one does: most groups are complete before it is worth saying that they are not."""
+    if decision is None or (reason := spoken_reason(decision)) is None:
+        return None
+    return reason, decision.exceeds_queue, decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""

@@ -1,0 +1,59 @@
+"""What Muster says of a waiting pod in its condition PodScheduled, and so to people and to autoscalers.
+
+lacks room              Unschedulable    autoscalers look for this reason alone, and add nodes
+waits for its turn      the code         of the group's reason: nobody adds nodes for it
+is about to start       nothing          the scheduler says nothing of pods in its active queue either
+
+A pod behind our gate has a condition already: the API server says SchedulingGated. It says something else
+only while room is what it lacks, and not after that: autoscalers would go on adding nodes. The message is
+constant for a reason, so a condition is written once for each turn.
+"""
+
+import msgspec
+
+from extender.api.keys import SCHEDULING_GATED, UNSCHEDULABLE
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict, refusal
+from extender.domain.model.records import PodRecord, Unscheduled
+
+# What a further node may change. For a pod that the scheduler's own rules reject everywhere, a scheduler
+# alone would write Unschedulable as well: it may lack a volume's zone, or a domain to spread over.
+_NODES_HELP = frozenset({*LACKS_ROOM, Reason.REFUSED_BY_SCHEDULER})
+# These pass by themselves, and soon: WindowFull while as many as allowed are starting.
+_UNSAID = frozenset({Reason.WINDOW_FULL, Reason.NOT_READY})
+_GATED = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
+
+
+class ConditionPolicy(msgspec.Struct, frozen=True):
+    """Whose conditions are Muster's, and which of them ask for nodes."""
+
+    ungated: bool = False
+    """Whether pods without gates are told: only where the scheduler does not write that condition itself."""
+    shows_waiting_for_room: bool = True
+    """Whether pods that lack room are Unschedulable."""
+    shows_never_fits: bool = False
+    """Whether pods that no node could hold are, because larger nodes may come."""
+
+    def wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
+        """What a waiting member without a planned node should say; None: what it says now."""
+        reason = spoken_reason(decision)
+        if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
+            return None
+        nodes_help = self._nodes_help(reason, decision)
+        if pod.gated and not nodes_help:
+            return _GATED if pod.unscheduled and pod.unscheduled.is_ours else None
+        if not (pod.gated or self.ungated):
+            return None
+        return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
+
+    def _nodes_help(self, reason: Reason, decision: GroupDecision) -> bool:
+        if reason is Reason.NEVER_FITS:
+            return self.shows_never_fits and not decision.exceeds_queue
+        return self.shows_waiting_for_room and reason in _NODES_HELP
+
+
+def spoken_reason(decision: GroupDecision) -> Reason | None:
+    """The reason that waiting members of a group give; None while it starts, or is about to."""
+    if decision.verdict is Verdict.STARTING or decision.reason in _UNSAID:
+        return None
+    return decision.reason

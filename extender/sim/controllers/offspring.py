@@ -1,0 +1,73 @@
+"""What a workload makes, as the table of workloads says, compared with what it owns already.
+
+The annotations that say how long pods run and when they come (sim.kube-muster.io/…) are handed down.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from extender.api.keys import ENDED_PHASES
+from extender.api.workloads.children import children
+from extender.sim.apiserver.kinds import Json
+
+_HANDED_DOWN = "sim.kube-muster.io/"
+
+
+class ComparedOffspring(NamedTuple):
+    """`missing`: to be created. `surplus`: there and not wanted. `kept`: what stays, and as it should be."""
+
+    missing: list[Json]
+    surplus: list[Json]
+    kept: list[tuple[Json, Json]]
+
+
+def children_of(owner: Json) -> Iterator[Json]:
+    """Raises MALFORMED."""
+    given = owner["metadata"].get("annotations") or {}
+    handed = {name: text for name, text in given.items() if name.startswith(_HANDED_DOWN)}
+    for child in children(owner):
+        own = child["metadata"].get("annotations") or {}
+        yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}
+
+
+def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
+    """What is there, by name or by the prefix of random names, against what should be. Raises MALFORMED.
+
+    Pods that ended stay and count. Of pods that are too many those on nodes and the older ones stay.
+    """
+    wanted, there = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
+    for child in children_of(owner):
+        wanted[_key(child)].append(child)
+    for each in sorted(owned, key=_keeping):
+        name, prefix = each["metadata"]["name"], each["metadata"].get("generateName", "")
+        there[prefix if prefix in wanted and name not in wanted else name].append(each)
+    found = ComparedOffspring([], [], [])
+    for key in wanted.keys() | there.keys():
+        number = len(wanted[key])
+        found.missing.extend(wanted[key][len(there[key]) :])
+        found.kept.extend(zip(there[key], wanted[key], strict=False))
+        found.surplus.extend(each for each in there[key][number:] if not has_ended(each))
+    return found
+
+
+def _key(child: Json) -> str:
+    meta = child["metadata"]
+    key: str = meta.get("name") or meta["generateName"]
+    return key
+
+
+def _keeping(obj: Json) -> tuple[bool, bool, int]:
+    """First those that stay: ended, on a node, older."""
+    on_node = bool((obj.get("spec") or {}).get("nodeName"))
+    return not has_ended(obj), not on_node, int(obj["metadata"]["resourceVersion"])
+
+
+def has_ended(obj: Json) -> bool:
+    return (obj.get("status") or {}).get("phase") in ENDED_PHASES
+
+
+def owner_uid(obj: Json) -> str:
+    """Of the controller; empty where nobody is."""
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return next((each["uid"] for each in owners if each.get("controller")), "")

@@ -1,0 +1,116 @@
+"""The statuses of workloads, from what they own: the fields that kubectl shows, waits for and follows."""
+
+from collections.abc import Callable
+
+from extender.sim.apiserver.conditions import condition, find_stored_condition, now, set_condition
+from extender.sim.apiserver.kinds import Json
+from extender.sim.controllers.offspring import has_ended
+
+COMPLETE, FAILED = "Complete", "Failed"
+_REVISION = "controller-revision-hash"
+
+
+def status_of(workload: Json, owned: list[Json]) -> Json:
+    """`owned`: what it made and is still there."""
+    status = {**(workload.get("status") or {})}
+    status |= _STATUSES[workload["kind"]](workload, owned)
+    return status
+
+
+def finished(job: Json) -> bool:
+    return any(find_stored_condition(job, type_).get("status") == "True" for type_ in (COMPLETE, FAILED))
+
+
+def _ready(pods: list[Json]) -> int:
+    return sum(find_stored_condition(pod, "Ready").get("status") == "True" for pod in pods)
+
+
+def _replica_set(workload: Json, pods: list[Json]) -> Json:
+    count, ready = len(pods), _ready(pods)
+    seen = {"observedGeneration": workload["metadata"]["generation"]}
+    return {**seen, "replicas": count, "fullyLabeledReplicas": count, **_counted(ready)}
+
+
+def _counted(ready: int) -> Json:
+    return {"readyReplicas": ready, "availableReplicas": ready}
+
+
+def _stateful_set(workload: Json, pods: list[Json]) -> Json:
+    count, ready = len(pods), _ready(pods)
+    revisions = [(pod["metadata"].get("labels") or {}).get(_REVISION, "") for pod in pods]
+    revision = max(revisions, default="")
+    return {
+        "observedGeneration": workload["metadata"]["generation"],
+        "replicas": count,
+        "currentReplicas": count,
+        "updatedReplicas": count,
+        "currentRevision": revision,
+        "updateRevision": revision,
+        **_counted(ready),
+    }
+
+
+def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
+    """What its ReplicaSets have in all; the newest, which alone should have any, is the updated one."""
+    newest = max(replica_sets, key=_age_in_store, default={})
+    ready = sum(_number(each, "readyReplicas") for each in replica_sets)
+    wanted = workload["spec"].get("replicas", 1)
+    made: Json = {
+        "observedGeneration": workload["metadata"]["generation"],
+        "replicas": sum(_number(each, "replicas") for each in replica_sets),
+        "updatedReplicas": _number(newest, "replicas"),
+        **_counted(ready),
+        "unavailableReplicas": max(wanted - ready, 0),
+        "conditions": list((workload.get("status") or {}).get("conditions") or ()),
+    }
+    enough = ready >= wanted
+    reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
+    told = f"Deployment {'has' if enough else 'does not have'} minimum availability."
+    set_condition(made, condition("Available", str(enough), reason, told))
+    return made
+
+
+def _age_in_store(replica_set: Json) -> tuple[int, str]:
+    """Those without pods are old ones."""
+    meta = replica_set["metadata"]
+    return replica_set["spec"].get("replicas", 1), meta["creationTimestamp"]
+
+
+def _number(obj: Json, field: str) -> int:
+    number: int = (obj.get("status") or {}).get(field, 0)
+    return number
+
+
+def _job(workload: Json, pods: list[Json]) -> Json:
+    """No pod is tried again, so one that failed is the end of it once the others have ended, too."""
+    spec, before = workload["spec"], workload.get("status") or {}
+    phases = [pod["status"].get("phase") for pod in pods]
+    succeeded, failed = phases.count("Succeeded"), phases.count("Failed")
+    active = [pod for pod in pods if not has_ended(pod)]
+    wanted = spec.get("completions") or spec.get("parallelism", 1)
+    counts: Json = {"active": len(active), "ready": _ready(active), "succeeded": succeeded, "failed": failed}
+    counts["conditions"] = list(before.get("conditions") or ())
+    if pods:
+        counts["startTime"] = before.get("startTime") or now()
+    if pods and succeeded >= wanted:
+        set_condition(counts, condition(COMPLETE, "True", "CompletionsReached"))
+        counts["completionTime"] = before.get("completionTime") or now()
+    elif failed and not active:
+        set_condition(counts, condition(FAILED, "True", "BackoffLimitExceeded"))
+    set_condition(counts, condition("Suspended", str(bool(spec.get("suspend"))), "JobSuspended"))
+    return counts
+
+
+def _cron_job(workload: Json, jobs: list[Json]) -> Json:
+    last = (workload.get("status") or {}).get("lastScheduleTime")
+    active = [{"kind": "Job", "name": job["metadata"]["name"]} for job in jobs if not finished(job)]
+    return {"active": active, **({"lastScheduleTime": last or now()} if jobs or last else {})}
+
+
+_STATUSES: dict[str, Callable[[Json, list[Json]], Json]] = {
+    "CronJob": _cron_job,
+    "Deployment": _deployment,
+    "Job": _job,
+    "ReplicaSet": _replica_set,
+    "StatefulSet": _stateful_set,
+}

@@ -1,0 +1,176 @@
+"""All workload controllers in one thread: they make the pods of Deployments, Jobs and their like, and say in
+statuses what became of them.
+
+What was deleted is made again, what ended is not; a new template replaces all pods at once. Of a workload
+whose status alone may have changed the pods are not compared again.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+
+from extender.api.workloads.children import MALFORMED
+from extender.sim.apiserver.kinds import (
+    BY_NAME,
+    JOBS,
+    PODS,
+    REPLICA_SETS,
+    WORKLOAD_KINDS,
+    Json,
+    ResourceKind,
+)
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError
+from extender.sim.apiserver.store import Change
+from extender.sim.controllers.garbage import collect
+from extender.sim.controllers.offspring import compared, owner_uid
+from extender.sim.controllers.statuses import finished, status_of
+
+_LONGEST_WAIT = 1.0
+_PACE = 0.05  # seconds in which changes gather
+_REVISION = "controller-revision-hash"
+_OWNED = (JOBS, REPLICA_SETS, PODS)
+
+
+class WorkloadControllers:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._store = service.store
+        self._stopping = threading.Event()
+        self._version = 0
+        self._thread = threading.Thread(target=self._run, name="controllers", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is not looked at yet."""
+        return self._version < self._store.version
+
+    def _run(self) -> None:
+        self._begin()
+        while not self._stopping.is_set():
+            try:
+                changes = self._store.wait(self._version, _LONGEST_WAIT)
+            except StatusError:  # more has happened than the log keeps
+                self._begin()
+                continue
+            if changes:
+                self._hear(changes)
+                self._version = changes[-1].version
+                self._stopping.wait(_PACE)
+
+    def _begin(self) -> None:
+        version = self._store.version
+        everything = {obj["metadata"]["uid"] for kind in WORKLOAD_KINDS for obj in self._store.all(kind)}
+        self._work(everything, set())
+        self._version = version
+
+    def _hear(self, changes: Iterable[Change]) -> None:
+        gone, remade, told = set[str](), set[str](), set[str]()
+        for change in changes:
+            uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
+            if change.type == "DELETED":
+                gone.add(uid)
+            if change.kind in WORKLOAD_KINDS and _asks_for_more(change):
+                remade.add(uid)
+            leaves = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
+            (remade if leaves else told).add(owner)
+        collect(self._service, gone)
+        self._work(remade, told)
+
+    def _work(self, remade: set[str], told: set[str]) -> None:
+        """By UID, which workloads' offspring to compare, and whose statuses to write as well."""
+        owned = self._owned()
+        for kind in WORKLOAD_KINDS:
+            for obj in self._store.all(kind):
+                uid = obj["metadata"]["uid"]
+                with suppress(
+                    StatusError, *MALFORMED
+                ):  # it is gone, or of an odd form: it costs its own turn
+                    if uid in remade:
+                        self._remake(kind, obj, owned[uid])
+                    if uid in remade | told:
+                        self._say(kind, obj, owned[uid])
+
+    def _owned(self) -> dict[str, list[Json]]:
+        """By the UID of the controller, what is there and stays."""
+        found = defaultdict[str, list[Json]](list)
+        for kind in _OWNED:
+            for obj in self._store.all(kind):
+                if "deletionTimestamp" not in obj["metadata"]:
+                    found[owner_uid(obj)].append(obj)
+        return found
+
+    # ---- what it makes
+
+    def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
+        if "deletionTimestamp" in obj["metadata"] or _is_over(obj):
+            return
+        found = compared(obj, owned)
+        for child in found.missing:
+            self._service.create(_kind(child), "", child)
+        for child in found.surplus:
+            self._remove(child)
+        for child, wanted in found.kept:
+            self._adapt(child, wanted)
+
+    def _remove(self, child: Json) -> None:
+        """An old ReplicaSet stays, without pods."""
+        if _kind(child) is REPLICA_SETS:
+            return self._scale(child, 0)
+        meta = child["metadata"]
+        self._service.delete(_kind(child), meta["namespace"], meta["name"], {})
+
+    def _adapt(self, child: Json, wanted: Json) -> None:
+        if _kind(child) is REPLICA_SETS:
+            self._scale(child, wanted["spec"].get("replicas", 1))
+        elif _label(child, _REVISION) != _label(wanted, _REVISION):
+            self._remove(child)  # and make it anew when it is gone
+
+    def _scale(self, replica_set: Json, replicas: int) -> None:
+        def change(before: Json) -> Json:
+            return {
+                **before,
+                "metadata": {**before["metadata"]},
+                "spec": {**before["spec"], "replicas": replicas},
+            }
+
+        meta = replica_set["metadata"]
+        self._service.amend(REPLICA_SETS, meta["namespace"], meta["name"], change)
+
+    # ---- what it says
+
+    def _say(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
+        meta = obj["metadata"]
+
+        def change(before: Json) -> Json:
+            return {**before, "metadata": {"uid": meta["uid"]}, "status": status_of(before, owned)}
+
+        self._service.amend(kind, meta["namespace"], meta["name"], change, "status")
+
+
+def _asks_for_more(change: Change) -> bool:
+    """Whether its spec is new; a status changes with each pod."""
+    before = (change.before or {}).get("metadata", {}).get("generation")
+    return change.type != "DELETED" and before != change.object["metadata"]["generation"]
+
+
+def _is_over(obj: Json) -> bool:
+    """A Job that has finished, and a CronJob that has run once, make nothing more."""
+    status = obj.get("status") or {}
+    return obj["kind"] in ("Job", "CronJob") and (finished(obj) or "lastScheduleTime" in status)
+
+
+def _kind(obj: Json) -> ResourceKind:
+    return BY_NAME[obj["apiVersion"], obj["kind"]]
+
+
+def _label(obj: Json, name: str) -> str:
+    text: str = (obj["metadata"].get("labels") or {}).get(name, "")
+    return text

@@ -1,0 +1,391 @@
+"""Waiting pods are told why: once for each turn of the reason, at a limited rate, never when they start."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from extender.api.objects import Condition
+from extender.controllers.pod_conditions import LASTING, PodConditionsController
+from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.domain.model.reasons import Reason, refusal
+from extender.kube.errors import Conflict, Forbidden, NotFound, Unreachable
+from tests.controllers.api import Call
+from tests.controllers.bench import PAUSE, Bench
+from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.world import gang, key, names
+
+VIEW = ConditionPolicy(ungated=True)
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+LACKS_ROOM = {"status": "False", "reason": "Unschedulable", "message": refusal(Reason.NO_ROOM)}
+FIRST = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+class Conditions(Bench):
+    """Its API server shows what is written on the pods, as the watch does."""
+
+    def __init__(
+        self, *objects: Any, policy: ConditionPolicy = VIEW, echoes: bool = True, viewed: bool = False
+    ) -> None:
+        super().__init__(*objects, viewed=viewed)
+        self.policy = policy
+        self.echoes = echoes
+        self.restart()
+
+    def restart(self) -> None:
+        self.controller = PodConditionsController(self.means(), self.policy, lambda: MOMENT)
+
+    def look(self) -> list[Call]:
+        """The writes of one look: the pod's name and its condition."""
+        before = len(self.api.calls)
+        self.controller.look(self.decisions)
+        self.flush()
+        calls = [call[1:] for call in self.api.calls[before:] if call[0] == "unscheduled"]
+        for name, words, _ in calls if self.echoes else ():
+            self.say(name, words["reason"], words["message"])
+        return [call[:2] for call in calls]
+
+    def after(self, seconds: float) -> list[Call]:
+        self.advance(seconds).settle()
+        return self.look()
+
+    def told(self, seconds: float = LASTING) -> dict[str, str]:
+        """The reasons that are written once a look was followed by so many seconds."""
+        self.settle()
+        self.look()
+        return {name: words["reason"] for name, words in self.after(seconds)}
+
+    def say(self, name: str, reason: str, message: str) -> None:
+        before = self.pods[name]
+        said = [Condition("PodScheduled", "False", reason, message)]
+        self.add(replace(before, status=replace(before.status, conditions=said)))
+
+
+@contextmanager
+def conditions(*objects: Any, **options: Any) -> Iterator[Conditions]:
+    bench = Conditions(*objects, **options)
+    with bench.writing(), capture_logs():
+        yield bench
+
+
+def full(*objects: Any) -> list[Any]:
+    """One node, which a pod of others fills."""
+    return [node("a", cpu="4"), stranger("s", on="a", cpu="4"), *objects]
+
+
+# ---- when
+
+
+def test_a_reason_is_written_on_each_member_once_it_has_lasted() -> None:
+    with conditions(full(gang("g", 2, gated=False))) as bench:
+        assert bench.look() == []
+        assert bench.after(LASTING - 0.1) == []
+        assert bench.after(0.1) == [("g-0", {**LACKS_ROOM, **FIRST}), ("g-1", {**LACKS_ROOM, **FIRST})]
+        assert bench.after(60.0) == []
+
+
+def test_a_wait_that_ends_before_costs_nothing() -> None:
+    with conditions(full(gang("g", 2, gated=False))) as bench:
+        bench.look()
+        bench.advance(LASTING - 1).delete("s")
+        assert bench.after(0.0) == []
+        assert bench.after(LASTING) == []
+
+
+def test_a_change_of_numbers_is_not_written() -> None:
+    with conditions(full(gang("g", 2, gated=False))) as bench:
+        assert len(bench.told()) == 2
+        before = bench.detail("g")
+        bench.delete("s").add(stranger("t", on="a", cpu="3"))
+        assert bench.told() == {}
+        assert bench.detail("g") != before
+
+
+def test_each_turn_of_the_reason_is_written() -> None:
+    waits = gang("g", 2, queue="q", gated=False)
+    with conditions(full(queue("q"), waits)) as bench:
+        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        bench.add(queue("q", capability={"cpu": "1"}))
+        assert bench.told() == {"g-0": "NeverFits", "g-1": "NeverFits"}
+        bench.add(queue("q"))
+        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+
+
+def test_a_member_that_comes_later_is_told_later() -> None:
+    with conditions(full(gang("g", 2, gated=False))) as bench:
+        assert len(bench.told()) == 2
+        bench.add(pod("g-2", "g", gated=False))
+        assert bench.after(0.0) == []
+        assert bench.after(LASTING - 0.1) == []
+        assert [name for name, _ in bench.after(0.1)] == ["g-2"]
+
+
+def test_members_that_are_still_being_created_are_not_told_that_there_are_too_few() -> None:
+    with conditions(node("a"), gang("g", 2, 6, gated=False)) as bench:
+        bench.after(0.0)
+        for number in range(2, 5):
+            bench.advance(LASTING - 1).add(pod(f"g-{number}", "g", gated=False))
+            assert bench.after(0.0) == []
+        assert {words["reason"] for _, words in bench.after(LASTING)} == {"NotEnoughMembers"}
+
+
+def test_whoever_is_deleted_meanwhile_is_not_told() -> None:
+    with conditions(full(pod("p", gated=False))) as bench:
+        bench.look()
+        assert bench.controller.waiting == 1
+        bench.delete("p")
+        assert bench.after(LASTING) == []
+        assert bench.controller.waiting == 0
+
+
+# ---- whom
+
+
+def test_the_transition_of_a_condition_that_was_false_before_keeps_its_time() -> None:
+    with conditions(full(gang("g", 1, gated=False))) as bench:
+        bench.say("g-0", "SchedulerError", "ouch")
+        bench.after(0.0)
+        assert bench.after(LASTING) == [("g-0", LACKS_ROOM)]
+
+
+def test_a_condition_that_says_it_already_is_taken_over() -> None:
+    """A previous leader wrote it, or this process before a restart."""
+    with conditions(full(gang("g", 2, gated=False))) as bench:
+        bench.say("g-0", "Unschedulable", refusal(Reason.NO_ROOM))
+        assert bench.told() == {"g-1": "Unschedulable"}
+
+
+def test_a_condition_that_somebody_overwrites_stays_theirs_until_the_next_turn() -> None:
+    with conditions(full(gang("g", 2, gated=False))) as bench:
+        assert len(bench.told()) == 2
+        bench.refuse("g-0")
+        assert bench.told() == {}
+        assert bench.told(60.0) == {}
+        bench.delete("s")
+        bench.after(0.0)
+        bench.add(stranger("s", on="a", cpu="4"))
+        assert bench.told() == {"g-0": "Unschedulable"}
+
+
+def test_nobody_is_told_who_has_a_node_planned() -> None:
+    with conditions(node("a"), gang("g", 2, gated=False)) as bench:
+        assert bench.told() == {}
+
+
+def test_nobody_is_told_for_whom_the_window_is_full() -> None:
+    """Pods that start as fast as they can must not cost a write each."""
+    many = [each for number in range(4) for each in gang(f"g{number}", 400, gated=False)]
+    with conditions(node("a", cpu="9999", pods="9999"), many) as bench:
+        waiting = [name for name in ("g0", "g1", "g2", "g3") if bench.reason(name) is Reason.WINDOW_FULL]
+        assert waiting
+        assert bench.told() == {}
+
+
+def test_a_pod_that_is_planned_while_its_write_waits_is_not_told() -> None:
+    bench = Conditions(full(gang("g", 1, gated=False)))
+    with capture_logs():
+        bench.controller.look(bench.decisions)
+        bench.advance(LASTING)
+        bench.controller.look(bench.decisions)
+        assert bench.writers.depth == 1
+        bench.delete("s").settle()
+        assert bench.claim("g-0")
+        with bench.writing():
+            bench.flush()
+            assert bench.api.calls == []
+            bench.add(stranger("s", on="a", cpu="4"))
+            assert bench.told() == {"g-0": "Unschedulable"}
+
+
+def elastic() -> list[Any]:
+    """A running group with room for one of its further members: that one, and two that wait."""
+    return [node("a", cpu="2"), gang("g", 4, 1, gated=False)]
+
+
+def hold(bench: Bench, name: str) -> None:
+    """The scheduler binds a pod whose binding is not posted yet: it is in no plan any more."""
+    bench.answer(name)
+    assert bench.hold(name, "a") is None
+    bench.settle()
+    assert bench.reason("g") is Reason.NO_ROOM
+    assert bench.plan("g") == {}
+
+
+def test_of_a_running_group_those_on_their_way_are_not_told() -> None:
+    with conditions(elastic()) as bench:
+        bench.start("g")
+        hold(bench, "g-1")
+        assert bench.told().keys() == {"g-2", "g-3"}
+
+
+def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
+    bench = Conditions(elastic())
+    with capture_logs():
+        bench.start("g").add(node("a", cpu="1")).settle()
+        bench.controller.look(bench.decisions)
+        bench.advance(LASTING)
+        bench.controller.look(bench.decisions)
+        assert bench.writers.depth == 3
+        bench.add(node("a", cpu="2")).settle()
+        hold(bench, "g-1")
+        with bench.writing():
+            bench.flush()
+    assert {name for name, *_ in bench.api.done("unscheduled")} == {"g-2", "g-3"}
+
+
+def test_pods_that_the_scheduler_is_shown_are_not_told() -> None:
+    with conditions(full(gang("g", 2, gated=False)), viewed=True) as bench:
+        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        bench.delete("s").settle()
+        assert bench.shown().keys() == {"g-0", "g-1"}
+        assert bench.told() == {}
+
+
+def test_gated_pods_are_told_that_they_lack_room_and_what_they_said_before() -> None:
+    waits = gang("g", 2, queue="q")
+    with conditions(full(queue("q"), waits), policy=ConditionPolicy()) as bench:
+        for name in names("g", 2):
+            bench.say(name, "SchedulingGated", "blocked")
+        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        bench.add(queue("q", capability={"cpu": "1"}))
+        assert bench.told() == {"g-0": "SchedulingGated", "g-1": "SchedulingGated"}
+        assert bench.told(60.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("gated", "policy"),
+    [(True, ConditionPolicy(shows_waiting_for_room=False)), (False, ConditionPolicy())],
+    ids=["hidden", "the scheduler's"],
+)
+def test_pods_whose_condition_is_not_musters_are_left_alone(gated: bool, policy: ConditionPolicy) -> None:
+    with conditions(full(gang("g", 2, gated=gated)), policy=policy) as bench:
+        assert bench.told() == {}
+
+
+def test_a_nomination_goes_with_the_plan_that_it_was_made_for() -> None:
+    with conditions(full(gang("g", 1, gated=False))) as bench:
+        before = bench.pods["g-0"]
+        bench.add(replace(before, status=replace(before.status, nominated_node_name="a")))
+        bench.told()
+        assert [call[-1] for call in bench.api.done("unscheduled")] == [True]
+
+
+# ---- whatever happens
+
+_MOVES: dict[str, Callable[[Conditions], object]] = {
+    "room comes": lambda bench: bench.add(node("a", cpu="99")),
+    "room goes": lambda bench: bench.add(node("a", cpu="4")),
+    "too large for the cluster": lambda bench: bench.add(node("a", cpu="0")),
+    "the queue is small": lambda bench: bench.add(queue("q", capability={"cpu": "1"})),
+    "the queue is large": lambda bench: bench.add(queue("q")),
+    "the scheduler refuses": lambda bench: bench.refuse("g-0"),
+    "the gate goes": lambda bench: bench.ungate("g-1"),
+    "another leads": lambda bench: setattr(bench, "leading", not bench.leading),
+    "a write is refused": lambda bench: bench.api.fail("unscheduled", Forbidden(403)),
+    "a write conflicts": lambda bench: bench.api.fail("unscheduled", Conflict(409)),
+    "a restart": lambda bench: bench.restart(),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(_MOVES)), st.sampled_from([0.0, 1.0, LASTING])), max_size=12)
+)
+def test_in_the_end_each_waiting_pod_says_what_its_group_waits_for(history: list[tuple[str, float]]) -> None:
+    with conditions(full(queue("q"), gang("g", 2, queue="q"), gang("h", 2, queue="q", gated=False))) as bench:
+        for move, pause in history:
+            _MOVES[move](bench)
+            bench.after(pause)
+        bench.leading = True
+        bench.api.faults.clear()
+        for _ in range(4):
+            bench.after(PAUSE)
+        for group in ("g", "h"):
+            for each in bench.ledger.members(key(group)):
+                wanted = VIEW.wanted(bench.decision(group), each)
+                planned = bench.ledger.claim(each.uid) is not None
+                overwritten = bool(each.unschedulable)
+                assert planned or overwritten or wanted in (None, each.unscheduled)
+        assert bench.told(PAUSE) == {}
+
+
+# ---- how fast
+
+
+def test_all_pods_share_a_budget_and_groups_are_told_one_after_the_other() -> None:
+    burst, rate, step = PodConditionsController.burst, PodConditionsController.rate, 0.2
+    large = [gang(name, 80, gated=False) for name in ("g", "h", "i")]
+    with conditions(full(large)) as bench:
+        bench.look()
+        told = [name for name, _ in bench.after(LASTING)]
+        steps = 0
+        while len(told) < 240:
+            told += [name for name, _ in bench.after(step)]
+            steps += 1
+            assert len(told) <= burst + rate * step * steps
+            assert steps < 100
+        assert len(set(told)) == 240
+        for first in (0, 80, 160):
+            assert len({name.partition("-")[0] for name in told[first : first + 80]}) == 1
+        assert bench.after(60.0) == []
+
+
+def test_a_large_gang_is_looked_at_for_many_writes_at_once() -> None:
+    with conditions(full(gang("g", 300, gated=False))) as bench:
+        bench.look()
+        told = [len(bench.after(LASTING))]
+        while sum(told) < 300:
+            told.append(len(bench.after(0.1)))
+            assert len(told) < 100
+        assert min(filter(None, told)) >= 25
+
+
+# ---- writes that fail, and leadership
+
+
+@pytest.mark.parametrize("fault", [Conflict(409), Forbidden(403)])
+def test_a_write_that_is_refused_is_made_again(fault: Any) -> None:
+    with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
+        bench.api.fail("unscheduled", fault)
+        assert len(bench.told()) == 1
+        assert len(bench.after(PAUSE)) == 1
+        assert bench.after(PAUSE) == []
+
+
+def test_a_passing_failure_rests_before_it_is_tried_again() -> None:
+    with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
+        bench.api.fail("unscheduled", Unreachable("down"))
+        assert len(bench.told()) == 1
+        assert bench.look() == []
+        assert len(bench.after(PAUSE)) == 1
+
+
+def test_a_pod_that_is_gone_is_left_alone() -> None:
+    with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
+        bench.api.fail("unscheduled", NotFound(404))
+        assert len(bench.told()) == 1
+        bench.delete("g-0")
+        assert bench.after(PAUSE) == []
+
+
+def test_nothing_is_written_while_another_leads() -> None:
+    with conditions(full(gang("g", 1, gated=False))) as bench:
+        bench.leading = False
+        assert bench.told() == {}
+        bench.leading = True
+        assert len(bench.told()) == 1
+
+
+def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
+    with conditions(full(gang("g", 1, gated=False))) as bench:
+        bench.look()
+        bench.advance(LASTING)
+        bench.fence.append(False)
+        assert bench.look() == []
+        assert len(bench.look()) == 1

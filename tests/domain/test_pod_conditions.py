@@ -1,0 +1,222 @@
+"""What a waiting pod says in its condition PodScheduled, and what is read from it."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api.objects import Condition, Pod
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.reasons import Reason, Verdict, refusal
+from extender.domain.model.records import PodRecord, Unscheduled
+from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import pod_record
+from tests.domain.builders import SCHEDULER, group, node, pod, queue
+from tests.domain.world import World, gang, key, nodes
+
+ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER)
+SOON = (Reason.WINDOW_FULL, Reason.NOT_READY)
+GATED = Unscheduled("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+AS_CREATED = Unscheduled("SchedulingGated", "")  # its message is not kept
+VIEW = ConditionPolicy(ungated=True)
+
+
+def record(said: Unscheduled | None = None, **options: Any) -> PodRecord:
+    made = pod("p", **options)
+    assert Ownership(frozenset({SCHEDULER})).owns(made, "")
+    return replace(pod_record(made, Shapes(), ours=True), unscheduled=said)
+
+
+def waiting(reason: Reason | None, verdict: Verdict = Verdict.WAITING, **more: Any) -> GroupDecision:
+    return GroupDecision(key("g"), "default", verdict, reason, "3 of 4", **more)
+
+
+def unschedulable(reason: Reason) -> Unscheduled:
+    return Unscheduled("Unschedulable", refusal(reason))
+
+
+# ---- which pods say what
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_only_pods_that_lack_room_ask_for_nodes(reason: Reason) -> None:
+    words = VIEW.wanted(waiting(reason), record(gated=False))
+    if reason in SOON:
+        assert words is None
+    else:
+        assert words == Unscheduled("Unschedulable" if reason in ROOM else reason, refusal(reason))
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_gated_pod_is_told_that_it_lacks_room_and_nothing_else(reason: Reason) -> None:
+    words = ConditionPolicy().wanted(waiting(reason), record(AS_CREATED))
+    assert words == (unschedulable(reason) if reason in ROOM else None)
+
+
+@pytest.mark.parametrize("reason", [each for each in Reason if each not in ROOM and each not in SOON])
+def test_a_gated_pod_that_lacks_no_room_any_more_asks_for_no_nodes(reason: Reason) -> None:
+    said = unschedulable(Reason.NO_ROOM)
+    assert ConditionPolicy().wanted(waiting(reason), record(said)) == GATED
+
+
+@pytest.mark.parametrize(("reason", "view"), [*product(Reason, (True, False))])
+def test_nobody_asks_for_nodes_where_that_is_hidden(reason: Reason, view: bool) -> None:
+    hidden = ConditionPolicy(ungated=view, shows_waiting_for_room=False)
+    for gated in (True, False):
+        words = hidden.wanted(waiting(reason), record(gated=gated))
+        if gated or not view or reason in SOON:
+            assert words is None
+        else:
+            assert words == Unscheduled(reason, refusal(reason))
+
+
+def test_what_was_shown_is_taken_back_where_it_is_hidden() -> None:
+    hidden = ConditionPolicy(shows_waiting_for_room=False)
+    assert hidden.wanted(waiting(Reason.NO_ROOM), record(unschedulable(Reason.NO_ROOM))) == GATED
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_without_the_view_the_condition_of_a_pod_without_gates_is_the_schedulers(reason: Reason) -> None:
+    assert ConditionPolicy().wanted(waiting(reason), record(gated=False)) is None
+
+
+@pytest.mark.parametrize(
+    ("shows", "exceeds_queue", "asks"),
+    [(False, False, False), (True, False, True), (True, True, False), (False, True, False)],
+)
+def test_nodes_are_asked_for_where_larger_ones_may_come_and_the_queue_is_not_in_the_way(
+    shows: bool, exceeds_queue: bool, asks: bool
+) -> None:
+    policy = ConditionPolicy(ungated=True, shows_never_fits=shows)
+    decision = waiting(Reason.NEVER_FITS, exceeds_queue=exceeds_queue)
+    words = policy.wanted(decision, record(gated=False))
+    assert words is not None
+    assert words.reason == ("Unschedulable" if asks else "NeverFits")
+
+
+@pytest.mark.parametrize(
+    ("decision", "member"),
+    [
+        (waiting(Reason.NO_ROOM, Verdict.STARTING), record(gated=False)),
+        (waiting(None, Verdict.RUNNING), record(gated=False)),
+        (waiting(None, Verdict.ENDED), record(gated=False)),
+        (waiting(Reason.NO_ROOM, Verdict.RUNNING, plan={"uid-p": "a"}), record(gated=False)),
+        (waiting(Reason.NO_ROOM), record(gated=False, foreign_gate="somebody/else")),
+        (waiting(Reason.NO_ROOM), record(gated=False, on="a")),
+        (waiting(Reason.NO_ROOM), record(gated=False, phase="Failed")),
+    ],
+    ids=["starting", "running", "ended", "planned", "another gate", "on a node", "failed"],
+)
+def test_whoever_does_not_wait_for_room_or_turn_is_left_alone(
+    decision: GroupDecision, member: PodRecord
+) -> None:
+    assert VIEW.wanted(decision, member) is None
+
+
+def test_elastic_members_of_a_running_group_are_told() -> None:
+    decision = waiting(Reason.NO_ROOM, Verdict.RUNNING)
+    assert VIEW.wanted(decision, record(gated=False)) == unschedulable(Reason.NO_ROOM)
+
+
+def test_the_reason_does_not_change_with_the_numbers() -> None:
+    decision = waiting(Reason.NO_ROOM)
+    assert VIEW.wanted(decision, record()) == VIEW.wanted(replace(decision, detail="2 of 4"), record())
+
+
+# ---- too large for the queue, or for the cluster
+
+
+def test_what_is_too_large_for_its_queue_says_so() -> None:
+    small = queue("small", capability={"cpu": "2"})
+    world = World(nodes("a", "b"), small, gang("g", 3, queue="small")).settle()
+    assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, True)
+
+
+def test_so_does_what_exceeds_it_by_its_min_resources() -> None:
+    asking = replace(group("g", 1, "small", min_resources={"cpu": "9"}))
+    world = World(node("a"), queue("small", capability={"cpu": "2"}), asking, pod("p", "g")).settle()
+    assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, True)
+
+
+def test_what_is_too_large_for_the_cluster_does_not() -> None:
+    world = World(node("a", cpu="4"), gang("g", 1, cpu="8")).settle()
+    assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, False)
+
+
+# ---- what is read from a pod
+
+
+def saying(reason: str, message: str, status: str = "False", **options: Any) -> Pod:
+    made = pod("p", **options)
+    said = [Condition("PodScheduled", status, reason, message)]
+    return replace(made, status=replace(made.status, conditions=said))
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "kept", "refused"),
+    [
+        ("Unschedulable", "0/3 nodes are available", "0/3 nodes are available", "0/3 nodes are available"),
+        ("Unschedulable", "0/3: muster: NoRoom: no", "0/3: muster: NoRoom: no", "0/3: muster: NoRoom: no"),
+        ("Unschedulable", "muster: NoRoom: no", "muster: NoRoom: no", ""),
+        ("QueueShare", "muster: QueueShare: no", "muster: QueueShare: no", ""),
+        ("SchedulerError", "binding rejected: 17:03", "", ""),
+        ("SchedulingGated", "blocked", "", ""),
+    ],
+)
+def test_what_muster_says_is_no_refusal_of_the_scheduler(
+    reason: str, message: str, kept: str, refused: str
+) -> None:
+    found = pod_record(saying(reason, message), Shapes(), ours=True)
+    assert found.unscheduled == Unscheduled(reason, kept)
+    assert found.unschedulable == refused
+
+
+def test_a_pod_that_is_scheduled_says_nothing() -> None:
+    assert pod_record(saying("", "", status="True"), Shapes(), ours=True).unscheduled is None
+    assert pod_record(pod("p"), Shapes(), ours=True).unscheduled is None
+
+
+def test_own_words_are_not_taken_for_a_refusal_of_the_planned_node() -> None:
+    """A refusal would move the claim to another node, and be held against the planned one."""
+    world = World(nodes("a", "b"), pod("p", gated=False)).settle()
+    world.refuse("p", refusal(Reason.NO_ROOM))
+    assert _refusals(world) == 0
+    world.refuse("p", "0/2 nodes are available: 2 Insufficient magic.")
+    assert _refusals(world) == 1
+
+
+def _refusals(world: World) -> int:
+    return len(world.ledger.snapshot().groups[key("pod:p")].refusals)
+
+
+def test_own_words_cause_no_decision_and_are_known_all_the_same() -> None:
+    world = World(node("a", cpu="1"), gang("g", 2, gated=False)).settle()
+    version, changes = world.ledger.version, world.changes
+    world.refuse("g-0", refusal(Reason.NO_ROOM))
+    world.refuse("g-0", refusal(Reason.FRAGMENTED))
+    assert (world.ledger.version, world.changes) == (version, changes)
+    said = {each.name: each.unscheduled for each in world.ledger.members(key("g"))}
+    assert said == {"g-0": unschedulable(Reason.FRAGMENTED), "g-1": None}
+
+
+def test_a_newer_version_of_a_waiting_pod_is_known_and_causes_no_decision() -> None:
+    world = World(node("a", cpu="1"), gang("g", 2, gated=False)).settle()
+    world.refuse("g-0")
+    world.settle()
+    before, version = world.pods["g-0"], world.ledger.version
+    world.add(replace(before, metadata=replace(before.metadata, resource_version="7")))
+    assert world.ledger.version == version
+    assert {each.version for each in world.ledger.members(key("g"))} == {"7", ""}
+
+
+def test_a_refusal_that_own_words_replaced_is_news_when_it_comes_again() -> None:
+    world = World(node("a"), pod("p", gated=False)).settle()
+    words = "0/1 nodes are available: 1 Insufficient magic."
+    world.refuse("p", words)
+    first = world.ledger.snapshot().groups[key("pod:p")].refusals
+    world.advance(1.0).refuse("p", refusal(Reason.NO_ROOM))
+    world.advance(1.0).refuse("p", words)
+    assert world.ledger.snapshot().groups[key("pod:p")].refusals != first

@@ -1,0 +1,31 @@
+"""The kubectl that `make control-plane` has built."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+BUILT = sorted(Path.home().glob(".cache/kube-muster/control-plane/*/kubectl"))
+needs_kubectl = pytest.mark.skipif(not BUILT, reason="no kubectl here: `make control-plane` builds one")
+
+
+class Kubectl:
+    def __init__(self, kubeconfig: Path) -> None:
+        cache = kubeconfig.with_name("cache")
+        self._start = [str(BUILT[-1]), "--kubeconfig", str(kubeconfig), "--cache-dir", str(cache)]
+
+    def __call__(self, *arguments: str) -> str:
+        done = self._run(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refused(self, *arguments: str) -> str:
+        """What kubectl says when it fails."""
+        done = self._run(*arguments)
+        assert done.returncode == 1, done.stdout
+        return done.stderr
+
+    def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*self._start, *arguments], capture_output=True, text=True, timeout=60, check=False
+        )

@@ -1,0 +1,132 @@
+"""The controllers of the embedded cluster, without kubelets and a scheduler."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from extender.kube.connection import Connection
+from extender.kube.errors import Refused
+from extender.sim.apiserver.kinds import BY_NAME, PODS, REPLICA_SETS, Json, ResourceKind
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.status_errors import StatusError
+from extender.sim.controllers.offspring import compared
+from extender.sim.controllers.workloads import WorkloadControllers
+from tests.e2e.harness.waiting import wait_for
+from tests.sim.requests import ask, get, patch
+
+APPS = "/apis/apps/v1/namespaces/default"
+
+
+@pytest.fixture
+def controllers(service: Service) -> Iterator[WorkloadControllers]:
+    running = WorkloadControllers(service)
+    running.start()
+    yield running
+    running.stop()
+
+
+def workload(kind: str, name: str = "web", api_version: str = "apps/v1", **spec: object) -> Json:
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "c", "image": "x"}]},
+    }
+    given = {"selector": {"matchLabels": {"app": name}}, "template": template, **spec}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": given}
+
+
+def create(service: Service, obj: Json) -> Json:
+    return service.create(BY_NAME[obj["apiVersion"], obj["kind"]], "", obj)
+
+
+def settled(controllers: WorkloadControllers, service: Service, kind: ResourceKind = PODS) -> list[Json]:
+    """What is there of a kind once the controllers have looked at everything."""
+    wait_for(lambda: not controllers.busy)
+    return service.store.all(kind)
+
+
+def test_the_scale_of_a_deployment_is_read_and_written(connection: Connection, service: Service) -> None:
+    create(service, workload("Deployment", replicas=2))
+    path = f"{APPS}/deployments/web/scale"
+    scale = get(connection, path)
+    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 0, "selector": "app=web"})
+    changed = ask(connection, "PUT", path, {**scale, "spec": {"replicas": 3}})
+    assert changed["spec"] == {"replicas": 3}
+    with pytest.raises(Refused, match="has been modified"):
+        ask(connection, "PUT", path, scale)
+    patch(connection, path, {"spec": {"replicas": 0}})
+    assert get(connection, path)["spec"] == {}
+    assert get(connection, path.removesuffix("/scale"))["metadata"]["generation"] == 3
+    with pytest.raises(Refused, match="could not find the requested resource"):
+        get(connection, "/apis/batch/v1/namespaces/default/jobs/a/scale")
+
+
+def test_an_evicted_pod_of_a_job_is_made_again(controllers: WorkloadControllers, service: Service) -> None:
+    create(service, workload("Job", api_version="batch/v1", parallelism=2, completions=2))
+    first, second = settled(controllers, service)
+    service.evict("default", first["metadata"]["name"], {})
+    names = [pod["metadata"]["name"] for pod in settled(controllers, service)]
+    assert len(names) == 2
+    assert second["metadata"]["name"] in names
+
+
+def test_a_suspended_job_has_no_pods(controllers: WorkloadControllers, service: Service) -> None:
+    job = create(service, workload("Job", api_version="batch/v1", suspend=True))
+    assert settled(controllers, service) == []
+
+    def resumed(before: Json) -> Json:
+        return {**before, "metadata": {**before["metadata"]}, "spec": {**before["spec"], "suspend": False}}
+
+    service.amend(BY_NAME["batch/v1", "Job"], "default", job["metadata"]["name"], resumed)
+    assert len(settled(controllers, service)) == 1
+
+
+def test_an_old_replica_set_stays_without_pods(controllers: WorkloadControllers, service: Service) -> None:
+    create(service, workload("Deployment", replicas=2))
+    settled(controllers, service)
+    container = {"name": "c", "image": "y"}
+
+    def changed(before: Json) -> Json:
+        template = {**before["spec"]["template"], "spec": {"containers": [container]}}
+        return {
+            **before,
+            "metadata": {**before["metadata"]},
+            "spec": {**before["spec"], "template": template},
+        }
+
+    service.amend(BY_NAME["apps/v1", "Deployment"], "default", "web", changed)
+    wait_for(lambda: {_image(pod) for pod in settled(controllers, service)} == {"y"})
+    counts = [each["spec"]["replicas"] for each in settled(controllers, service, REPLICA_SETS)]
+    assert sorted(counts) == [0, 2]
+
+
+def _image(pod: Json) -> str:
+    image: str = pod["spec"]["containers"][0]["image"]
+    return image
+
+
+def test_a_template_without_containers_is_refused(service: Service) -> None:
+    with pytest.raises(StatusError, match=r"spec\.template\.spec\.containers: Required value"):
+        create(service, workload("Deployment", template={"metadata": {}, "spec": {}}))
+
+
+def test_a_workload_whose_pods_are_refused_does_not_stop_the_others(
+    controllers: WorkloadControllers, service: Service
+) -> None:
+    classless = {"priorityClassName": "none", "containers": [{"name": "c", "image": "x"}]}
+    create(service, workload("Deployment", "a", template={"metadata": {}, "spec": classless}))
+    create(service, workload("Deployment", "b"))
+    wait_for(lambda: any(pod["metadata"]["name"].startswith("b-") for pod in service.store.all(PODS)))
+
+
+def test_pods_that_are_on_no_node_go_first() -> None:
+    replica_set = workload("ReplicaSet", replicas=1)
+    pods = [_pod("old"), _pod("placed", node="n0"), _pod("ended", phase="Failed")]
+    found = compared(replica_set, pods)
+    assert [pod["metadata"]["name"] for pod in found.surplus] == ["placed", "old"]
+    assert found.missing == []
+
+
+def _pod(name: str, node: str = "", phase: str = "Pending") -> Json:
+    meta = {"name": name, "generateName": "web-", "resourceVersion": str(len(name))}
+    return {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase}}

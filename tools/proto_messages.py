@@ -1,0 +1,83 @@
+"""Reads generated.proto files of Kubernetes' Go modules: which number of a message is which field.
+
+Two things stand in the Go types only. Some structs are embedded in others, so that JSON has no name for them,
+and messages do; and numbers that are 0 are in every message, while JSON leaves some out.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.build import DEFAULT, MODULES, release, sources
+
+Json = dict[str, Any]
+_API, _MACHINERY = "k8s.io/api", "k8s.io/apimachinery"
+_FILES = (
+    *((_API, f"{group}/v1") for group in ("apps", "authentication", "authorization", "autoscaling", "batch")),
+    *((_API, f"{group}/v1") for group in ("coordination", "core", "policy", "scheduling")),
+    *((_MACHINERY, f"pkg/{folder}") for folder in ("apis/meta/v1", "api/resource", "runtime", "util/intstr")),
+)
+_PACKAGE = re.compile(r"^package (\S+);", re.MULTILINE)
+_MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^  (?:(optional|repeated) |(map)<string, )([\w.]+)>? (\w+) = (\d+);", re.MULTILINE)
+_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_MEMBER = re.compile(r'^\s+(?:\w+\s+)?([*\[\]\w.]+)\s+`json:"(\w*)([^"]*)" protobuf:"\w+,(\d+)', re.MULTILINE)
+_ZEROS = ("bool", "int32", "int64")
+_SCALARS = ("string", "bool", "int32", "int64", "bytes")
+
+
+def messages(kinds: Iterable[str]) -> dict[str, Json]:
+    """The messages of these kinds and all that they refer to, by their full names.
+
+    Each maps numbers to a field's form, type and name. The forms: optional, repeated, map, inline for a
+    struct that is embedded, nonzero for a field that JSON leaves out when it is 0 or false.
+    """
+    known = _read()
+    todo = [name for kind in kinds for name in known if name.rpartition(".")[2] == kind]
+    found: dict[str, Json] = {}
+    while todo:
+        if (name := todo.pop()) not in found:
+            found[name] = known[name]
+            todo += [kind for _, kind, _ in known[name].values() if kind not in _SCALARS]
+    return found
+
+
+def _read() -> dict[str, Json]:
+    known: dict[str, Json] = {}
+    for module, folder in _FILES:
+        path = _folder_of(module) / folder
+        text = (path / "generated.proto").read_text(encoding="utf-8")
+        package = _PACKAGE.findall(text)[0]
+        forms = _forms(path)
+        for name, body in _MESSAGE.findall(text):
+            known[f"{package}.{name}"] = {
+                number: [forms.get((name, number), form or mapped), _full(kind, package), field]
+                for form, mapped, kind, field, number in _FIELD.findall(body)
+            }
+    return known
+
+
+def _forms(folder: Path) -> dict[tuple[str, str], str]:
+    """By struct and number, the forms that Go tells."""
+    found = dict[tuple[str, str], str]()
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("types.go"))
+    for name, body in _STRUCT.findall(text):
+        for kind, named, options, number in _MEMBER.findall(body):
+            if "inline" in options and not named:
+                found[name, number] = "inline"
+            elif "omitempty" in options and kind in _ZEROS:
+                found[name, number] = "nonzero"
+    return found
+
+
+def _folder_of(module: str) -> Path:
+    """Modules of Kubernetes' staging area have its release, with another major number."""
+    version = re.sub(r"^v1\.", "v0.", release(DEFAULT))
+    return sources(f"{module}@{version}", MODULES / DEFAULT)
+
+
+def _full(kind: str, package: str) -> str:
+    if kind in _SCALARS:
+        return kind
+    return kind.removeprefix(".") if kind.startswith(".") else f"{package}.{kind}"
