@@ -202,14 +202,15 @@ def test_bound_pods_and_strangers_are_seen(stage: Stage, muster: Muster, schedul
     stage.nodes(2, cpu="4")
     bound, stranger = stage.pods("bound", 1, cpu="3"), stage.pods("stranger", 1, scheduler="another")
     stage.wait_phase(bound)
+    (taken,) = stage.bound(bound).values()
     foreign = stage.pods("foreign", 1, cpu="3", scheduler="another")
-    stage.api.bind(stage.namespace, foreign[0], "n0")
+    stage.api.bind(stage.namespace, foreign[0], free := "n1" if taken == "n0" else "n0")
     waiting = stage.gang("waiting", 3, cpu="4")
     stage.wait_reason("waiting", "NoRoom", "NeverFits")
     view = ViewClient(_kubeconfig(muster))
     listed = view.json("GET", PODS.path(stage.namespace))
     names = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in listed["items"]}
-    assert names == {**stage.bound(bound), "foreign-0": "n0", stranger[0]: ""}
+    assert names == {**stage.bound(bound), "foreign-0": free, stranger[0]: ""}
     assert stage.bound(waiting) == {}
     wait_for(lambda: len(scheduler.dump().cached) == 2, what="the scheduler has both bound pods")
     scheduler.wait_agrees()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,14 @@ def test_a_scheduler_reads_on_where_it_was_when_the_worker_was_killed(
     assert scheduler.process.alive()
 
 
+A_WHILE = 1.5  # seconds: a reflector reads anew after a watch that brought nothing and ended within one
+
+
+def watches(muster: Muster) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = muster.debug("/debug/view")["watches"]
+    return found
+
+
 def test_a_scheduler_reads_on_where_it_was_when_the_api_server_can_be_reached_again(
     stage: Stage, proxy: FaultProxy, muster_user: User
 ) -> None:
@@ -124,6 +133,7 @@ def test_a_scheduler_reads_on_where_it_was_when_the_api_server_can_be_reached_ag
     stage.nodes(2, cpu="4")
     scheduler = stage.start_sidecar(muster, user=muster_user)
     stage.wait_phase(stage.gang("a", 2))
+    wait_for(lambda: all(each["seconds"] > A_WHILE for each in watches(muster)), what="watches of some age")
     seen = len(proxy.calls)
     wire.refuse()
     wait_for(
