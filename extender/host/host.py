@@ -33,7 +33,7 @@ from extender.verbs.barrier import LAST_ANSWER, Barrier
 from extender.verbs.posting import Binder
 from extender.verbs.unconfirmed import Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
-from extender.web.app import create_app
+from extender.web.app import App
 from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, Note, create_health_app
 from extender.web.listen import listen
@@ -62,7 +62,7 @@ def serve(configuration: Configuration) -> None:
     host = Host(configuration, _connect(configuration))
     serve_verbs(
         listeners[0],
-        app=lambda: create_app(host.verbs),
+        app=lambda: App(host.verbs),
         on_start=lambda: host.start(*listeners[1:]),
         on_stop=host.stop,
         window=configuration.window,

@@ -2,13 +2,12 @@
 
 Its webhook port echoes requests to /echo, with a self-signed certificate. Run as `python -m
 tests.web.program`, with `--tls FOLDER` for the verbs over TLS. Its debug port can wait: /debug/pods/held/N
-answers once N calls are held, and /debug/pods/gone/NAME once something can be read on the socket of the
-caller that binds NAME.
+answers once N calls are held, and /debug/pods/left/NAME once the caller that binds NAME has hung up.
 """
 
+import asyncio
 import sys
 import time
-from select import select
 from threading import Condition, Event, Thread
 
 from extender.api.configuration import Address
@@ -23,7 +22,8 @@ from extender.api.protocol import (
 )
 from extender.host.mutual_tls import MutualTls
 from extender.telemetry import logs
-from extender.web.app import create_app
+from extender.verbs.signal import Signal
+from extender.web.app import App
 from extender.web.caller import Caller
 from extender.web.debug import create_debug_app
 from extender.web.health import create_health_app
@@ -35,6 +35,7 @@ from extender.web.webhooks import WebhookServer
 from extender.webhooks.certificates import make_pair
 
 WINDOW = 100
+LONG = 1000.0  # seconds
 STOPPED = "Muster stops"
 
 
@@ -43,8 +44,8 @@ class Holding:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._held: dict[str, Caller] = {}
-        self._stopping = False
+        self._held: dict[str, tuple[Caller, Signal]] = {}
+        self._left: set[str] = set()
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         return FilterResult(node_names=args.node_names)
@@ -52,29 +53,35 @@ class Holding:
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         return []
 
-    def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         return PreemptionResult({})
 
-    def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+    async def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+        end = Signal()
         with self._changed:
-            self._held[args.pod_name] = caller
+            self._held[args.pod_name] = caller, end
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._stopping)
+        try:
+            await end.wait(LONG)
+        except asyncio.CancelledError:
+            with self._changed:
+                self._left.add(args.pod_name)
+                self._changed.notify_all()
+            raise
         return BindingResult(STOPPED)
 
     def stop(self) -> None:
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+        for _, end in self._held.values():
+            end.give()
 
     def look(self, namespace: str, name: str) -> object:
         with self._changed:
             if namespace == "held":
                 return self._changed.wait_for(lambda: len(self._held) == int(name))
-            caller = self._held[name]
-        before = caller.gone()
-        select([caller], [], [])
-        return {"before": before, "after": caller.gone()}
+            caller, _ = self._held[name]
+            if namespace == "left":
+                self._changed.wait_for(lambda: name in self._left)
+        return {"gone": caller.gone(), "left": name in self._left}
 
 
 class Echo:
@@ -110,7 +117,7 @@ def main() -> None:
 
     serve(
         verbs,
-        app=lambda: create_app(holding),
+        app=lambda: App(holding),
         on_start=start,
         on_stop=holding.stop,
         window=WINDOW,

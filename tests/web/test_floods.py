@@ -128,7 +128,7 @@ def test_the_limits_are_those_that_are_told() -> None:
     """docs/failures.md names them."""
     patience = connection.Patience()
     assert (patience.head, patience.body, patience.handshake) == (5, 10, 5)
-    assert server.SPARE_THREADS == 64
+    assert server.SPARE == 64
 
 
 def test_over_tls_any_name_is_answered(program: Server) -> None:
