@@ -137,12 +137,12 @@ def counted_review(path: str) -> Iterator[Call]:
 
 
 def refused() -> None:
-    """Record that the call which this thread answers is refused, without a reason of the closed list."""
+    """Record that the call which is being answered is refused, without a reason of the closed list."""
     because("")
 
 
 def because(reason: str) -> None:
-    """Record that the call which this thread answers is refused for `reason`, a code of the closed list."""
+    """Record that the call which is being answered is refused for `reason`, a code of the closed list."""
     if call := _call.get():
         call.outcome, call.reason = "refused", reason
 

@@ -24,7 +24,7 @@ from extender.web.pages import is_loopback, refuse_pages
 
 # Settings of gunicorn. No proxy is in front of Muster, so headers of proxies have no meaning, and it is not
 # checked for each caller whether it may send them.
-NO_PROXIES: Mapping[str, Any] = {
+_NO_PROXIES: Mapping[str, Any] = {
     "forwarder_headers": "",
     "secure_scheme_headers": {},
     "forwarded_allow_ips": "*",
@@ -40,10 +40,10 @@ class Exchange:
     `server` is the address of the port. Raises HTTPException for data that is not a request, or that comes
     from a web page."""
 
-    def __init__(self, app: WSGIApplication, server: tuple[str, int], settings: Config | None = None) -> None:
+    def __init__(self, app: WSGIApplication, server: tuple[str, int]) -> None:
         self._app = app
         self._server = server
-        self._settings = settings or _plain_settings()
+        self._settings = _plain_settings()
         self._local = is_loopback(server[0])
         self.ending = False  # True: every answer closes its connection
         _look_up_once(self._settings)
@@ -105,7 +105,7 @@ def _text(fault: Exception) -> str:
 
 def _plain_settings() -> Config:
     made = Config()
-    for name, value in NO_PROXIES.items():
+    for name, value in _NO_PROXIES.items():
         made.set(name, value)
     return made
 

@@ -8,6 +8,7 @@ that the caller does not take at once makes the connection wait for it.
 """
 
 import asyncio
+from typing import Any
 
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
@@ -175,7 +176,8 @@ class VerbsConnection(RequestHandler):
 def refusal(fault: HTTPException) -> web.Response:
     """An answer after which the connection is closed, since the rest of it is not worth reading."""
     answer = fault_as_json(fault)
-    made = web.Response(status=answer.status_code, body=answer.data, headers=[*answer.headers.items()])
+    headers = {**answer.headers, "Server": "muster"}
+    made = web.Response(status=answer.status_code, body=answer.data, headers=headers)
     made.force_close()
     return made
 

@@ -27,7 +27,7 @@ _PERIOD = 1.0  # seconds between two looks at deadlines
 _SOON = 0.01  # the same, while more connections are past their deadline than are closed at a time
 _ACCEPTED = 64  # connections at a time, so that a flood leaves time for requests
 _PAUSE = 0.02  # seconds, after a connection could not be accepted
-_JSON = {"Content-Type": "application/json"}
+_JSON = {"Content-Type": "application/json", "Server": "muster"}  # else aiohttp names itself
 
 log = logger(__name__)
 
@@ -109,7 +109,8 @@ class VerbsPort:
 
     def _look(self) -> None:
         more = self._connections.look(self._loop.time())
-        self._loop.call_later(_SOON if more else _PERIOD, self._look)
+        if not self._stopping:
+            self._loop.call_later(_SOON if more else _PERIOD, self._look)
 
     # ---- requests
 
