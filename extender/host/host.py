@@ -37,6 +37,7 @@ from extender.web.app import App
 from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, Note, create_health_app
 from extender.web.listen import listen
+from extender.web.pulse import Pulse
 from extender.web.server import serve as serve_verbs
 from extender.web.side import SideServer
 
@@ -66,6 +67,7 @@ def serve(configuration: Configuration) -> None:
         on_start=lambda: host.start(*listeners[1:]),
         on_stop=host.stop,
         window=configuration.window,
+        pulse=host.pulse,
         secure=host.tls.context if host.tls.wanted else None,
     )
 
@@ -112,6 +114,7 @@ class Host:
         )
         self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
+        self.pulse = Pulse()
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
 
     def start(
@@ -160,7 +163,7 @@ class Host:
         return {**status, "volcano": self._controllers.volcano.text()}
 
     def _live(self) -> dict[str, Check]:
-        return {"ping": lambda: None, "deciding": self._is_deciding}
+        return {"ping": lambda: None, "verbs": self.pulse.missing, "deciding": self._is_deciding}
 
     def _is_deciding(self) -> str | None:
         silent = time.monotonic() - self._cycle.last_run

@@ -113,8 +113,9 @@ _calls_of = cache(verb_calls.labels)
 def counted(verb: str) -> Iterator[Call]:
     """Time and count one call of `verb`. The block may set the outcome, and through `because` the reason."""
     last_verb_call.set_to_current_time()
-    scheduler_never_called.set(0)
-    first_call.set()
+    if not first_call.is_set():
+        scheduler_never_called.set(0)
+        first_call.set()
     call, started = Call(), perf_counter()
     token = _call.set(call)
     try:

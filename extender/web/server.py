@@ -33,6 +33,7 @@ from extender.telemetry.logs import logger
 from extender.web.app import LARGEST_BODY, App
 from extender.web.listen import BACKLOG
 from extender.web.port import Secure
+from extender.web.pulse import Pulse
 from extender.web.verbs_port import VerbsLimits
 from extender.web.worker import LoopWorker
 
@@ -51,18 +52,19 @@ def serve(
     on_start: Hook,
     on_stop: Hook,
     window: int,
+    pulse: Pulse,
     secure: Secure | None = None,
 ) -> None:
     """Serve on `listener` until a signal; then this process exits.
 
     All three callables run in the worker process: `app` and `on_start` once before the first call is served,
-    `on_stop` once when a signal to stop arrives. It has to answer every held call. With `secure`, the port
-    uses TLS.
+    `on_stop` once when a signal to stop arrives. It has to answer every held call. `pulse` shows whether the
+    calls can be answered. With `secure`, the port uses TLS.
     """
     _allow_many_connections()
     _share_memory_between_threads()
     log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
-    _Server(app, _settings(listener, window, _Ending(on_stop), on_start, secure)).run()
+    _Server(app, _settings(listener, window, _Ending(on_stop), on_start, pulse, secure)).run()
 
 
 class _Server(BaseApplication):
@@ -79,11 +81,16 @@ class _Server(BaseApplication):
 
 
 def _settings(
-    listener: socket.socket, window: int, ending: "_Ending", on_start: Hook, secure: Secure | None
+    listener: socket.socket,
+    window: int,
+    ending: "_Ending",
+    on_start: Hook,
+    pulse: Pulse,
+    secure: Secure | None,
 ) -> dict[str, Any]:
     def post_worker_init(worker: LoopWorker) -> None:
         worker.limits = VerbsLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY)
-        worker.secure = secure
+        worker.pulse, worker.secure = pulse, secure
         sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
         ending.prepare(worker)
         on_start()

@@ -21,6 +21,7 @@ from extender.web.connection import Patience
 from extender.web.connections import Connections
 from extender.web.pages import is_loopback, refuse_pages
 from extender.web.port import Secure
+from extender.web.pulse import Pulse
 from extender.web.verbs_connection import VerbsConnection, refusal
 
 _PERIOD = 1.0  # seconds between two looks at deadlines
@@ -45,12 +46,18 @@ class VerbsPort:
     """Serves `listener` from its creation on, which is in the event loop."""
 
     def __init__(
-        self, listener: socket.socket, app: App, limits: VerbsLimits, secure: Secure | None = None
+        self,
+        listener: socket.socket,
+        app: App,
+        limits: VerbsLimits,
+        pulse: Pulse,
+        secure: Secure | None = None,
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._app = app
         self._limits = limits
+        self._pulse = pulse
         self._secure = secure
         self._local = is_loopback(listener.getsockname()[0])
         self._stopping = False
@@ -108,6 +115,7 @@ class VerbsPort:
             connection.opening = None
 
     def _look(self) -> None:
+        self._pulse.beat()
         more = self._connections.look(self._loop.time())
         if not self._stopping:
             self._loop.call_later(_SOON if more else _PERIOD, self._look)

@@ -12,13 +12,15 @@ from gunicorn.workers.base import Worker
 
 from extender.web.app import App
 from extender.web.port import Secure
+from extender.web.pulse import Pulse
 from extender.web.verbs_port import VerbsLimits, VerbsPort
 
 
 class LoopWorker(Worker):
-    """`limits` and `secure` are to be set before it runs."""
+    """`limits`, `pulse` and `secure` are to be set before it runs."""
 
     limits: VerbsLimits
+    pulse: Pulse
     secure: Secure | None = None
 
     def init_process(self) -> None:
@@ -37,7 +39,7 @@ class LoopWorker(Worker):
     async def _serve(self) -> None:
         [bound] = self.sockets
         listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's
-        port = VerbsPort(listener, cast(App, self.wsgi), self.limits, self.secure)
+        port = VerbsPort(listener, cast(App, self.wsgi), self.limits, self.pulse, self.secure)
         if self.alive:
             await self._told.wait()
         await port.stop(self.cfg.graceful_timeout)

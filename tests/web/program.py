@@ -2,7 +2,8 @@
 
 Its webhook port echoes requests to /echo, with a self-signed certificate. Run as `python -m
 tests.web.program`, with `--tls FOLDER` for the verbs over TLS. Its debug port can wait: /debug/pods/held/N
-answers once N calls are held, and /debug/pods/left/NAME once the caller that binds NAME has hung up.
+answers once N calls are held, and /debug/pods/left/NAME once the caller that binds NAME has hung up. A filter
+call for the pod `stuck` blocks the event loop until /debug/pods/go/on.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from extender.web.debug import create_debug_app
 from extender.web.health import create_health_app
 from extender.web.identity import Identity
 from extender.web.listen import listen
+from extender.web.pulse import Pulse
 from extender.web.server import serve
 from extender.web.side import SideServer
 from extender.web.webhooks import WebhookServer
@@ -46,8 +48,11 @@ class Holding:
         self._changed = Condition()
         self._held: dict[str, tuple[Caller, Signal]] = {}
         self._left: set[str] = set()
+        self._goes_on = Event()
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
+        if args.pod.metadata.name == "stuck":
+            self._goes_on.wait(LONG)
         return FilterResult(node_names=args.node_names)
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
@@ -75,6 +80,9 @@ class Holding:
             end.give()
 
     def look(self, namespace: str, name: str) -> object:
+        if namespace == "go":
+            self._goes_on.set()
+            return name
         with self._changed:
             if namespace == "held":
                 return self._changed.wait_for(lambda: len(self._held) == int(name))
@@ -102,7 +110,7 @@ def main() -> None:
     ports = [listen("--listen", Address("127.0.0.1", 0)) for _ in range(4)]
     print(*(port.getsockname()[1] for port in ports), flush=True)  # noqa: T201
     verbs, debug, health, webhooks = ports
-    holding = Holding()
+    holding, pulse = Holding(), Pulse(patience=3.0)
 
     tls = MutualTls(sys.argv[2] if "--tls" in sys.argv else "")
 
@@ -112,7 +120,7 @@ def main() -> None:
             Thread(target=Event().wait).start()  # not a daemon: it would keep the process
             raise RuntimeError("cannot start")
         SideServer("debug", debug, create_debug_app({"pod": holding.look}))
-        SideServer("health", health, create_health_app({}, {}))
+        SideServer("health", health, create_health_app({"verbs": pulse.missing}, {}))
         WebhookServer(webhooks, Echo(), identity())
 
     serve(
@@ -121,6 +129,7 @@ def main() -> None:
         on_start=start,
         on_stop=holding.stop,
         window=WINDOW,
+        pulse=pulse,
         secure=tls.context if tls.wanted else None,
     )
 

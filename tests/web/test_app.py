@@ -189,6 +189,7 @@ def test_a_call_is_counted_with_the_reason_that_the_verb_gave(app: App) -> None:
 
 def test_the_first_call_shows_that_the_scheduler_knows_us(app: App) -> None:
     metrics.scheduler_never_called.set(1)
+    metrics.first_call.clear()
     call(app, "bind", BINDING)
     assert REGISTRY.get_sample_value("muster_scheduler_never_called") == 0
     assert (REGISTRY.get_sample_value("muster_last_verb_call_timestamp_seconds") or 0) > 0

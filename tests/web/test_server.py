@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from extender.web.server import SPARE
+from tests.e2e.harness.waiting import wait_for
 from tests.web.program import STOPPED, WINDOW
 from tests.web.running import FILTER, Server, answer, ask_filter
 
@@ -63,6 +64,25 @@ def test_headers_of_proxies_mean_nothing(lasting_program: Server, headers: dict[
 def test_filter_is_served_while_the_whole_window_is_held(program: Server) -> None:
     program.hold(WINDOW)
     assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]
+
+
+def test_an_event_loop_that_is_stuck_fails_the_probe(program: Server) -> None:
+    def live() -> tuple[int, bytes]:
+        probe = program.connect(program.health_port)
+        probe.request("GET", "/livez?verbose")
+        response = probe.getresponse()
+        return response.status, response.read()
+
+    ask_filter(program.connect())
+    assert live()[0] == 200
+    stuck = program.connect()
+    call = {**FILTER, "Pod": {"metadata": {"name": "stuck", "namespace": "n"}}}
+    stuck.request("POST", "/v1/filter", msgspec.json.encode(call))
+    wait_for(lambda: live()[0] == 500, what="the probe failing")
+    assert b"[-]verbs failed: its event loop has been stuck" in live()[1]
+    program.look("go/on")
+    assert answer(stuck)["NodeNames"] == ["a", "b"]
+    wait_for(lambda: live()[0] == 200, what="the probe well again")
 
 
 def test_a_worker_that_is_killed_is_replaced(program: Server) -> None:
