@@ -3,7 +3,7 @@
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -98,7 +98,7 @@ def test_a_caller_that_hangs_up_is_seen_through_tls(program: Server, mutual: Mut
     assert program.look("seen/p0") == {"gone": False, "left": False}
     assert isinstance(held.sock, ssl.SSLSocket)
     held.sock.setblocking(False)
-    with pytest.raises(ssl.SSLWantReadError):
+    with suppress(ssl.SSLWantReadError):  # raised unless the program has answered the same already
         held.sock.unwrap()  # close_notify, and the connection stays open
     assert program.look("left/p0") == {"gone": True, "left": True}
     held.close()
