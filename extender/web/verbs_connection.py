@@ -169,7 +169,8 @@ class VerbsConnection(RequestHandler):
         """Too much has arrived that is no complete head, or behind a request that is being answered."""
         if self._wire and self.state == "head":
             self._wire.write(refused(_too_large_a_head()))
-        self._connections.count("memory")
+        else:
+            self._connections.count("memory")
         self.force_close()
 
 

@@ -201,6 +201,14 @@ def test_the_names_of_loopback_are_answered(lasting_program: Server, host: str) 
     assert answer(connection)["NodeNames"] == ["a", "b"]
 
 
+def test_a_head_that_does_not_end_is_refused(lasting_program: Server) -> None:
+    with socket.create_connection(("127.0.0.1", lasting_program.port), timeout=60) as caller:
+        caller.sendall(b"GET / HTTP/1.1\r\n" + b"A: %b\r\n" % (b"b" * 1000) * 80)
+        ask_filter(lasting_program.connect())  # by now it has been read
+        caller.sendall(b"A: b\r\n")
+        assert caller.makefile("rb").read().split()[1] == b"431"
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
