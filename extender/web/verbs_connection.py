@@ -148,7 +148,7 @@ class VerbsConnection(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """The answer to what is no request. aiohttp would log each with a traceback."""
-        return refusal(_fault(exc))
+        return refusal(_fault(exc), last=True)
 
     # ---- states
 
@@ -174,12 +174,13 @@ class VerbsConnection(RequestHandler):
         self.force_close()
 
 
-def refusal(fault: HTTPException) -> web.Response:
-    """An answer after which the connection is closed, since the rest of it is not worth reading."""
+def refusal(fault: HTTPException, *, last: bool) -> web.Response:
+    """`last`: the connection is closed afterwards, since the rest of it is not worth reading."""
     answer = fault_as_json(fault)
     headers = {**answer.headers, "Server": "muster"}
     made = web.Response(status=answer.status_code, body=answer.data, headers=headers)
-    made.force_close()
+    if last:
+        made.force_close()
     return made
 
 

@@ -105,8 +105,12 @@ class VerbsPort:
     async def _open(
         self, connection: VerbsConnection, sock: socket.socket, context: ssl.SSLContext | None
     ) -> None:
+        # Of TLS: when we close, the caller has so long to confirm it.
+        last_words = self._limits.patience.discard if context else None
         try:
-            await self._loop.connect_accepted_socket(lambda: connection, sock, ssl=context)
+            await self._loop.connect_accepted_socket(
+                lambda: connection, sock, ssl=context, ssl_shutdown_timeout=last_words
+            )
         except (OSError, asyncio.CancelledError) as fault:
             log.debug("a connection ended", port="verbs", error=str(fault))
             self._connections.remove(connection)
@@ -151,10 +155,10 @@ class VerbsPort:
         try:
             return web.Response(body=await self._answer(request, connection), headers=_JSON)
         except HTTPException as fault:
-            return refusal(fault)
+            return refusal(fault, last=not request.content.is_eof())
         except Exception:
             log.exception("an answer failed", path=request.raw_path)
-            return refusal(InternalServerError(FAILED))
+            return refusal(InternalServerError(FAILED), last=True)
 
     async def _answer(self, request: web.BaseRequest, connection: VerbsConnection) -> bytes:
         headers, checks_host = request.headers, self._local and not connection.secure

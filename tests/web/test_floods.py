@@ -106,21 +106,14 @@ def test_there_are_never_more_connections_than_may_be(
 ) -> None:
     with flood(getattr(program, port), b"", most + 5) as callers:
         wait_for(lambda: len(ended(callers)) >= 5, what="as many closed as were too many")
-        assert dropped(program, name, "full") >= 5
-
-
-def dropped(program: Server, port: str, reason: str) -> float:
-    """How many connections the program says to have closed."""
-    lines = get(program.connect(program.health_port), "/metrics").decode().splitlines()
-    name = f'muster_connections_dropped_total{{port="{port}",reason="{reason}"}} '
-    return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+        assert program.dropped(name, "full") >= 5
 
 
 def test_calls_stay_held_in_a_flood(program: Server) -> None:
     """Connections whose call is being answered are none of those that are closed to make room."""
     calls = program.hold(3)
     with flood(program.port, b"", 2 * (WINDOW + server.SPARE) + 50):
-        wait_for(lambda: dropped(program, "verbs", "full") >= 50, what="connections closed")
+        wait_for(lambda: program.dropped("verbs", "full") >= 50, what="connections closed")
         works(program)
     program.process.terminate()
     assert [answer(call) for call in calls] == [{"Error": STOPPED}] * 3
@@ -133,7 +126,7 @@ def test_who_sends_on_behind_a_held_call_is_closed(program: Server) -> None:
     with pytest.raises(ConnectionError):
         call.sock.sendall(HALF_A_BODY + b" " * 50_000_000)
     assert program.look("left/p0") == {"gone": True, "left": True}
-    assert dropped(program, "verbs", "memory") == 1
+    assert program.dropped("verbs", "memory") == 1
     works(program)
 
 
@@ -162,7 +155,7 @@ def test_unfinished_bodies_do_not_fill_the_memory(program: Server) -> None:
     )
     with flood(program.port, large, 6):
         works(program)
-        assert dropped(program, "verbs", "memory") > 0
+        assert program.dropped("verbs", "memory") > 0
 
 
 def test_the_limits_are_those_that_are_told() -> None:

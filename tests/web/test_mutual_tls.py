@@ -12,6 +12,7 @@ import pytest
 
 from extender.webhooks.certificates import Pair, make_mutual, make_pair
 from tests.e2e.harness.waiting import wait_for
+from tests.flood import HALF_A_HANDSHAKE, flood
 from tests.web.running import Server, ask_filter
 
 Mutual = tuple[Pair, Pair]
@@ -81,6 +82,13 @@ def test_all_others_are_not(program: Server, mutual: Mutual, tmp_path: Path) -> 
     for each in (*callers, HTTPConnection("127.0.0.1", program.port, timeout=60)):
         with closing(each), pytest.raises((OSError, HTTPException)):
             ask_filter(each)
+
+
+def test_a_handshake_that_does_not_go_on_is_ended(program: Server) -> None:
+    before = program.dropped("verbs", "handshake")
+    with flood(program.port, HALF_A_HANDSHAKE, 3) as callers:
+        assert [each.recv(1) for each in callers] == [b""] * 3
+    assert program.dropped("verbs", "handshake") == before + 3
 
 
 def test_a_new_ca_is_for_new_connections(program: Server, mutual: Mutual, folder: Path) -> None:

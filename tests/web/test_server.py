@@ -166,6 +166,17 @@ def test_bad_calls_get_their_status(
     assert "error" in msgspec.json.decode(response.read())
 
 
+def test_a_call_that_was_refused_leaves_the_connection_to_the_next(lasting_program: Server) -> None:
+    connection = lasting_program.connect()
+    connection.connect()
+    used = connection.sock
+    for path in ("/v1/filter", "/v1/nothing"):
+        connection.request("POST", path, b"{")
+        connection.getresponse().read()
+    assert ask_filter(connection)["NodeNames"] == ["a", "b"]
+    assert connection.sock is used
+
+
 def test_a_body_without_a_length_is_not_read(lasting_program: Server) -> None:
     connection = lasting_program.connect()
     connection.request("POST", "/v1/filter", (b" " * 1024 * 1024 for _ in range(17)), encode_chunked=True)
