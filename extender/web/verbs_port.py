@@ -26,7 +26,7 @@ from extender.web.verbs_connection import VerbsConnection, refusal
 
 _PERIOD = 1.0  # seconds between two looks at deadlines
 _SOON = 0.01  # the same, while more connections are past their deadline than are closed at a time
-_ACCEPTED = 64  # connections at a time, so that a flood leaves time for requests
+_ACCEPTED = 16  # connections at a time, so that a flood leaves time for requests
 _PAUSE = 0.02  # seconds, after a connection could not be accepted
 _JSON = {"Content-Type": "application/json", "Server": "muster"}  # else aiohttp names itself
 
