@@ -191,7 +191,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     window: Annotated[
         int,
         count(1, 20000),
-        "How many pods may be between gate and binding at once. Each takes a thread of the server.",
+        "How many pods may be between gate and binding at once. Each may take a connection.",
     ] = 1000
     bind_deadline: Annotated[
         float,

@@ -34,10 +34,11 @@ from extender.verbs.barrier import LAST_ANSWER, Barrier
 from extender.verbs.posting import Binder
 from extender.verbs.unconfirmed import Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
-from extender.web.app import create_app
+from extender.web.app import App
 from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, Note, create_health_app
 from extender.web.listen import listen
+from extender.web.pulse import Pulse
 from extender.web.server import serve as serve_verbs
 from extender.web.side import SideServer
 
@@ -59,10 +60,11 @@ def serve(configuration: Configuration) -> None:
     host = Host(configuration, _connect(configuration), ports)
     serve_verbs(
         verbs,
-        app=lambda: create_app(host.verbs),
+        app=lambda: App(host.verbs),
         on_start=host.start,
         on_stop=host.stop,
         window=configuration.window,
+        pulse=host.pulse,
         secure=host.tls.context if host.tls.wanted else None,
     )
 
@@ -136,6 +138,7 @@ class Host:
         )
         self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
+        self.pulse = Pulse()
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
         self._view = _view(configuration, connection, ports.view)
 
@@ -192,7 +195,11 @@ class Host:
         return {**status, "volcano": self._controllers.volcano.text()}
 
     def _live(self) -> dict[str, Check]:
-        checks: dict[str, Check] = {"ping": lambda: None, "deciding": self._is_deciding}
+        checks: dict[str, Check] = {
+            "ping": lambda: None,
+            "verbs": self.pulse.missing,
+            "deciding": self._is_deciding,
+        }
         return checks | self._view.live() if self._view else checks
 
     def _is_deciding(self) -> str | None:

@@ -62,7 +62,7 @@ reset_contextvars(**bind_contextvars(pod="", group="", queue=""))
 
 @contextmanager
 def about(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
-    """Add the pod, the group and the queue to every line that this thread logs inside the block."""
+    """Add the pod, the group and the queue to every line that is logged inside the block."""
     named = {"pod": pod, "group": group, "queue": queue}
     # structlog's own bound_contextvars would copy the whole context first, on every call of a verb.
     before = bind_contextvars(**{kind: name for kind, name in named.items() if name})

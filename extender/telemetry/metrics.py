@@ -127,8 +127,9 @@ _calls_of = cache(verb_calls.labels)
 def counted(verb: str) -> Iterator[Call]:
     """Time and count one call of `verb`. The block may set the outcome, and through `because` the reason."""
     last_verb_call.set_to_current_time()
-    scheduler_never_called.set(0)
-    first_call.set()
+    if not first_call.is_set():
+        scheduler_never_called.set(0)
+        first_call.set()
     call, started = Call(), perf_counter()
     token = _call.set(call)
     try:
@@ -151,12 +152,12 @@ def counted_review(path: str) -> Iterator[Call]:
 
 
 def refused() -> None:
-    """Record that the call which this thread answers is refused, without a reason of the closed list."""
+    """Record that the call which is being answered is refused, without a reason of the closed list."""
     because("")
 
 
 def because(reason: str) -> None:
-    """Record that the call which this thread answers is refused for `reason`, a code of the closed list."""
+    """Record that the call which is being answered is refused for `reason`, a code of the closed list."""
     if call := _call.get():
         call.outcome, call.reason = "refused", reason
 

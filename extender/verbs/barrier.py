@@ -1,6 +1,7 @@
 """The barrier: bind calls are held until the whole gang is bound or held, and then all are posted at once.
 
-This is a Permit stage for stock schedulers. Each held call is woken once, with its result:
+This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold; it is woken
+once, with its result:
 
     hold ──► whole? ──► last check of every node ──► post in the pool ──► "" or an error
       ├────► the group's start ended (Decisions)  ──► error
@@ -25,6 +26,7 @@ from extender.telemetry.logs import logger
 from extender.verbs.held_calls import HeldCalls
 from extender.verbs.hold import BindCaller, Hold
 from extender.verbs.messages import ABANDONED, BOUND_ELSEWHERE, POD_GONE, START_ENDED, TOO_LATE
+from extender.verbs.signal import Signal
 
 log = logger(__name__)
 
@@ -53,18 +55,22 @@ class Barrier:
         self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait
         self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
 
-    def pass_through(self, pod: PodRecord, node: str, caller: BindCaller) -> str:
-        """Hold a bind call until it is posted or given up. Returns the error, empty when the pod is bound."""
-        hold = Hold(pod, node, caller, self._clock() + self._longest_hold)
+    async def pass_through(self, pod: PodRecord, node: str, caller: BindCaller) -> str:
+        """Hold a bind call until it is posted or given up. Returns the error, empty when the pod is bound.
+
+        To be cancelled when the caller hangs up: a call that waits then gives its claim back."""
+        ended = Signal()
+        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.give)
         refused = self._calls.enter(hold)
         if refused:
             return refused
         try:
             self.advance(pod.group)
-            if hold.wait(hold.deadline - self._clock()) is None:
-                self._calls.give_up(hold, TOO_LATE)
-            result = hold.wait(LAST_ANSWER)
-            return TOO_LATE if result is None else result
+            await ended.wait(hold.deadline - self._clock())
+            self._calls.give_up(hold, TOO_LATE)
+            if hold.result is None:
+                await ended.wait(LAST_ANSWER)
+            return TOO_LATE if hold.result is None else hold.result
         finally:
             self._calls.leave(hold)
 

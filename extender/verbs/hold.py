@@ -1,6 +1,7 @@
 """One held bind call: either it is posted, and the Binder sets its result, or it is given up."""
 
 import threading
+from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
@@ -18,24 +19,31 @@ class BindCaller(Protocol):
 
 class Hold:
     """`deadline` is monotonic, in seconds. `token` marks the claim that this call made firm: it releases no
-    other. `may_be_bound`: a binding was sent, and its outcome is unknown."""
+    other. `may_be_bound`: a binding was sent, and its outcome is unknown. `done` is called once, when there
+    is a result, by the thread that sets it; it must neither block nor raise."""
 
-    def __init__(self, pod: PodRecord, node: str, caller: BindCaller, deadline: float) -> None:
+    def __init__(
+        self,
+        pod: PodRecord,
+        node: str,
+        caller: BindCaller,
+        deadline: float,
+        done: Callable[[], object] = lambda: None,
+    ) -> None:
         self.pod = pod
         self.node = node
         self.caller = caller
         self.deadline = deadline
         self.token = next(_TOKENS)
         self.may_be_bound = False
+        self.result: str | None = None  # an error, empty for success; None while there is none
         self._posting = False
-        self._result: str | None = None  # an error, empty for success; None while there is none
         self._guard = threading.Lock()
-        self._done = threading.Lock()
-        self._done.acquire()
+        self._done = done
 
     @property
     def waiting(self) -> bool:
-        return not self._posting and self._result is None
+        return not self._posting and self.result is None
 
     def begin_posting(self) -> bool:
         """False if the hold was given up before, or is posted already."""
@@ -49,17 +57,11 @@ class Hold:
         with self._guard:
             if not self.waiting:
                 return False
-            self._result = error
-        self._done.release()
+            self.result = error
+        self._done()
         return True
 
     def finish(self, error: str) -> None:
         """Set the result of its posting; called once."""
-        self._result = error
-        self._done.release()
-
-    def wait(self, seconds: float) -> str | None:
-        """The result: an error, empty for success; None if there is none in time."""
-        if self._done.acquire(timeout=max(seconds, 0.0)):
-            self._done.release()
-        return self._result
+        self.result = error
+        self._done()

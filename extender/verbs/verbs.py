@@ -5,6 +5,9 @@ left out, which the scheduler reads as "unresolvable", so that it preempts no po
 
 A request alone is no proof that a pod exists: until the watch has shown the pod, it waits. Then it is decided
 on, and the scheduler is made to ask again.
+
+Filter and prioritize answer from memory, at once. Bind and preempt are coroutines: one waits for the rest of
+a gang, and both may have to read a pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +35,7 @@ from extender.kube.errors import ApiError, NotFound
 from extender.telemetry import metrics
 from extender.verbs.barrier import Barrier
 from extender.verbs.hold import BindCaller
+from extender.verbs.lookups import Lookups
 from extender.verbs.messages import (
     ALREADY_BOUND,
     ANOTHER_UID,
@@ -47,14 +51,13 @@ from extender.verbs.messages import (
 
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
-_SHORT = 1.0  # seconds; the scheduler waits three seconds for the answer
 
 
 class SchedulerVerbs:
     def __init__(self, ledger: Ledger, barrier: Barrier, cluster: ApiClient) -> None:
         self._ledger = ledger
         self._barrier = barrier
-        self._cluster = cluster
+        self._lookups = Lookups(cluster)
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         self._ledger.note_asked()
@@ -79,14 +82,14 @@ class SchedulerVerbs:
         fullness = self._ledger.fullness(Uid(args.pod.metadata.uid), nodes)
         return [HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
-    def bind(self, args: BindingArgs, caller: BindCaller) -> BindingResult:
+    async def bind(self, args: BindingArgs, caller: BindCaller) -> BindingResult:
         self._ledger.note_asked()
-        error = self._bind(args, caller)
+        error = await self._bind(args, caller)
         if error:
             metrics.refused()
         return BindingResult(error)
 
-    def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         """Pods of ours never preempt. Others may, unless that would break a gang or a start under way."""
         if self._ledger.owns(args.pod) or self._ledger.leaves(args.pod.spec.scheduler_name):
             return PreemptionResult({})
@@ -94,25 +97,26 @@ class SchedulerVerbs:
         clear = self._ledger.may_clear(
             Uid(args.pod.metadata.uid),
             {node: [Uid(each.uid) for each in victims.pods or ()] for node, victims in candidates.items()},
-            self._is_confirmed(args.pod),
+            await self._is_confirmed(args.pod),
         )
         return PreemptionResult({node: victims for node, victims in candidates.items() if node in clear})
 
-    def _is_confirmed(self, pod: Pod) -> bool:
+    async def _is_confirmed(self, pod: Pod) -> bool:
         """Whether a pod exists, even if only by the API server: the scheduler asks once, and its watch may be
         ahead of Muster's."""
         meta = pod.metadata
         if self._ledger.pod(Uid(meta.uid)) is not None:
             return True
         try:
-            return self._cluster.pod(meta.namespace, meta.name, _SHORT).metadata.uid == meta.uid
+            found = await self._lookups.pod(meta.namespace, meta.name)
         except ApiError:
             return False
+        return found.metadata.uid == meta.uid
 
-    def _bind(self, args: BindingArgs, caller: BindCaller) -> str:
+    async def _bind(self, args: BindingArgs, caller: BindCaller) -> str:
         pod = self._ledger.pod(Uid(args.pod_uid))
         if pod is None:
-            return self._why_unknown(args)
+            return await self._why_unknown(args)
         if (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
             return ANOTHER_UID
         if pod.node:
@@ -125,13 +129,13 @@ class SchedulerVerbs:
             return UNKNOWN_NODE
         if not self._ledger.suits(pod, args.node):
             return UNSUITABLE_NODE
-        return self._barrier.pass_through(pod, args.node, caller)
+        return await self._barrier.pass_through(pod, args.node, caller)
 
-    def _why_unknown(self, args: BindingArgs) -> str:
+    async def _why_unknown(self, args: BindingArgs) -> str:
         """Why a pod that no watch has shown is refused. The pod is read only for the message: it has no
         claim, and a request alone never makes one."""
         try:
-            found = self._cluster.pod(args.pod_namespace, args.pod_name)
+            found = await self._lookups.pod(args.pod_namespace, args.pod_name)
         except NotFound:
             return POD_GONE
         except ApiError:

@@ -1,15 +1,9 @@
-"""From the bytes of a request to the bytes of its answer: gunicorn's parser and writer around an application.
-
-Requests of web pages are answered with 403. A request with an Origin comes from a page. On loopback, so does
-one whose Host is another name, because a page may give its own name the address 127.0.0.1. Over TLS the Host
-is not checked: a page cannot get past a certificate for another name.
-"""
+"""From the bytes of a request to the bytes of its answer: gunicorn's parser and writer around an
+application."""
 
 from collections.abc import Mapping, MutableMapping
-from ipaddress import ip_address
 from ssl import SSLSocket
 from typing import Any
-from urllib.parse import urlsplit
 from wsgiref.types import WSGIApplication
 
 from gunicorn.config import Config
@@ -19,7 +13,6 @@ from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
 from werkzeug.exceptions import (
     BadRequest,
-    Forbidden,
     InternalServerError,
     RequestHeaderFieldsTooLarge,
     RequestURITooLarge,
@@ -27,10 +20,11 @@ from werkzeug.exceptions import (
 
 from extender.telemetry.logs import logger
 from extender.web.connection import CallerConnection
+from extender.web.pages import is_loopback, refuse_pages
 
 # Settings of gunicorn. No proxy is in front of Muster, so headers of proxies have no meaning, and it is not
 # checked for each caller whether it may send them.
-NO_PROXIES: Mapping[str, Any] = {
+_NO_PROXIES: Mapping[str, Any] = {
     "forwarder_headers": "",
     "secure_scheme_headers": {},
     "forwarded_allow_ips": "*",
@@ -46,11 +40,11 @@ class Exchange:
     `server` is the address of the port. Raises HTTPException for data that is not a request, or that comes
     from a web page."""
 
-    def __init__(self, app: WSGIApplication, server: tuple[str, int], settings: Config | None = None) -> None:
+    def __init__(self, app: WSGIApplication, server: tuple[str, int]) -> None:
         self._app = app
         self._server = server
-        self._settings = settings or _plain_settings()
-        self._local = _is_loopback(server[0])
+        self._settings = _plain_settings()
+        self._local = is_loopback(server[0])
         self.ending = False  # True: every answer closes its connection
         _look_up_once(self._settings)
 
@@ -59,8 +53,8 @@ class Exchange:
         outgoing = Outgoing()
         sink: Any = outgoing  # gunicorn calls only `send` and `sendall` of a socket
         response, environ = wsgi.create(request, sink, connection.client, self._server, self._settings)
-        environ["gunicorn.socket"] = connection.sock
-        self._refuse_browsers(environ, secure=isinstance(connection.sock, SSLSocket))
+        checks_host = self._local and not isinstance(connection.sock, SSLSocket)
+        refuse_pages(environ.get("HTTP_ORIGIN"), environ.get("HTTP_HOST", "") if checks_host else "")
         self._run(response, environ)
         return bytes(outgoing.data), not response.should_close()
 
@@ -74,13 +68,6 @@ class Exchange:
             raise RequestHeaderFieldsTooLarge(_text(fault)) from fault
         except (ParseException, OSError, StopIteration, ValueError) as fault:
             raise BadRequest(_text(fault)) from fault
-
-    def _refuse_browsers(self, environ: MutableMapping[str, Any], secure: bool) -> None:
-        if "HTTP_ORIGIN" in environ:
-            raise Forbidden("This request has an Origin, and requests of web pages are not answered")
-        host = environ.get("HTTP_HOST", "")
-        if self._local and not secure and host and not _is_loopback(_name_of(host)):
-            raise Forbidden("The Host of requests to this port must be localhost or a loopback address")
 
     def _run(self, response: wsgi.Response, environ: MutableMapping[str, Any]) -> None:
         """Run the application. If it fails, nothing has been sent yet, so the caller still gets an answer."""
@@ -116,23 +103,9 @@ def _text(fault: Exception) -> str:
     return str(fault)[:_LONGEST_TEXT]
 
 
-def _name_of(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
-
-
 def _plain_settings() -> Config:
     made = Config()
-    for name, value in NO_PROXIES.items():
+    for name, value in _NO_PROXIES.items():
         made.set(name, value)
     return made
 

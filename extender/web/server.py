@@ -1,8 +1,8 @@
-"""Serves the scheduler's calls with gunicorn, in one worker process with many threads.
+"""Serves the scheduler's calls in one worker process of gunicorn's.
 
-One process, because gangs are assembled in its memory; threads, because a held bind call is a thread that
-waits. gunicorn is embedded, not configured by hand: each setting below departs from a default that was
-measured to break something. Connections are handled by port.py, not by gunicorn.
+One process, because gangs are assembled in its memory. gunicorn is embedded, not configured by hand: each
+setting below departs from a default that was measured to break something. It forks, watches the worker and
+passes signals on; connections are handled by verbs_port.py.
 
 How it ends. A stock worker that is told to stop waits for its calls and then cuts them; calls held for the
 rest of their gang would all be cut. So every signal that ends the process first triggers `on_stop`, which
@@ -23,21 +23,21 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from types import FrameType
 from typing import Any
-from wsgiref.types import WSGIApplication
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
-from gunicorn.workers.base import Worker
 
 from extender.api.configuration import Address
 from extender.telemetry.logs import logger
-from extender.web.exchange import NO_PROXIES
+from extender.web.app import LARGEST_BODY, App
 from extender.web.listen import BACKLOG
 from extender.web.port import Secure
-from extender.web.worker import ConnectionWorker
+from extender.web.pulse import Pulse
+from extender.web.verbs_port import VerbsLimits
+from extender.web.worker import LoopWorker
 
-SPARE_THREADS = 64  # for filter, prioritize and preempt while the whole window is held
+SPARE = 64  # connections for filter, prioritize and preempt while the whole window is held
 _M_ARENA_MAX = -8  # malloc.h
 GRACE = 4  # seconds to answer held calls, so that the process exits within five
 
@@ -48,26 +48,27 @@ Hook = Callable[[], None]
 def serve(
     listener: socket.socket,
     *,
-    app: Callable[[], WSGIApplication],
+    app: Callable[[], App],
     on_start: Hook,
     on_stop: Hook,
     window: int,
+    pulse: Pulse,
     secure: Secure | None = None,
 ) -> None:
     """Serve on `listener` until a signal; then this process exits.
 
     All three callables run in the worker process: `app` and `on_start` once before the first call is served,
-    `on_stop` once when a signal to stop arrives. It has to answer every held call. With `secure`, the port
-    uses TLS.
+    `on_stop` once when a signal to stop arrives. It has to answer every held call. `pulse` shows whether the
+    calls can be answered. With `secure`, the port uses TLS.
     """
     _allow_many_connections()
     _share_memory_between_threads()
     log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
-    _Server(app, _settings(listener, window, _Ending(on_stop), on_start, secure)).run()
+    _Server(app, _settings(listener, window, _Ending(on_stop), on_start, pulse, secure)).run()
 
 
 class _Server(BaseApplication):
-    def __init__(self, app: Callable[[], WSGIApplication], settings: dict[str, Any]) -> None:
+    def __init__(self, app: Callable[[], App], settings: dict[str, Any]) -> None:
         self._app, self._settings = app, settings
         super().__init__(prog="muster")
 
@@ -75,17 +76,21 @@ class _Server(BaseApplication):
         for name, value in self._settings.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Any:  # a WSGIApplication; the stubs spell that type differently
+    def load(self) -> Any:  # what gunicorn takes for a WSGI application, and hands to the worker
         return self._app()
 
 
 def _settings(
-    listener: socket.socket, window: int, ending: "_Ending", on_start: Hook, secure: Secure | None
+    listener: socket.socket,
+    window: int,
+    ending: "_Ending",
+    on_start: Hook,
+    pulse: Pulse,
+    secure: Secure | None,
 ) -> dict[str, Any]:
-    threads = window + SPARE_THREADS
-
-    def post_worker_init(worker: ConnectionWorker) -> None:
-        worker.secure = secure
+    def post_worker_init(worker: LoopWorker) -> None:
+        worker.limits = VerbsLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY)
+        worker.pulse, worker.secure = pulse, secure
         sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
         ending.prepare(worker)
         on_start()
@@ -93,16 +98,11 @@ def _settings(
     return {
         "bind": f"fd://{listener.detach()}",  # taken by `listen`: gunicorn would retry for 5 s, then exit 1
         "workers": 1,  # whatever $WEB_CONCURRENCY says: a second process would split gangs
-        "worker_class": ConnectionWorker,  # under gevent, a busy thread starves calls and signals
-        "threads": threads,  # if held calls took all threads, filter and bind would starve alike
-        "worker_connections": 2 * threads,  # idle connections and incomplete requests included
+        "worker_class": LoopWorker,
         "backlog": BACKLOG,
-        "keepalive": 120,  # above the 90 s of Go's transport: if the server closes first, a POST may fail
         "timeout": 0,  # /livez detects a stuck worker; gunicorn's heartbeat cannot
         "graceful_timeout": GRACE,
         "max_requests": 0,  # a worker that restarts itself resets its connections
-        "http_protocols": "h1",  # streams of one h2 connection are served in turn, so a held bind blocks all
-        **NO_PROXIES,
         "control_socket_disable": True,  # fails on a read-only root
         "worker_tmp_dir": "/dev/shm" if os.path.isdir("/dev/shm") else None,
         "accesslog": None,
@@ -132,8 +132,8 @@ class _Ending:
         self._wanted: SimpleQueue[None] = SimpleQueue()  # unlike an Event, safe in a signal handler
         self._done = Event()
 
-    def prepare(self, worker: Worker) -> None:
-        Thread(target=self._run, args=[worker.ppid], name="ending", daemon=True).start()
+    def prepare(self, worker: LoopWorker) -> None:
+        Thread(target=self._run, args=[worker], name="ending", daemon=True).start()
 
         def end(number: int, frame: FrameType | None) -> None:
             worker.handle_exit(number, frame)
@@ -143,7 +143,7 @@ class _Ending:
             signal.signal(number, end)
             signal.siginterrupt(number, False)
 
-    def finish(self, worker: Worker) -> None:
+    def finish(self, worker: LoopWorker) -> None:
         """Exit, even if the signal came before `prepare` and was not noticed."""
         if worker.booted:
             self._wanted.put(None)
@@ -152,12 +152,13 @@ class _Ending:
         sys.stderr.flush()
         os._exit(0 if worker.booted else Arbiter.WORKER_BOOT_ERROR)
 
-    def _run(self, parent: int) -> None:
+    def _run(self, worker: LoopWorker) -> None:
         """Wait for the signal, or for the death of the parent, which then cannot send one."""
-        while os.getppid() == parent:
+        while os.getppid() == worker.ppid:
             with suppress(Empty):
                 self._wanted.get(timeout=1)
                 break
+        worker.end()
         try:
             self._on_stop()
         except Exception:

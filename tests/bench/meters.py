@@ -41,14 +41,30 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(fields[11]) + int(fields[12]) for each, fields in _stats() if each in members) / _TICKS
 
 
+def cpu_microseconds(pid: int) -> float:
+    """The same of all living threads, as exactly as the kernel knows it, for loads that take few ticks."""
+    threads = (path for each in family(pid) for path in Path(f"/proc/{each}/task").glob("*/schedstat"))
+    return sum(int(path.read_text().split()[0]) for path in threads) / 1000
+
+
+def thread_count(pid: int) -> int:
+    """Of a process and its living descendants."""
+    return sum(len(list(Path(f"/proc/{each}/task").iterdir())) for each in family(pid))
+
+
+def megabytes(pid: int) -> float:
+    """Resident now, of the largest process of the family."""
+    return max(_memory(each, "VmRSS:") for each in family(pid))
+
+
 def peak_megabytes(pid: int) -> float:
     """The largest resident set that any one process of the family ever had."""
-    return max(_high_water(each) for each in family(pid))
+    return max(_memory(each, "VmHWM:") for each in family(pid))
 
 
-def _high_water(pid: int) -> float:
+def _memory(pid: int, name: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(name):
             return int(line.split()[1]) / 1024
     return 0.0
 

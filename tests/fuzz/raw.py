@@ -83,6 +83,8 @@ CHUNKS = (
     b"zz\r\n",
     b"0\r\nTrailer: x\r\n\r\n",
 )
+_HOST = b"Host: localhost"
+_WITH_A_HOST = 0.8  # a server of HTTP/1.1 reads little of a request that has none
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
@@ -93,11 +95,13 @@ def nonsense(dice: Random) -> bytes:
 
 def half(dice: Random) -> bytes:
     """The beginning of a request, which deserves to be waited for, for a while."""
-    whole = b"POST /v1/filter HTTP/1.1\r\nContent-Length: 10\r\n\r\n{        }"
+    whole = b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{        }"
     return whole[: dice.randrange(1, len(whole))]
 
 
 def _head(dice: Random, *more: bytes) -> bytes:
+    if dice.random() < _WITH_A_HOST:
+        more = (_HOST, *more)
     version = dice.choices((b"HTTP/1.1", b"HTTP/1.0", b"HTTP/9.9", b"HTTP/", b""), (12, 3, 1, 1, 1))[0]
     fields = [dice.choice(FIELDS) for _ in range(dice.choice((0, 1, 2, 5, 150)))]
     line = dice.choice((b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r"))
@@ -114,7 +118,7 @@ def _request(dice: Random) -> bytes:
 def _plain(dice: Random) -> bytes:
     fields = b"".join(dice.choice(FIELDS) + b"\r\n" for _ in range(dice.randrange(3)))
     method, path = dice.choice((b"GET", b"HEAD", b"OPTIONS", b"POST")), dice.choice(PATHS)
-    return method + b" " + path + b" HTTP/1.1\r\n" + fields + b"\r\n"
+    return method + b" " + path + b" HTTP/1.1\r\n" + _HOST + b"\r\n" + fields + b"\r\n"
 
 
 def _chunked(dice: Random) -> bytes:
@@ -142,7 +146,9 @@ def _noise(dice: Random) -> bytes:
 
 
 def _fixed(dice: Random) -> bytes:
-    large = b"POST /v1/filter HTTP/1.1\r\nContent-Length: 17000000\r\n\r\n" + b" " * 200_000
+    large = (
+        b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 17000000\r\n\r\n" + b" " * 200_000
+    )
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + dice.randbytes(500)
     return dice.choice(
         (PREFACE, large, hello, b"\r\n" * 500, b"\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 9000)

@@ -1,8 +1,10 @@
 """A world with a barrier and the verbs in front of it, for several threads at once.
 
-The scheduler's bind calls are threads that wait as real ones do; tests wait for conditions, never for time.
+Each of the scheduler's bind calls has an event loop and a thread, so that several really come at once; tests
+wait for conditions, never for time.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -99,14 +101,14 @@ class Stage(World):
             finally:
                 self.barrier.stop()
                 for hold in self.posted:
-                    if hold.wait(0) is None:
+                    if hold.result is None:
                         hold.finish("the test is over")
 
     def call(self, name: str, node: str = "", caller: Patient | None = None, uid: str = "") -> Future[str]:
         """A bind call for a pod, by default to the node that filter named."""
         assert self._pool is not None
         args = BindingArgs(name, NAMESPACE, uid or f"uid-{name}", node or self.filtered(name)[0])
-        return self._pool.submit(lambda: self.verbs.bind(args, caller or Patient()).error)
+        return self._pool.submit(lambda: asyncio.run(self.verbs.bind(args, caller or Patient())).error)
 
     def held_call(self, name: str, node: str = "", caller: Patient | None = None) -> Future[str]:
         """A bind call that has arrived: its claim is firm, and it waits."""

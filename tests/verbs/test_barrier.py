@@ -1,5 +1,6 @@
 """The barrier: a gang's bind calls are held until it is whole, and end together or one by one."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier as StartingLine
 
@@ -7,6 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
+from extender.api.protocol import BindingArgs
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict
 from extender.domain.model.records import GroupKey
@@ -21,7 +23,7 @@ from extender.verbs.messages import (
     SUPERSEDED,
     TOO_LATE,
 )
-from tests.domain.builders import group, node, pod, stranger
+from tests.domain.builders import NAMESPACE, group, node, pod, stranger
 from tests.domain.world import gang, names, nodes
 from tests.verbs.stage import PATIENCE, Patient, Stage, started
 
@@ -234,6 +236,41 @@ def test_a_gang_that_lost_a_caller_starts_once_it_is_back() -> None:
         stage.settle()
         assert started(stage.call("g-0"), other, last) == ["", "", ""]
         assert stage.posted_pods == ["g-0", "g-1", "g-2"]
+
+
+def test_a_call_that_is_cancelled_gives_its_claim_back_at_once() -> None:
+    stage = gang_of_three()
+    node_of_it = stage.filtered("g-0")[0]
+
+    async def hang_up() -> None:
+        args = BindingArgs("g-0", NAMESPACE, stage.uid("g-0"), node_of_it)
+        call = asyncio.create_task(stage.verbs.bind(args, Patient()))
+        await asyncio.sleep(0)
+        assert [hold.pod.name for hold in stage.barrier.held()] == ["g-0"]
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(hang_up())
+    assert (stage.claim("g-0"), stage.barrier.held(), stage.posted) == (None, [], [])
+
+
+def test_a_cancelled_call_that_is_being_posted_leaves_its_claim_to_the_posting() -> None:
+    stage = Stage(node("a"), pod("p"), withholds=True)
+
+    async def hang_up() -> None:
+        call = asyncio.create_task(stage.verbs.bind(BindingArgs("p", NAMESPACE, "uid-p", "a"), Patient()))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(hang_up())
+    (hold,) = stage.posted
+    assert (stage.stage("p"), stage.barrier.held()) == (ClaimStage.POSTED, [])
+    stage.barrier.release(hold)
+    hold.finish("no")
+    assert stage.stage("p") is None
 
 
 # ---- the world moves on

@@ -1,5 +1,7 @@
 """Bind before it reaches the barrier: what is refused at once, and pods that the watch has not shown."""
 
+import asyncio
+
 import pytest
 
 from extender.api.objects import Node, Taint, Toleration
@@ -24,7 +26,7 @@ from tests.verbs.stage import Patient, Stage, started
 
 def refusal(stage: Stage, name: str = "p", on: str = "a", uid: str = "uid-p") -> str:
     """The answer to a bind call that does not wait."""
-    return stage.verbs.bind(BindingArgs(name, "team", uid, on), Patient()).error
+    return asyncio.run(stage.verbs.bind(BindingArgs(name, "team", uid, on), Patient())).error
 
 
 def test_a_group_of_one_is_bound_at_once() -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 from structlog.testing import capture_logs
@@ -41,7 +42,8 @@ class Desk:
         self.while_pausing: Callable[[], None] = lambda: None
         record = World(pod("p")).ledger.find_pod("team", "p")
         assert record is not None
-        self.hold = Hold(record, "a", self.caller, deadline=60.0)
+        self.done = Event()
+        self.hold = Hold(record, "a", self.caller, deadline=60.0, done=self.done.set)
         assert self.hold.begin_posting()
         self.binder = Binder(
             ApiClient(connection), self.released.append, threads=1, clock=lambda: self.now, pause=self._pause
@@ -58,7 +60,7 @@ class Desk:
         self.server.script.extend(replies)
         with capture_logs():
             self.binder.bind(self.hold)
-        verdict = self.hold.wait(0)
+        verdict = self.hold.result
         assert verdict is not None
         assert self.released == ([self.hold] if verdict and not unclear else [])
         assert not self.server.script
@@ -188,14 +190,15 @@ def test_a_release_that_fails_is_an_answer_too(desk: Desk) -> None:
     with capture_logs():
         desk.server.script.append(status(403, "Forbidden"))
         desk.binder.bind(desk.hold)
-    assert desk.hold.wait(0) == f"{REFUSAL_PREFIX}Forbidden"
+    assert desk.hold.result == f"{REFUSAL_PREFIX}Forbidden"
 
 
 def test_its_threads_take_what_is_posted(desk: Desk) -> None:
     desk.server.script.append(BOUND)
     desk.binder.post(desk.hold)
     desk.binder.start()
-    assert desk.hold.wait(PATIENCE) == ""
+    assert desk.done.wait(PATIENCE)
+    assert desk.hold.result == ""
 
 
 def test_an_unclear_answer_at_the_deadline_is_still_resolved(desk: Desk) -> None:

@@ -1,5 +1,6 @@
-"""One held bind call: woken once, with one result, whichever comes first."""
+"""One held bind call: it ends once, with one result, whichever comes first."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier as StartingLine
 
@@ -26,32 +27,33 @@ def hold() -> Hold:
 
 def test_a_hold_has_no_verdict_while_it_waits(hold: Hold) -> None:
     assert hold.waiting
-    assert hold.wait(0) is None
-    assert hold.wait(-5) is None
+    assert hold.result is None
 
 
 def test_a_hold_is_given_up_once(hold: Hold) -> None:
     assert hold.give_up("first")
     assert not hold.give_up("second")
     assert not hold.begin_posting()
-    assert [hold.wait(0), hold.wait(0), hold.waiting] == ["first", "first", False]
+    assert (hold.result, hold.waiting) == ("first", False)
 
 
 def test_a_hold_is_posted_once_and_then_not_given_up(hold: Hold) -> None:
     assert hold.begin_posting()
     assert not hold.begin_posting()
     assert not hold.give_up("too late")
-    assert hold.wait(0) is None
+    assert [hold.result] == [None]
     hold.finish("")
-    assert hold.wait(0) == ""
+    assert [hold.result] == [""]
     assert not hold.give_up("too late")
 
 
-def test_its_verdict_wakes_the_thread_that_waits(hold: Hold) -> None:
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(hold.wait, PATIENCE)
-        hold.give_up("over")
-        assert waiting.result(PATIENCE) == "over"
+@pytest.mark.parametrize("ends", [lambda hold: hold.give_up("over"), lambda hold: hold.finish("over")])
+def test_who_waits_is_told_once_when_there_is_a_result(ends: Callable[[Hold], object]) -> None:
+    seen: list[str | None] = []
+    made = Hold(record(World(pod("p")).ledger), "a", Patient(), 1000.0, lambda: seen.append(made.result))
+    ends(made)
+    made.give_up("again")
+    assert seen == ["over"]
 
 
 def test_of_giving_up_and_posting_exactly_one_happens() -> None:
@@ -69,6 +71,6 @@ def test_of_giving_up_and_posting_exactly_one_happens() -> None:
             assert won.count(True) == 1
             if won[0]:
                 hold.finish("posted")
-            outcomes.add(hold.wait(0))
-            assert hold.wait(0) == ("posted", "x", "y")[won.index(True)]
+            outcomes.add(hold.result)
+            assert hold.result == ("posted", "x", "y")[won.index(True)]
     assert None not in outcomes

@@ -1,5 +1,7 @@
 """Prioritize packs; preempt protects gangs, and evicts no pods for pods of ours."""
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -30,7 +32,7 @@ def survivors(stage: Stage, preemptor: Pod, **candidates: MetaVictims) -> dict[s
 
 def survivors_of_unseen(stage: Stage, preemptor: Pod, **candidates: MetaVictims) -> dict[str, MetaVictims]:
     args = PreemptionArgs(preemptor, node_name_to_meta_victims=candidates)
-    return stage.verbs.preempt(args).node_name_to_meta_victims
+    return asyncio.run(stage.verbs.preempt(args)).node_name_to_meta_victims
 
 
 def running_gang(size: int = 3, min_member: int = 2) -> Stage:
@@ -187,7 +189,7 @@ def test_full_victims_are_answered_in_their_short_form() -> None:
         "b": FullVictims([stage.pods["g-0"], stage.pods["g-1"]]),
         "c": FullVictims(None),
     }
-    answer = stage.verbs.preempt(PreemptionArgs(stranger("p"), node_name_to_victims=full))
+    answer = asyncio.run(stage.verbs.preempt(PreemptionArgs(stranger("p"), node_name_to_victims=full)))
     assert answer.node_name_to_meta_victims == {
         "a": MetaVictims([Victim("uid-g-0")], 3),
         "c": MetaVictims([]),
@@ -195,4 +197,5 @@ def test_full_victims_are_answered_in_their_short_form() -> None:
 
 
 def test_no_candidates_are_no_preemption() -> None:
-    assert Stage().verbs.preempt(PreemptionArgs(stranger("p"))).node_name_to_meta_victims == {}
+    answer = asyncio.run(Stage().verbs.preempt(PreemptionArgs(stranger("p"))))
+    assert answer.node_name_to_meta_victims == {}

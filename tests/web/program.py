@@ -2,13 +2,13 @@
 
 Its webhook port echoes requests to /echo, with a self-signed certificate. Run as `python -m
 tests.web.program`, with `--tls FOLDER` for the verbs over TLS. Its debug port can wait: /debug/pods/held/N
-answers once N calls are held, and /debug/pods/gone/NAME once something can be read on the socket of the
-caller that binds NAME.
+answers once N calls are held, and /debug/pods/left/NAME once the caller that binds NAME has hung up. A filter
+call for the pod `stuck` blocks the event loop until /debug/pods/go/on.
 """
 
+import asyncio
 import sys
 import time
-from select import select
 from threading import Condition, Event, Thread
 
 from extender.api.configuration import Address
@@ -23,18 +23,21 @@ from extender.api.protocol import (
 )
 from extender.host.mutual_tls import MutualTls
 from extender.telemetry import logs
-from extender.web.app import create_app
+from extender.verbs.signal import Signal
+from extender.web.app import App
 from extender.web.caller import Caller
 from extender.web.debug import create_debug_app
 from extender.web.health import create_health_app
 from extender.web.identity import Identity
 from extender.web.listen import listen
+from extender.web.pulse import Pulse
 from extender.web.server import serve
 from extender.web.side import SideServer
 from extender.web.webhooks import WebhookServer
 from extender.webhooks.certificates import make_pair
 
 WINDOW = 100
+LONG = 1000.0  # seconds
 STOPPED = "Muster stops"
 
 
@@ -43,38 +46,50 @@ class Holding:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._held: dict[str, Caller] = {}
-        self._stopping = False
+        self._held: dict[str, tuple[Caller, Signal]] = {}
+        self._left: set[str] = set()
+        self._goes_on = Event()
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
+        if args.pod.metadata.name == "stuck":
+            self._goes_on.wait(LONG)
         return FilterResult(node_names=args.node_names)
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         return []
 
-    def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         return PreemptionResult({})
 
-    def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+    async def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+        end = Signal()
         with self._changed:
-            self._held[args.pod_name] = caller
+            self._held[args.pod_name] = caller, end
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._stopping)
+        try:
+            await end.wait(LONG)
+        except asyncio.CancelledError:
+            with self._changed:
+                self._left.add(args.pod_name)
+                self._changed.notify_all()
+            raise
         return BindingResult(STOPPED)
 
     def stop(self) -> None:
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+        for _, end in self._held.values():
+            end.give()
 
     def look(self, namespace: str, name: str) -> object:
+        if namespace == "go":
+            self._goes_on.set()
+            return name
         with self._changed:
             if namespace == "held":
                 return self._changed.wait_for(lambda: len(self._held) == int(name))
-            caller = self._held[name]
-        before = caller.gone()
-        select([caller], [], [])
-        return {"before": before, "after": caller.gone()}
+            caller, _ = self._held[name]
+            if namespace == "left":
+                self._changed.wait_for(lambda: name in self._left)
+        return {"gone": caller.gone(), "left": name in self._left}
 
 
 class Echo:
@@ -95,7 +110,7 @@ def main() -> None:
     ports = [listen("--listen", Address("127.0.0.1", 0)) for _ in range(4)]
     print(*(port.getsockname()[1] for port in ports), flush=True)  # noqa: T201
     verbs, debug, health, webhooks = ports
-    holding = Holding()
+    holding, pulse = Holding(), Pulse(patience=3.0)
 
     tls = MutualTls(sys.argv[2] if "--tls" in sys.argv else "")
 
@@ -105,15 +120,16 @@ def main() -> None:
             Thread(target=Event().wait).start()  # not a daemon: it would keep the process
             raise RuntimeError("cannot start")
         SideServer("debug", debug, create_debug_app({"pod": holding.look}))
-        SideServer("health", health, create_health_app({}, {}))
+        SideServer("health", health, create_health_app({"verbs": pulse.missing}, {}))
         WebhookServer(webhooks, Echo(), identity())
 
     serve(
         verbs,
-        app=lambda: create_app(holding),
+        app=lambda: App(holding),
         on_start=start,
         on_stop=holding.stop,
         window=WINDOW,
+        pulse=pulse,
         secure=tls.context if tls.wanted else None,
     )
 

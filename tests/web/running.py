@@ -60,6 +60,14 @@ class Server:
         connection.request("GET", path)
         return answer(connection)
 
+    def dropped(self, port: str, reason: str) -> float:
+        """How many connections it says to have closed."""
+        connection = self.connect(self.health_port)
+        connection.request("GET", "/metrics")
+        name = f'muster_connections_dropped_total{{port="{port}",reason="{reason}"}} '
+        lines = connection.getresponse().read().decode().splitlines()
+        return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
     def ended(self) -> int:
         """The exit status, once every process that could write to our pipe has ended."""
         self._output.read()

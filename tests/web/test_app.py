@@ -1,13 +1,14 @@
-"""The verbs' port, called as the scheduler calls it."""
+"""The application of the verbs' port, called as the scheduler calls it."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
-from flask.testing import FlaskClient
 from prometheus_client import REGISTRY
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
+from werkzeug.exceptions import BadRequest, MethodNotAllowed
 
 from extender.api.protocol import (
     BindingArgs,
@@ -20,7 +21,7 @@ from extender.api.protocol import (
     PreemptionResult,
 )
 from extender.telemetry import metrics
-from extender.web.app import FAILED, create_app
+from extender.web.app import FAILED, App
 from extender.web.caller import Caller
 
 POD = {"metadata": {"name": "p", "namespace": "n"}}
@@ -47,11 +48,19 @@ class Agreeable:
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         return [HostPriority("a", 10)]
 
-    def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+    async def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
         return BindingResult(f"{args.pod_uid} on {args.node}, gone: {caller.gone()}")
 
-    def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         return PreemptionResult(args.node_name_to_meta_victims or {})
+
+
+class Holding(Agreeable):
+    """Holds every bind call."""
+
+    async def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 class Broken:
@@ -63,18 +72,19 @@ class Broken:
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         raise KeyError("secret")
 
-    def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
+    async def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
         raise OSError("secret")
 
-    def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         return PreemptionResult({"a": MetaVictims([object()])})  # type: ignore[list-item]
 
 
-def call(client: FlaskClient, verb: str, body: object) -> Any:
-    answer = client.post(f"/v1/{verb}", data=msgspec.json.encode(body))
-    assert answer.status_code == 200
-    assert answer.mimetype == "application/json"
-    return answer.json
+def ask(app: App, verb: str, body: bytes, method: str = "POST") -> bytes:
+    return asyncio.run(app(method, f"/v1/{verb}", body, Caller()))
+
+
+def call(app: App, verb: str, body: object) -> Any:
+    return msgspec.json.decode(ask(app, verb, msgspec.json.encode(body)))
 
 
 def count(verb: str, outcome: str, reason: str = "") -> float:
@@ -83,8 +93,8 @@ def count(verb: str, outcome: str, reason: str = "") -> float:
 
 
 @pytest.fixture
-def client() -> FlaskClient:
-    return create_app(Agreeable()).test_client()
+def app() -> App:
+    return App(Agreeable())
 
 
 @pytest.mark.parametrize(
@@ -105,10 +115,8 @@ def client() -> FlaskClient:
         ("preempt", {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "v"}], "NumPDBViolations": 0}}}),
     ],
 )
-def test_each_verb_answers_in_the_protocol_s_own_spelling(
-    client: FlaskClient, verb: str, expected: Any
-) -> None:
-    assert call(client, verb, BODIES[verb]) == expected
+def test_each_verb_answers_in_the_protocol_s_own_spelling(app: App, verb: str, expected: Any) -> None:
+    assert call(app, verb, BODIES[verb]) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,7 +131,7 @@ def test_each_verb_answers_in_the_protocol_s_own_spelling(
 def test_a_verb_that_fails_says_so_in_constant_words(verb: str, expected: Any) -> None:
     before = count(verb, "failed")
     with capture_logs(processors=[merge_contextvars]) as lines:
-        answer = call(create_app(Broken()).test_client(), verb, BODIES[verb])
+        answer = call(App(Broken()), verb, BODIES[verb])
     assert (answer if isinstance(expected, list) else {**answer, **expected}) == answer
     assert "secret" not in str(answer)
     assert [(line["verb"], line["pod"], line["exc_info"]) for line in lines] == [(verb, "n/p", True)]
@@ -143,31 +151,45 @@ def test_a_verb_that_fails_says_so_in_constant_words(verb: str, expected: Any) -
         (b"{}", "Pod"),
     ],
 )
-def test_a_malformed_call_is_answered_with_the_path_of_the_fault(
-    client: FlaskClient, body: bytes, words: str
-) -> None:
+def test_a_malformed_call_is_answered_with_the_path_of_the_fault(app: App, body: bytes, words: str) -> None:
     before = count("filter", "malformed")
-    answer = client.post("/v1/filter", data=body)
-    assert answer.status_code == 400
-    assert words in answer.get_json()["error"]
+    with pytest.raises(BadRequest, match=words.replace("$", r"\$")):
+        ask(app, "filter", body)
     assert count("filter", "malformed") == before + 1
 
 
-def test_a_wrong_method_is_told_the_right_one(client: FlaskClient) -> None:
-    answer = client.get("/v1/bind")
-    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
-    assert "error" in answer.get_json()
+def test_a_wrong_method_is_told_the_right_one(app: App) -> None:
+    with pytest.raises(MethodNotAllowed) as fault:
+        ask(app, "bind", b"", "GET")
+    assert fault.value.valid_methods == ["POST"]
 
 
-def test_a_call_is_counted_with_the_reason_that_the_verb_gave(client: FlaskClient) -> None:
+def test_a_caller_that_hangs_up_is_counted_as_refused() -> None:
+    before = count("bind", "refused")
+
+    body = msgspec.json.encode(BINDING)
+
+    async def hang_up() -> None:
+        asked = asyncio.create_task(App(Holding())("POST", "/v1/bind", body, Caller()))
+        await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    asyncio.run(hang_up())
+    assert count("bind", "refused") == before + 1
+
+
+def test_a_call_is_counted_with_the_reason_that_the_verb_gave(app: App) -> None:
     before, plain = count("filter", "refused", "NoRoom"), count("prioritize", "ok")
-    call(client, "filter", BODIES["filter"])
-    call(client, "prioritize", BODIES["prioritize"])
+    call(app, "filter", BODIES["filter"])
+    call(app, "prioritize", BODIES["prioritize"])
     assert (count("filter", "refused", "NoRoom"), count("prioritize", "ok")) == (before + 1, plain + 1)
 
 
-def test_the_first_call_shows_that_the_scheduler_knows_us(client: FlaskClient) -> None:
+def test_the_first_call_shows_that_the_scheduler_knows_us(app: App) -> None:
     metrics.scheduler_never_called.set(1)
-    call(client, "bind", BINDING)
+    metrics.first_call.clear()
+    call(app, "bind", BINDING)
     assert REGISTRY.get_sample_value("muster_scheduler_never_called") == 0
     assert (REGISTRY.get_sample_value("muster_last_verb_call_timestamp_seconds") or 0) > 0

@@ -6,16 +6,21 @@ import ssl
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPSConnection
 
+import msgspec
 import pytest
 
 from extender.web import connection, server
 from extender.web.side import LIMITS
 from tests.e2e.harness.waiting import wait_for
 from tests.flood import HALF_A_BODY, HALF_A_HANDSHAKE, HALF_A_HEAD, PATIENCE, flood, many_files
-from tests.web.program import WINDOW
-from tests.web.running import Server, ask_filter
+from tests.web.program import STOPPED, WINDOW
+from tests.web.running import FILTER, Server, answer, ask_filter
 
 MANY = 2000
+LONG = msgspec.json.encode({**FILTER, "NodeNames": ["a" * 60_000]})
+LONG_ANSWERS = (
+    b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(LONG), LONG) * 3
+)
 
 
 @pytest.fixture(autouse=True)
@@ -85,17 +90,44 @@ def test_a_flood_at_the_webhook_port_stops_nobody(program: Server) -> None:
         assert threads(program) < WINDOW
 
 
+@pytest.mark.parametrize("port", ["port", "health_port"])
 @pytest.mark.parametrize("words", [HALF_A_HEAD, HALF_A_BODY.replace(b"1000", b"9")])
-def test_who_does_not_go_on_is_closed_in_the_end(program: Server, words: bytes) -> None:
-    with flood(program.health_port, words, 3) as callers:
+def test_who_does_not_go_on_is_closed_in_the_end(program: Server, port: str, words: bytes) -> None:
+    with flood(getattr(program, port), words, 3) as callers:
         assert [each.recv(1) for each in callers] == [b""] * 3
 
 
-def test_there_are_never_more_connections_than_may_be(program: Server) -> None:
-    with flood(program.health_port, b"", LIMITS.connections + 5) as callers:
+@pytest.mark.parametrize(
+    ("port", "name", "most"),
+    [("port", "verbs", 2 * (WINDOW + server.SPARE)), ("health_port", "health", LIMITS.connections)],
+)
+def test_there_are_never_more_connections_than_may_be(
+    program: Server, port: str, name: str, most: int
+) -> None:
+    with flood(getattr(program, port), b"", most + 5) as callers:
         wait_for(lambda: len(ended(callers)) >= 5, what="as many closed as were too many")
-        dropped = get(program.connect(program.health_port), "/metrics").decode()
-        assert 'muster_connections_dropped_total{port="health",reason="full"}' in dropped
+        assert program.dropped(name, "full") >= 5
+
+
+def test_calls_stay_held_in_a_flood(program: Server) -> None:
+    """Connections whose call is being answered are none of those that are closed to make room."""
+    calls = program.hold(3)
+    with flood(program.port, b"", 2 * (WINDOW + server.SPARE) + 50):
+        wait_for(lambda: program.dropped("verbs", "full") >= 50, what="connections closed")
+        works(program)
+    program.process.terminate()
+    assert [answer(call) for call in calls] == [{"Error": STOPPED}] * 3
+
+
+def test_who_sends_on_behind_a_held_call_is_closed(program: Server) -> None:
+    """Otherwise each held call could have as many bytes kept as it likes."""
+    [call] = program.hold(1)
+    assert isinstance(call.sock, socket.socket)
+    with pytest.raises(ConnectionError):
+        call.sock.sendall(HALF_A_BODY + b" " * 50_000_000)
+    assert program.look("left/p0") == {"gone": True, "left": True}
+    assert program.dropped("verbs", "memory") == 1
+    works(program)
 
 
 def test_callers_that_were_answered_before_are_kept_in_a_flood(program: Server) -> None:
@@ -107,28 +139,30 @@ def test_callers_that_were_answered_before_are_kept_in_a_flood(program: Server) 
         assert regular.sock is used
 
 
-def test_callers_who_take_no_answer_stop_nobody(program: Server) -> None:
+@pytest.mark.parametrize("port", ["port", "health_port"])
+def test_callers_who_take_no_answer_stop_nobody(program: Server, port: str) -> None:
     """They send request after request and read no answer, until the buffers between the two are full."""
-    asked = b"GET /metrics HTTP/1.1\r\n\r\n" * 300
-    with flood(program.health_port, asked, 40):
+    asked = {"health_port": b"GET /metrics HTTP/1.1\r\n\r\n" * 300, "port": LONG_ANSWERS}[port]
+    with flood(getattr(program, port), asked, 40):
         works(program)
         assert threads(program) < WINDOW
 
 
 def test_unfinished_bodies_do_not_fill_the_memory(program: Server) -> None:
     """The largest of them are closed, so that other callers can still send their requests."""
-    large = b"POST /v1/filter HTTP/1.1\r\nContent-Length: 16777216\r\n\r\n" + b" " * 15_000_000
+    large = (
+        b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16777216\r\n\r\n" + b" " * 15_000_000
+    )
     with flood(program.port, large, 6):
         works(program)
-        dropped = get(program.connect(program.health_port), "/metrics").decode()
-        assert 'muster_connections_dropped_total{port="verbs",reason="memory"}' in dropped
+        assert program.dropped("verbs", "memory") > 0
 
 
 def test_the_limits_are_those_that_are_told() -> None:
     """docs/failures.md names them."""
     patience = connection.Patience()
     assert (patience.head, patience.body, patience.handshake) == (5, 10, 5)
-    assert server.SPARE_THREADS == 64
+    assert server.SPARE == 64
 
 
 def test_over_tls_any_name_is_answered(program: Server) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from extender.web.server import SPARE_THREADS
+from extender.web.server import SPARE
+from tests.e2e.harness.waiting import wait_for
 from tests.web.program import STOPPED, WINDOW
 from tests.web.running import FILTER, Server, answer, ask_filter
 
@@ -65,6 +66,25 @@ def test_filter_is_served_while_the_whole_window_is_held(program: Server) -> Non
     assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]
 
 
+def test_an_event_loop_that_is_stuck_fails_the_probe(program: Server) -> None:
+    def live() -> tuple[int, bytes]:
+        probe = program.connect(program.health_port)
+        probe.request("GET", "/livez?verbose")
+        response = probe.getresponse()
+        return response.status, response.read()
+
+    ask_filter(program.connect())
+    assert live()[0] == 200
+    stuck = program.connect()
+    call = {**FILTER, "Pod": {"metadata": {"name": "stuck", "namespace": "n"}}}
+    stuck.request("POST", "/v1/filter", msgspec.json.encode(call))
+    wait_for(lambda: live()[0] == 500, what="the probe failing")
+    assert b"[-]verbs failed: its event loop has been stuck" in live()[1]
+    program.look("go/on")
+    assert answer(stuck)["NodeNames"] == ["a", "b"]
+    wait_for(lambda: live()[0] == 200, what="the probe well again")
+
+
 def test_a_worker_that_is_killed_is_replaced(program: Server) -> None:
     [call] = program.hold(1)
     children = Path(f"/proc/{program.process.pid}/task/{program.process.pid}/children").read_text().split()
@@ -98,8 +118,8 @@ def test_connections_are_kept_alive_also_when_there_are_many(program: Server) ->
     assert [socket_of(connection) for connection in connections] == used
 
 
-def test_idle_connections_make_room_when_they_hold_every_thread(program: Server) -> None:
-    idle = [program.connect() for _ in range(WINDOW + SPARE_THREADS)]
+def test_idle_connections_make_room_when_there_are_too_many(program: Server) -> None:
+    idle = [program.connect() for _ in range(2 * (WINDOW + SPARE))]
     for connection in idle:
         ask_filter(connection)
     assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]
@@ -112,18 +132,17 @@ def socket_of(connection: HTTPConnection) -> socket.socket:
 
 def test_a_caller_that_hangs_up_is_seen(program: Server) -> None:
     [call] = program.hold(1)
-    watching = program.connect(program.debug_port)
-    watching.request("GET", "/debug/pods/gone/p0")
+    assert program.look("seen/p0") == {"gone": False, "left": False}
     call.close()
-    assert answer(watching)["after"] is True
+    assert program.look("left/p0") == {"gone": True, "left": True}
 
 
 def test_a_caller_that_waits_is_not_taken_for_gone(program: Server) -> None:
     [call] = program.hold(1)
-    watching = program.connect(program.debug_port)
-    watching.request("GET", "/debug/pods/gone/p0")
     socket_of(call).send(b"POST")  # wakes the program, which has to tell more to come from nothing to come
-    assert answer(watching) == {"before": False, "after": False}
+    for _ in range(3):
+        ask_filter(program.connect())
+    assert program.look("seen/p0") == {"gone": False, "left": False}
 
 
 @pytest.mark.parametrize(
@@ -145,6 +164,17 @@ def test_bad_calls_get_their_status(
     response = connection.getresponse()
     assert response.status == status
     assert "error" in msgspec.json.decode(response.read())
+
+
+def test_a_call_that_was_refused_leaves_the_connection_to_the_next(lasting_program: Server) -> None:
+    connection = lasting_program.connect()
+    connection.connect()
+    used = connection.sock
+    for path in ("/v1/filter", "/v1/nothing"):
+        connection.request("POST", path, b"{")
+        connection.getresponse().read()
+    assert ask_filter(connection)["NodeNames"] == ["a", "b"]
+    assert connection.sock is used
 
 
 def test_a_body_without_a_length_is_not_read(lasting_program: Server) -> None:
@@ -182,11 +212,19 @@ def test_the_names_of_loopback_are_answered(lasting_program: Server, host: str) 
     assert answer(connection)["NodeNames"] == ["a", "b"]
 
 
+def test_a_head_that_does_not_end_is_refused(lasting_program: Server) -> None:
+    with socket.create_connection(("127.0.0.1", lasting_program.port), timeout=60) as caller:
+        caller.sendall(b"GET / HTTP/1.1\r\n" + b"A: %b\r\n" % (b"b" * 1000) * 80)
+        ask_filter(lasting_program.connect())  # by now it has been read
+        caller.sendall(b"A: b\r\n")
+        assert caller.makefile("rb").read().split()[1] == b"431"
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
         (b"GARBAGE\r\n\r\n", 400),
-        (b"\r\n\r\n", 400),
+        (b"\r\n\r\nGARBAGE\r\n\r\n", 400),  # RFC 9112: empty lines before a request are ignored
         (b"GET / HTTP/9.9\r\n\r\n", 400),
         (b"GET /\x00 HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n", 400),

@@ -1,4 +1,5 @@
-"""How long the scheduler's serial loop waits for a filter call, with nothing held and with a window full.
+"""How long the scheduler's serial loop waits for a filter call, with nothing held and with a window full, and
+what a call costs Muster's process: also bind calls, of pods that are groups of their own.
 
 The scheduler is played here, over one kept-alive connection from this process (Python's http.client; the row
 `http alone`, a verb that does nothing, shows what the wire and the client cost). The held calls are real
@@ -11,20 +12,25 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import cycle
 from typing import Any
 
 from tests.bench.fleet import Fleet, gang, pods
 from tests.bench.line import Line
 from tests.bench.load import create
-from tests.bench.report import Row, say
+from tests.bench.meters import cpu_microseconds, megabytes, thread_count
+from tests.bench.report import Row
 from tests.bench.sizes import Bench
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
-CALLS = 200
+CALLS = 1000
+_BINDS = 200  # of each kind
 _SPARE = 100
+_MOMENT = 0.5  # seconds
+_CALM = 50_000.0  # microseconds of its processor time in a second
 
 
 def filter_case(bench: Bench) -> Iterator[Row]:
@@ -35,10 +41,12 @@ def filter_case(bench: Bench) -> Iterator[Row]:
         calls = Calls(fleet, muster, namespace)
         calls.prepare()
         yield from calls.measured("pair", 0)
+        yield from calls.bound()
         calls.start("many", held + 1)
         stack.enter_context(hold(calls, "many", held))
         yield from calls.measured("many", held)
-        say(f"still held: {muster.metric('muster_held_binds'):.0f}")
+        still, pid = muster.metric("muster_held_binds"), muster.process.pid
+        yield {"held": still, "call": "none", "threads": thread_count(pid), "MB": megabytes(pid)}
 
 
 class Calls:
@@ -93,19 +101,54 @@ class Calls:
 
     def _times(self, path: str, body: bytes, right: Callable[[bytes], bool]) -> Row:
         self._line.send("POST", path, body)
-        times, wrong = [], 0
-        for _ in range(CALLS):
+        return self._called(lambda _: self._line.send("POST", path, body)[1], right, CALLS)
+
+    def bound(self) -> Iterator[Row]:
+        """Bind calls, over one connection and over a new one for each, as a scheduler makes most of its."""
+        create(self._fleet.access, pods(self._namespace, "bound", 2 * _BINDS, gated=True))
+        wait_for(lambda: len(self.planned("bound")) == 2 * _BINDS, 120, "pods whose gate is open")
+        found = self.planned("bound").values()
+        bodies = [_binding(pod, node) for pod, node in zip(found, cycle(self._names), strict=False)]
+
+        def on_a_new_line(number: int) -> bytes:
+            line = Line.plain(self.muster.address)
+            try:
+                return line.send("POST", "/v1/bind", bodies[_BINDS + number])[1]
+            finally:
+                line.close()
+
+        kept = self._called(lambda n: self._line.send("POST", "/v1/bind", bodies[n])[1], _no_error, _BINDS)
+        yield {"held": 0, "call": "bind, connection kept", "names": 1, **kept}
+        new = self._called(on_a_new_line, _no_error, _BINDS)
+        yield {"held": 0, "call": "bind, new connection", "names": 1, **new}
+
+    def _called(self, call: Callable[[int], bytes], right: Callable[[bytes], bool], count: int) -> Row:
+        self._wait_calm()
+        times, wrong, cpu = [], 0, cpu_microseconds(self.muster.process.pid)
+        for number in range(count):
             started = time.perf_counter()
-            _, answer = self._line.send("POST", path, body)
+            answer = call(number)
             times.append(1000 * (time.perf_counter() - started))
             wrong += not right(answer)
+        cpu = cpu_microseconds(self.muster.process.pid) - cpu
         times.sort()
         return {
-            "p50 ms": times[CALLS // 2],
-            "p99 ms": times[CALLS * 99 // 100],
+            "p50 ms": times[count // 2],
+            "p99 ms": times[count * 99 // 100],
             "max ms": times[-1],
+            "cpu µs": cpu / count,
             "wrong": wrong,
         }
+
+    def _wait_calm(self) -> None:
+        """Until Muster has nothing else to do, so that what it takes is taken by the calls."""
+
+        def calm() -> bool:
+            before = cpu_microseconds(self.muster.process.pid)
+            time.sleep(_MOMENT)
+            return cpu_microseconds(self.muster.process.pid) - before < _MOMENT * _CALM
+
+        wait_for(calm, 120, "a quiet Muster")
 
 
 def hold(calls: Calls, gang_name: str, count: int) -> ExitStack:
@@ -121,18 +164,24 @@ def hold(calls: Calls, gang_name: str, count: int) -> ExitStack:
 
 def _bind_call(address: str, pod: Json) -> socket.socket:
     """Sent, and never read: the answer does not come while this is open."""
-    meta, (host, _, port) = pod["metadata"], address.partition(":")
-    args = {
-        "PodName": meta["name"],
-        "PodNamespace": meta["namespace"],
-        "PodUID": meta["uid"],
-        "Node": pod["status"]["nominatedNodeName"],
-    }
-    body = json.dumps(args).encode()
+    host, _, port = address.partition(":")
+    body = _binding(pod, pod["status"]["nominatedNodeName"])
     head = f"POST /v1/bind HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
     connection = socket.create_connection((host, int(port)), timeout=10)
     connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return connection
+
+
+def _binding(pod: Json, otherwise: str) -> bytes:
+    """The call that binds a pod to the node that is written on it, if there is one."""
+    meta = pod["metadata"]
+    args = {
+        "PodName": meta["name"],
+        "PodNamespace": meta["namespace"],
+        "PodUID": meta["uid"],
+        "Node": pod["status"].get("nominatedNodeName") or otherwise,
+    }
+    return json.dumps(args).encode()
 
 
 def _allow_many_connections() -> None:
@@ -142,6 +191,10 @@ def _allow_many_connections() -> None:
 
 def _empty(answer: bytes) -> bool:
     return answer == b"[]"
+
+
+def _no_error(answer: bytes) -> bool:
+    return bool(json.loads(answer) == {"Error": ""})
 
 
 def _all_of(names: list[str]) -> Callable[[bytes], bool]:

@@ -1,0 +1,50 @@
+"""Pods read for calls that cannot be answered without: nobody waits long, and only a few threads do."""
+
+import asyncio
+from threading import Event
+from typing import Any
+
+import pytest
+
+from extender.api.objects import Pod
+from extender.kube.errors import Forbidden, Unreachable
+from extender.verbs import lookups
+from extender.verbs.lookups import Lookups
+from tests.controllers.api import Api
+from tests.domain.builders import pod
+from tests.verbs.stage import PATIENCE
+
+
+class Slow(Api):
+    """Answers no read before it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = Event()
+
+    def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
+        self._note("pod", name)
+        self.released.wait(PATIENCE)
+        return pod(name)
+
+
+async def answers(asked: Lookups, count: int) -> list[Any]:
+    return await asyncio.gather(*(asked.pod("team", "p") for _ in range(count)), return_exceptions=True)
+
+
+def test_a_pod_is_read_and_a_refusal_is_told() -> None:
+    api = Api()
+    api.pods["p"] = pod("p")
+    api.fail("pod", Forbidden(403))
+    refused, found = asyncio.run(answers(Lookups(api), 1)) + asyncio.run(answers(Lookups(api), 1))
+    assert isinstance(refused, Forbidden)
+    assert found.metadata.name == "p"
+
+
+def test_many_who_ask_a_slow_api_server_wait_for_it_in_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "_ALTOGETHER", 0.1)
+    api = Slow()
+    found = asyncio.run(answers(Lookups(api), 500))
+    assert {type(each) for each in found} == {Unreachable}
+    assert len(api.done("pod")) == lookups._THREADS
+    api.released.set()

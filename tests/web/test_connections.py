@@ -1,0 +1,97 @@
+"""Which connections are closed when there are too many, too many bytes, or too late a request."""
+
+from prometheus_client import REGISTRY
+
+from extender.web.connections import Connections
+
+PORT = "test"
+
+
+class Fake:
+    """A connection that waits for a request."""
+
+    def __init__(self, among: Connections, answered: int = 0, deadline: float = 100.0) -> None:
+        self.state = "head"
+        self.deadline = deadline
+        self.answered = answered
+        self.size = 0
+        self.ended = False
+        among.add(self)
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def closed(*each: Fake) -> list[bool]:
+    return [one.ended for one in each]
+
+
+def counted(reason: str) -> float:
+    labels = {"port": PORT, "reason": reason}
+    return REGISTRY.get_sample_value("muster_connections_dropped_total", labels) or 0.0
+
+
+def test_the_one_that_waited_longest_without_any_answer_makes_room() -> None:
+    all_of_them = Connections(PORT, most=3, room=1000)
+    regular, first, second = Fake(all_of_them, answered=1), Fake(all_of_them), Fake(all_of_them)
+    before = counted("full")
+    assert all_of_them.admit()
+    assert closed(regular, first, second) == [False, True, False]
+    assert counted("full") == before + 1
+
+
+def test_one_that_had_answers_makes_room_when_all_had_some() -> None:
+    all_of_them = Connections(PORT, most=2, room=1000)
+    first, second = Fake(all_of_them, answered=5), Fake(all_of_them, answered=1)
+    all_of_them.serve(first)
+    all_of_them.wait(first)
+    assert all_of_them.admit()
+    assert closed(first, second) == [False, True]
+
+
+def test_nobody_is_admitted_while_all_are_served() -> None:
+    all_of_them = Connections(PORT, most=1, room=1000)
+    one = Fake(all_of_them)
+    all_of_them.serve(one)
+    assert (all_of_them.admit(), one.ended, all_of_them.busy) == (False, False, True)
+    all_of_them.remove(one)
+    assert (all_of_them.admit(), all_of_them.busy) == (True, False)
+
+
+def test_the_largest_is_dropped_when_there_are_too_many_bytes() -> None:
+    all_of_them = Connections(PORT, most=3, room=1000)
+    small, large = Fake(all_of_them), Fake(all_of_them)
+    all_of_them.grow(large, 700)
+    all_of_them.grow(small, 300)
+    assert closed(small, large) == [False, False]
+    all_of_them.grow(small, 1)
+    assert closed(small, large) == [False, True]
+    all_of_them.settle(small)
+    all_of_them.grow(small, 1000)
+    assert not small.ended
+
+
+def test_what_has_ended_counts_no_more_however_often_it_is_told() -> None:
+    all_of_them = Connections(PORT, most=2, room=1000)
+    gone = Fake(all_of_them)
+    all_of_them.grow(gone, 900)
+    for _ in range(3):
+        all_of_them.remove(gone)
+    all_of_them.wait(gone)
+    left = Fake(all_of_them)
+    all_of_them.grow(left, 1000)
+    assert (left.ended, gone.ended, all_of_them.admit()) == (False, False, True)
+
+
+def test_those_past_their_deadline_are_closed_a_few_at_a_time() -> None:
+    all_of_them = Connections(PORT, most=1000, room=1000)
+    late = [Fake(all_of_them, deadline=1.0) for _ in range(60)]
+    patient, served = Fake(all_of_them, deadline=9.0), Fake(all_of_them, deadline=1.0)
+    all_of_them.serve(served)
+    before = counted("head")
+    assert all_of_them.look(2.0)
+    assert 0 < sum(closed(*late)) < 60
+    while all_of_them.look(2.0):
+        pass
+    assert (closed(*late), closed(patient, served)) == ([True] * 60, [False, False])
+    assert counted("head") == before + 60
