@@ -365,6 +365,19 @@ def test_a_list_has_all_pods_but_hidden_ones(stage: Stage) -> None:
     ]
 
 
+@pytest.mark.parametrize("query", ["limit=500", "watch=true"])
+def test_a_body_that_nobody_reads_is_not_announced_either(stage: Stage, query: str) -> None:
+    """The API server would take the next request on that connection for it."""
+    client = stage.client()
+    head = f"GET /{SECRET}/api/v1/pods?{query} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+    client.connection.send(head.encode())
+    upstream = stage.raw.accept()
+    asked = upstream.read_until(HEAD_END).lower()
+    assert b"content-length" not in asked
+    upstream.send(answer(b"{}", "404 Not Found"))
+    assert b"404" in client.head()
+
+
 def test_a_list_whose_second_page_fails_is_cut_off(stage: Stage) -> None:
     client = stage.client()
     client.ask("")
