@@ -63,7 +63,7 @@ class SchedulerView:
 
     def live(self) -> dict[str, Check]:
         """Checks for /livez."""
-        return {"view": self._fault}
+        return {"view-serving": self._fault}
 
     def _readers(self) -> list[PodReader]:
         return self._pods.readers() if self._pods else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from threading import Lock
 
-from tests.fuzz import messages, raw
+from tests.fuzz import messages, raw, through_view
 from tests.fuzz.answers import Unreadable, statuses
 from tests.fuzz.target import PATIENCE, Target
 
@@ -74,6 +74,8 @@ class Campaign:
         kind: Callable[[Random, str], list[int]] = self._raw
         if port in ("verbs", "webhooks") and dice.random() < 0.7:
             kind = self._structured
+        if port == "view" and dice.random() < 0.8:
+            kind = self._relayed
         try:
             found = kind(dice, port)
         except (TimeoutError, Unreadable) as fault:
@@ -108,6 +110,12 @@ class Campaign:
             caller.close()
         return [answer.status]
 
+    def _relayed(self, dice: Random, port: str) -> list[int]:
+        """Of the view only those are answered who know its secret; watches end by themselves."""
+        sent = through_view.request(dice, self._target.secret)
+        with self._target.connect(port, secure=False) as caller:
+            return statuses(_exchanged(caller, sent, keeps=True), without_body=sent.startswith(b"HEAD"))
+
     def _raw(self, dice: Random, port: str) -> list[int]:
         secure = port == "webhooks" and dice.random() < 0.8
         caller = self._target.connect(port, secure=secure)
@@ -123,12 +131,14 @@ class Campaign:
         return [] if alerted else statuses(got, without_body=b"HEAD" in sent)
 
 
-def _exchanged(caller: socket.socket, sent: bytes) -> bytes:
-    """All that comes back for it; a caller that is hung up on has what came before."""
+def _exchanged(caller: socket.socket, sent: bytes, keeps: bool = False) -> bytes:
+    """All that comes back for it; a caller that is hung up on has what came before. `keeps`: the caller does
+    not say that nothing more comes, since whoever does hears no answer of the view."""
     got = b""
     try:
         caller.sendall(sent)
-        socket.socket.shutdown(caller, socket.SHUT_WR)  # below TLS: nothing more comes
+        if not keeps:
+            socket.socket.shutdown(caller, socket.SHUT_WR)  # below TLS: nothing more comes
         while piece := caller.recv(65536):
             got += piece
     except TimeoutError:
