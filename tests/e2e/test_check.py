@@ -251,11 +251,11 @@ def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
 
 @pytest.mark.view
 def test_check_sees_whether_the_scheduler_reads_through_the_view(site: Site) -> None:
-    with ExitStack() as stack:
+    with ExitStack() as stack, ExitStack() as first:
         muster = site.start_muster(stack)
         muster.wait_ready()
         site.wait_wrong("leader")
-        site.start_scheduler(stack, muster)
+        site.start_scheduler(first, muster)
         site.schedule_one()
         assert site.wait_wrong() == {}
         said = [each["said"] for each in site.found() if each["subject"] == "view"]
@@ -266,11 +266,11 @@ def test_check_sees_whether_the_scheduler_reads_through_the_view(site: Site) -> 
         assert "its scheduler has no kubeconfig, so it reads around the view" in found["view"]
         _configure(site, "sidecar-view.yaml")
         assert site.wait_wrong() == {}
-    muster = site.start_muster(stack)
-    with stack, KubeScheduler(site.cluster, "sidecar.yaml", **site.direct(muster)):
+        first.close()
+        stack.enter_context(KubeScheduler(site.cluster, "sidecar.yaml", **site.direct(muster)))
         site.waits_for_room()
-        found = site.wait_wrong("view")
-    assert "nobody reads pods here; a scheduler reads pods elsewhere" in found["view"]
+        told = "nobody reads pods here; a scheduler reads pods elsewhere"
+        wait_for(lambda: told in site.wrong().get("view", ""), what=told)
 
 
 def _configure(site: Site, file: str) -> None:

@@ -17,6 +17,7 @@ from tests.fuzz.target import PATIENCE, Target
 
 CALLERS = 8
 _ALERT = b"\x15\x03"  # what TLS says to those who do not speak it
+_AUDITED = b"\r\naudit-id:"  # a header of the API server's answers
 _SILENT = 0.01  # of the raw ones: they do not even hang up
 
 
@@ -111,10 +112,19 @@ class Campaign:
         return [answer.status]
 
     def _relayed(self, dice: Random, port: str) -> list[int]:
-        """Of the view only those are answered who know its secret; watches end by themselves."""
+        """Of the view only those are answered who know its secret. Watches end by themselves, or in the
+        middle when another one of the same program begins."""
         sent = through_view.request(dice, self._target.secret)
         with self._target.connect(port, secure=False) as caller:
-            return statuses(_exchanged(caller, sent, keeps=True), without_body=sent.startswith(b"HEAD"))
+            got = _exchanged(caller, sent, keeps=True)
+        try:
+            found = statuses(got, without_body=sent.startswith(b"HEAD"))
+        except Unreadable:
+            if b"watch" not in sent:
+                raise
+            found = []
+        # What the API server says itself is its own affair: 500 for some versions that are no numbers.
+        return [each for each in found if each < 500 or _AUDITED not in got.lower()]
 
     def _raw(self, dice: Random, port: str) -> list[int]:
         secure = port == "webhooks" and dice.random() < 0.8
