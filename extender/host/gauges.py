@@ -53,6 +53,7 @@ class Gauges:
             metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.bad_objects))
             if reflector.last_heard is not None:
                 metrics.cache_age.labels(name).set(self._clock() - reflector.last_heard)
+        metrics.view_detours.inc(self._more("detours", "", self._ledger.shown.detours().calls))
         metrics.show_groups(Counter((each.verdict, each.reason or "") for each in decisions.groups.values()))
         states = Counter(queue.state for queue in decisions.queues.values())
         for state in QueueState:

@@ -184,11 +184,12 @@ class Host:
         return {**table, "view": self._view.show} if self._view else table
 
     def _notes(self) -> dict[str, Note]:
-        return {
+        notes: dict[str, Note] = {
             "leadership": lambda: self._leadership.status().text(),
             "volcano": self._controllers.volcano.text,
             "marks": self._controllers.mark_trust.text,
         }
+        return {**notes, "view": self._view.note} if self._view else notes
 
     def _show_leadership(self) -> dict[str, object]:
         status = msgspec.to_builtins(self._leadership.status())

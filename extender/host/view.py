@@ -3,10 +3,13 @@
 import socket
 
 from extender.api.configuration import Address, Configuration
-from extender.domain.view.appearance import Appearances
+from extender.domain.cache.detours import Detours
+from extender.domain.cache.shown_pods import ShownPods
 from extender.kube.endpoint import ApiEndpoint
+from extender.telemetry import metrics
 from extender.view.kubeconfig import write_kubeconfig
 from extender.view.pods import Pods
+from extender.view.readers import PodReader, in_words
 from extender.view.relay import Handlers
 from extender.view.server import ViewServer
 from extender.view.status_patches import StatusPatches
@@ -24,12 +27,16 @@ class SchedulerView:
         self._schedulers = frozenset(configuration.scheduler_names)
         self._server: ViewServer | None = None
         self._pods: Pods | None = None
+        self._shown: ShownPods | None = None
 
-    def start(self, appearances: Appearances) -> None:
+    def start(self, shown: ShownPods) -> None:
         def handlers(upstream: Upstream) -> Handlers:
-            self._pods = Pods(upstream, appearances, self._schedulers)
-            return Handlers(self._pods, StatusPatches(upstream, appearances))
+            self._pods = Pods(upstream, shown, self._schedulers)
+            return Handlers(self._pods, StatusPatches(upstream, shown))
 
+        self._shown = shown
+        metrics.view_readers.set_function(lambda: len(self._readers()))
+        metrics.view_silence.set_function(lambda: max((each.silent for each in self._readers()), default=0.0))
         self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)
 
     def pass_changes_on(self) -> None:
@@ -44,13 +51,22 @@ class SchedulerView:
 
     def show(self) -> dict[str, object] | None:
         """For the debug page."""
-        if not self._server or not self._pods:
+        if not self._server or not self._pods or not self._shown:
             return None
-        return {**self._server.show(), "pods": self._pods.show()}
+        counts = self._shown.counts()
+        pods = {"released": counts.released, "leaving": counts.leaving, "takenBack": counts.taken_back}
+        return {**self._server.show(), "readers": self._pods.show(), "pods": pods}
+
+    def note(self) -> str:
+        """A line of /readyz?verbose: who reads pods here, and whether a scheduler reads them elsewhere."""
+        return in_words(self._readers(), self._shown.detours() if self._shown else Detours())
 
     def live(self) -> dict[str, Check]:
         """Checks for /livez."""
-        return {"view": self._fault}
+        return {"view-serving": self._fault}
+
+    def _readers(self) -> list[PodReader]:
+        return self._pods.readers() if self._pods else []
 
     def _fault(self) -> str | None:
         return self._server.fault() if self._server else None

@@ -1,5 +1,6 @@
 """Who reads pods through the view: for each, the pods that wait, and the watches that it has open."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -8,6 +9,7 @@ from aiohttp import hdrs, web
 from extender.domain.view.appearance import Change
 from extender.domain.view.waiting_pods import WaitingPods
 from extender.view.pod_events.codec import PodCodec
+from extender.view.readers import PodReader
 from extender.view.sending import Sending
 from extender.view.target import ViewTarget
 
@@ -31,7 +33,17 @@ class PodClient:
     def show(self) -> dict[str, object]:
         shown = sum(trace.shown for trace in self.waiting.traces.copy().values())
         unbound, version = len(self.waiting.pods), self.waiting.version
-        return {"version": version, "shown": shown, "hidden": unbound - shown, "watches": len(self.open)}
+        watches = [
+            {"seconds": round(each.seconds, 1), "secondsSinceEvent": round(each.silent, 1)}
+            for each in self.readers("")
+        ]
+        return {"version": version, "shown": shown, "hidden": unbound - shown, "watches": watches}
+
+    def readers(self, name: str) -> list[PodReader]:
+        """Its open watches; it has the name of its program."""
+        now = time.monotonic()
+        current = (each for each in self.open.copy() if not each.stream.superseded)
+        return [PodReader(name, now - each.since, now - each.heard) for each in current]
 
 
 class PodClients:
@@ -53,6 +65,11 @@ class PodClients:
     def pass_changes_on(self, changes: Sequence[Change]) -> None:
         for client in self._clients.values():
             client.pass_changes_on(changes)
+
+    def readers(self) -> list[PodReader]:
+        """Any thread."""
+        clients = self._clients.copy().items()
+        return [reader for key, client in clients for reader in client.readers(key[0] or "")]
 
     def show(self) -> list[dict[str, object]]:
         """For the debug page. Any thread."""

@@ -17,6 +17,7 @@ from extender.view.pod_events.codec import BrokenPods, PodCodec
 from extender.view.pod_events.json import JsonPods
 from extender.view.pod_events.protobuf import ProtobufPods
 from extender.view.pod_lists import PodLists
+from extender.view.readers import PodReader
 from extender.view.sending import Sending
 from extender.view.target import ViewTarget
 from extender.view.upstream import Upstream
@@ -45,6 +46,10 @@ class Pods:
     def show(self) -> list[dict[str, object]]:
         """Who reads pods, and how many are shown, for the debug page. Any thread."""
         return self._clients.show()
+
+    def readers(self) -> list[PodReader]:
+        """The watches of pods that are open. Any thread."""
+        return self._clients.readers()
 
     def _pass_changes_on(self) -> None:
         self._told = False
@@ -128,7 +133,7 @@ async def _read(sending: Sending, answer: aiohttp.ClientResponse, codec: PodCode
             for event in events.feed(piece):
                 if event.unreadable:
                     metrics.view_unreadable_pods.inc()
-                sending.put(sending.stream.take(event))
+                sending.take(event)
             await sending.room()
     except BrokenPods as fault:
         raise CutOff(str(fault)) from fault

@@ -1,12 +1,13 @@
 """One watch of pods on its way to the client: a queue, and one writer."""
 
 import asyncio
+import time
 from collections import deque
 
 from aiohttp import web
 
 from extender.domain.view.appearance import AS_IT_IS
-from extender.domain.view.events import UnwritablePod
+from extender.domain.view.events import PodEvent, UnwritablePod
 from extender.domain.view.pod_stream import PodStream
 from extender.domain.view.writes import PassOn, Show, TakeAway, Writes
 from extender.telemetry import metrics
@@ -27,12 +28,18 @@ class Sending:
         self, request: web.BaseRequest, response: web.StreamResponse, stream: PodStream, codec: PodCodec
     ) -> None:
         self.stream = stream
+        self.since = self.heard = time.monotonic()  # when it was opened, and when the last event came
         self._request, self._response, self._codec = request, response, codec
         self._queue: deque[PassOn | Show | TakeAway] = deque()
         self._more = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
+
+    def take(self, event: PodEvent) -> None:
+        """An event has come from the API server."""
+        self.heard = time.monotonic()
+        self.put(self.stream.take(event))
 
     def put(self, writes: Writes) -> None:
         """All of them are in one write, unless they are many."""

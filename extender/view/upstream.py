@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
+from aiohttp import hdrs
 from multidict import CIMultiDictProxy
 from yarl import URL
 
@@ -72,11 +73,14 @@ class Upstream:
         UpstreamGone and Unanswered; reading the body raises aiohttp.ClientError.
         """
         session = self._streams if target.watches else self._requests
+        sent = for_upstream(headers, self._authorization)
+        if not body:  # a body that the client announced would be waited for, or be read from the next request
+            sent.popall(hdrs.CONTENT_LENGTH, None)
         try:
             answer = await session.request(
                 target.method,
                 self._url(target),
-                headers=for_upstream(headers, self._authorization),
+                headers=sent,
                 data=body or None,
                 allow_redirects=False,
                 **self._route,

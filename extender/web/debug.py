@@ -48,7 +48,9 @@ ENDPOINTS = (
         "whether this replica leads, who holds the scheduler's Lease, and whether Volcano is at work",
     ),
     Endpoint(
-        "view", "view", "who reads through the scheduler's view, since when, and how many pods it is shown"
+        "view",
+        "view",
+        "who reads through the scheduler's view, since when, and how many pods it is shown and not shown",
     ),
     Endpoint("bad-objects", "bad-objects", "objects that could not be read, and why"),
     Endpoint("version", "version", "the version of Muster and of what it runs on"),

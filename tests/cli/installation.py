@@ -74,6 +74,22 @@ class Installation:
         for crd in self.of("customresourcedefinitions"):
             crd["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
 
+    def view(self) -> None:
+        """The component manifests/view, before `run`, and the ConfigMap of the overlay."""
+        folder = MANIFESTS.parent / "scheduler-config"
+        data = {path.name: path.read_text() for path in folder.glob("sidecar*.yaml")}
+        meta = {"name": "muster-scheduler-config", "namespace": NAMESPACE}
+        self.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+        component = yaml.safe_load((MANIFESTS / "view" / "kustomization.yaml").read_text())
+        changed = yaml.safe_load(component["patches"][0]["patch"])["spec"]["template"]["spec"]
+        (workload,) = self.of("deployments")
+        spec = workload["spec"]["template"]["spec"]
+        _merge(spec["initContainers"][0], changed["initContainers"][0])
+        _merge(spec["containers"][0], changed["containers"][0])
+        spec["volumes"] += changed["volumes"]
+        self.of("mutatingadmissionpolicies").clear()
+        self.of("mutatingadmissionpolicybindings").clear()
+
     def put(self, obj: Json, plural: str = "") -> Json:
         namespace = obj["metadata"].get("namespace")
         root = f"/apis/{obj['apiVersion']}" if "/" in obj["apiVersion"] else f"/api/{obj['apiVersion']}"
@@ -132,6 +148,12 @@ class Installation:
             for each in self.objects.get(path, ())
             if (each["metadata"].get("labels") or {}).get(key) == value
         ]
+
+
+def _merge(container: Json, changed: Json) -> None:
+    """As kustomize does: variables and mounts are added to, a command is replaced."""
+    for name, part in changed.items():
+        container[name] = container.get(name, []) + part if name in ("env", "volumeMounts") else part
 
 
 def _plural(kind: str) -> str:

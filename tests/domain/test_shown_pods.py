@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from extender.api.objects import Condition
 from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.cache.detours import Detours
 from extender.domain.cache.ledger import Ledger
 from extender.domain.cache.releases import MOST_NOMINATED
 from extender.domain.model.ownership import Ownership
@@ -244,3 +245,54 @@ def test_memory_ends_with_the_pods() -> None:
     world.shows()
     kept = vars(world.ledger.shown._releases)
     assert {name: kept[name] for name in kept if isinstance(kept[name], dict | set) and kept[name]} == {}
+
+
+# ---- a scheduler that reads its pods elsewhere
+
+
+def test_calls_about_pods_that_were_not_shown_are_counted() -> None:
+    world = viewed(node("a", cpu="1"))
+    world.add(gang("g", 2, gated=False)).settle()
+    assert world.ledger.shown.detours() == Detours()
+    world.answer("g-0")
+    world.advance(3)
+    world.hold("g-1", "a")
+    world.advance(5)
+    assert world.ledger.shown.detours() == Detours(2, 5.0)
+
+
+def test_calls_about_pods_that_were_shown_once_are_not() -> None:
+    """The scheduler may not know yet that a pod was taken back."""
+    world = viewed(nodes("a", "b", cpu="1"))
+    world.add(gang("g", 2, gated=False)).settle()
+    world.answer("g-0")
+    world.delete("g-1").settle()
+    while world.shown():
+        world.pass_time(5)
+    world.answer("g-0")
+    world.hold("g-0", "a")
+    assert world.ledger.shown.detours().calls == 0
+
+
+def test_calls_about_pods_that_another_process_may_have_shown_are_not() -> None:
+    """The scheduler was binding them when this one began."""
+    world = World(node("a", cpu="1"), gang("g", 2, gated=False), viewed=True).settle()
+    world.answer("g-0")
+    assert world.ledger.shown.detours().calls == 0
+    world.add(pod("late", gated=False, cpu="2")).settle()
+    world.answer("late")
+    assert world.ledger.shown.detours().calls == 1
+
+
+def test_without_the_view_every_pod_may_be_asked_about() -> None:
+    world = World(node("a", cpu="1")).settle()
+    world.add(gang("g", 2, gated=False)).settle()
+    world.answer("g-0")
+    assert world.ledger.shown.detours() == Detours()
+
+
+def test_what_is_released_taken_back_and_leaving_is_counted() -> None:
+    world = viewed(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
+    assert world.ledger.shown.counts() == (2, 0, 0)
+    world.report("g-0", WORDS)
+    assert world.ledger.shown.counts() == (1, 1, 1)

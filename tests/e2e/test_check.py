@@ -30,7 +30,7 @@ from tests.e2e.harness.resources import (
     VALIDATING_WEBHOOKS,
 )
 from tests.e2e.harness.rights import Right
-from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.scheduler import KubeScheduler, beside
 from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -119,14 +119,18 @@ def _mutual_tls(admin: Shell) -> tuple[str, str, str]:
 class Site:
     """The objects of an overlay, and the pod of one replica, which is whatever Muster runs meanwhile."""
 
-    def __init__(self, cluster: ControlPlane, network: PodNetwork, user: User, folder: Path) -> None:
+    def __init__(
+        self, cluster: ControlPlane, network: PodNetwork, user: User, folder: Path, view: bool
+    ) -> None:
         self.cluster = cluster
+        self._view = view
         self.api = cluster.admin
         self._network = network
         self._user = user
         self._admin = Shell(cluster, ADMIN, NAMESPACE)
         kubernetes = cluster.kubernetes
-        overlay = installs.overlay(folder, "sidecar", needed(kubernetes), build.release(kubernetes))
+        components = ("view",) if view else needed(kubernetes)
+        overlay = installs.overlay(folder, "sidecar", components, build.release(kubernetes))
         manifests.install(self.api, installs.kustomized(cluster.binaries / "kubectl", overlay))
         self._run_pod()
         self._serve()
@@ -156,7 +160,8 @@ class Site:
         port = Port()
         flags = ("--webhook-certificates=self-signed", f"--webhook-listen=127.0.0.1:{port.number}")
         kubeconfig = self.cluster.kubeconfig(self._user)
-        muster = Muster(self.cluster, kubeconfig, leader_elect="follow", arguments=flags, host=POD)
+        options: Json = {"arguments": flags, "host": POD, "view": self._view}
+        muster = Muster(self.cluster, kubeconfig, leader_elect="follow", **options)
         stack.push(muster)
         muster.start(wait=False)
         self._network.route(ADDRESS, HEALTH, muster.health_port)
@@ -165,14 +170,27 @@ class Site:
         return muster
 
     def start_scheduler(self, stack: ExitStack, muster: Muster) -> None:
-        options: Json = {"muster": muster.address, "user": self._user, "leader_elect": True, "host": POD}
-        stack.enter_context(KubeScheduler(self.cluster, "sidecar.yaml", **options))
+        options: Json = {"user": self._user, "leader_elect": True, "host": POD}
+        stack.enter_context(KubeScheduler(self.cluster, **beside(muster), **options))
 
     def schedule_one(self) -> None:
         """A pod of ours gets a node, so the scheduler has called."""
         self.api.create(NODES, objects.node("n0"))
         self.api.create(PODS, objects.pod("one", namespace="default"))
         wait_for(lambda: "nodeName" in self.api.get(PODS, "one", "default")["spec"], what="a pod bound")
+
+    def direct(self, muster: Muster) -> Json:
+        """Options of a scheduler that calls Muster and reads its pods from the API server."""
+        return {"muster": muster.address, "user": self._user, "leader_elect": True, "host": POD}
+
+    def waits_for_room(self) -> None:
+        """A pod of ours that may not start."""
+        self.api.create(PODS, objects.pod("large", namespace="default", cpu="500"))
+
+    def found(self) -> list[Json]:
+        """All that `muster check` finds."""
+        found: list[Json] = json.loads(self._admin("check", "-o", "json").stdout)
+        return found
 
     def wrong(self) -> dict[str, str]:
         """What `muster check` finds, by subject, and the first of each; the exit status fits."""
@@ -196,12 +214,12 @@ class Site:
 
 
 @pytest.fixture
-def site(muster_user: User, tmp_path: Path) -> Iterator[Site]:
+def site(muster_user: User, tmp_path: Path, view: bool) -> Iterator[Site]:
     """On an API server of its own, which reaches pods and services."""
     with PodNetwork() as network:
         flags = network.flags()
         with ControlPlane(kubernetes=KUBERNETES, users=[muster_user], apiserver_flags=flags) as cluster:
-            yield Site(cluster, network, muster_user, tmp_path)
+            yield Site(cluster, network, muster_user, tmp_path, view)
 
 
 def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
@@ -229,6 +247,38 @@ def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
             found = site.wait_wrong("rights", "webhooks")
         assert "caBundle is not of the CA that made the certificate" in found["webhooks"]
         assert site.wait_wrong() == {}
+
+
+@pytest.mark.view
+def test_check_sees_whether_the_scheduler_reads_through_the_view(site: Site) -> None:
+    with ExitStack() as stack, ExitStack() as first:
+        muster = site.start_muster(stack)
+        muster.wait_ready()
+        site.wait_wrong("leader")
+        site.start_scheduler(first, muster)
+        site.schedule_one()
+        assert site.wait_wrong() == {}
+        said = [each["said"] for each in site.found() if each["subject"] == "view"]
+        assert said[0].endswith("its scheduler has the kubeconfig of the view, /run/kube-muster/kubeconfig")
+        assert said[1].startswith("muster-1: kube-scheduler/v")
+        _configure(site, "sidecar.yaml")
+        found = site.wait_wrong("view")
+        assert "its scheduler has no kubeconfig, so it reads around the view" in found["view"]
+        _configure(site, "sidecar-view.yaml")
+        assert site.wait_wrong() == {}
+        first.close()
+        stack.enter_context(KubeScheduler(site.cluster, "sidecar.yaml", **site.direct(muster)))
+        site.waits_for_room()
+        told = "nobody reads pods here; a scheduler reads pods elsewhere"
+        wait_for(lambda: told in site.wrong().get("view", ""), what=told)
+
+
+def _configure(site: Site, file: str) -> None:
+    """The Deployment alone: whatever runs goes on."""
+    (scheduler,) = site.api.get(DEPLOYMENTS, "muster", NAMESPACE)["spec"]["template"]["spec"]["containers"]
+    scheduler["command"] = ["kube-scheduler", f"--config=/etc/kubernetes/muster/{file}"]
+    changed = {"spec": {"template": {"spec": {"containers": [scheduler]}}}}
+    site.api.patch(DEPLOYMENTS, "muster", changed, NAMESPACE)
 
 
 def _distrust(site: Site) -> None:

@@ -234,6 +234,42 @@ def test_a_group_of_one_beside_claims_that_the_scheduler_cannot_see_asks(
     assert _filter_calls(muster) > 0
 
 
+# ---- who reads
+
+
+def test_muster_says_who_reads_pods_through_it(stage: Stage, muster: Muster, muster_user: User) -> None:
+    assert "[+]view ok: nobody reads pods here\n" in muster.readyz()
+    stage.start_sidecar(muster, user=muster_user)
+    stage.nodes(1, cpu="4")
+    stage.wait_phase(stage.gang("a", 2, cpu="1"))
+    stage.gang("b", 3, cpu="3")
+    stage.wait_reason("b", "NeverFits")
+    wait_for(lambda: _reader(muster).get("hidden") == 3, what="three pods hidden")
+    assert _reader(muster)["shown"] == 0
+    (watch,) = _reader(muster)["watches"]
+    assert watch["seconds"] >= watch["secondsSinceEvent"]
+    assert muster.debug("/debug/view")["pods"]["released"] == 0
+    assert "[+]view ok: kube-scheduler/v" in muster.readyz()
+    assert "elsewhere" not in muster.readyz()
+    assert muster.metric("muster_view_pod_watches") == 1
+
+
+def test_a_scheduler_that_reads_its_pods_elsewhere_is_told_of(
+    stage: Stage, muster: Muster, muster_user: User
+) -> None:
+    """It has the configuration without the view."""
+    stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    stage.nodes(1, cpu="1")
+    stage.gang("a", 2, cpu="1")
+    wait_for(lambda: muster.metric("muster_view_detours_total") > 0, what="its calls are counted")
+    assert "nobody reads pods here; a scheduler reads pods elsewhere: " in muster.readyz()
+
+
+def _reader(muster: Muster) -> Json:
+    readers: list[Json] = muster.debug("/debug/view")["readers"]
+    return next((each for each in readers if each["watches"]), {})
+
+
 # ---- who else asks
 
 

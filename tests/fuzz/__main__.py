@@ -12,12 +12,13 @@ from random import randrange
 from extender.sim.apiserver.kinds import POD_GROUPS, PODS
 from extender.sim.embedded import Embedded
 from extender.sim.serve_process import free_ports
+from extender.view.kubeconfig import FILE as KUBECONFIG
 from extender.webhooks.certificate_files import CERTIFICATE, KEY
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
 from tests.fuzz.judgement import judged
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, secret_of
 
 _PATIENCE = 120.0
 
@@ -25,11 +26,11 @@ _PATIENCE = 120.0
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     with ExitStack() as stack:
-        cluster, webhooks = _cluster(stack)
+        cluster, further, kubeconfig = _cluster(stack)
         muster = cluster.muster
         addresses = {"verbs": muster.address, "health": muster.health, "debug": muster.debug}
         ports = {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
-        target = Target({**ports, "webhooks": webhooks}, muster.pid)
+        target = Target({**ports, **further}, muster.pid, secret_of(kubeconfig))
         violations = judged(target, asked.requests, asked.seconds, asked.seed, _say)
         violations += _starts_a_gang(cluster)
     for each in violations[:50]:
@@ -37,23 +38,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if violations else 0
 
 
-def _cluster(stack: ExitStack) -> tuple[Embedded, int]:
-    """With a certificate for the webhooks; and their port."""
+def _cluster(stack: ExitStack) -> tuple[Embedded, dict[str, int], Path]:
+    """With a certificate for the webhooks; their port and that of the view, whose kubeconfig comes last."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-fuzz-")))
     pair = make_pair(["127.0.0.1"], 3600, time.time())
     (folder / CERTIFICATE).write_bytes(pair.certificate)
     (folder / KEY).write_bytes(pair.key)
-    (port,) = free_ports(1)
+    webhooks, view = free_ports(2)
     flags = (
         "--webhook-certificates=files",
         f"--webhook-folder={folder}",
-        f"--webhook-listen=127.0.0.1:{port}",
+        f"--webhook-listen=127.0.0.1:{webhooks}",
+        f"--view-listen=127.0.0.1:{view}",
+        f"--view-folder={folder}",
         "--bind-deadline=2s",
     )
     cluster = stack.enter_context(Embedded(speed=10, seed=1, serve_arguments=flags))
     cluster.make_nodes(8, "64", "256Gi")
     cluster.start()
-    return cluster, port
+    return cluster, {"webhooks": webhooks, "view": view}, folder / KUBECONFIG
 
 
 def _starts_a_gang(cluster: Embedded) -> list[str]:

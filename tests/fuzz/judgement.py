@@ -42,6 +42,8 @@ def _afterwards(target: Target, threads: int, megabytes: float) -> list[str]:
     if (got := asked(target)) != ["node-1", "node-2"]:
         found.append(f"filter answers {got}")
     probes = {path: _status(target, path) for path in ("/livez", "/readyz")}
+    if (relayed := _relayed(target)) != ["Status", "NodeList", "PodList"]:
+        found.append(f"the view answers {relayed}")
     found += [f"{path} answers {status}" for path, status in probes.items() if status != 200]
     try:
         wait_for(lambda: target.threads() <= threads + _SLACK_THREADS, what="threads as before")
@@ -63,6 +65,20 @@ def asked(target: Target) -> list[str]:
     finally:
         caller.close()
     return names
+
+
+def _relayed(target: Target) -> list[str]:
+    """What the view answers: to somebody without its secret, to a list of nodes, and to one of pods."""
+    paths = ("/wrong/api/v1/nodes", f"/{target.secret}/api/v1/nodes", f"/{target.secret}/api/v1/pods")
+    caller = HTTPConnection("127.0.0.1", target.ports["view"], timeout=PATIENCE)
+    kinds = []
+    try:
+        for path in paths:
+            caller.request("GET", path)
+            kinds.append(json.loads(caller.getresponse().read())["kind"])
+    finally:
+        caller.close()
+    return kinds
 
 
 def _status(target: Target, path: str) -> int:

@@ -1,5 +1,6 @@
 """Who is fuzzed: the ports of a running Muster, and what can be seen of its processes from outside."""
 
+import json
 import socket
 import ssl
 from dataclasses import dataclass
@@ -9,12 +10,20 @@ PATIENCE = 30.0  # seconds; the longest wait that Muster promises is shorter
 PAGE = 4096
 
 
+def secret_of(kubeconfig: Path) -> str:
+    """The secret in the kubeconfig that Muster writes for its scheduler."""
+    server: str = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    return server.rpartition("/")[2]
+
+
 @dataclass(frozen=True)
 class Target:
-    """`ports` by name: verbs, health, debug, webhooks. `pid`: of the process that started all others."""
+    """`ports` by name: verbs, health, debug, webhooks, view. `pid`: of the process that started all others.
+    `secret`: the first segment of the view's paths, where there is a view."""
 
     ports: dict[str, int]
     pid: int
+    secret: str = ""
 
     def connect(self, port: str, *, secure: bool) -> socket.socket:
         plain = socket.create_connection(("127.0.0.1", self.ports[port]), timeout=PATIENCE)

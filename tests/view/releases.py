@@ -22,7 +22,7 @@ class ReleasedByHand(Appearances):
         self.fresh_starts = 0
 
     def handlers(self, upstream: Upstream) -> Handlers:
-        pods = Pods(upstream, self, frozenset({"kube-muster"}))
+        self.pods = pods = Pods(upstream, self, frozenset({"kube-muster"}))
         self._on_change = pods.on_change
         return Handlers(pods, StatusPatches(upstream, self))
 

@@ -4,11 +4,13 @@ import json
 from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from extender.domain.view.appearance import Appearance
 from extender.view import sending
+from tests.e2e.harness.waiting import wait_for
 from tests.view.conftest import SECRET, Start
 from tests.view.pod_forms import PROTOBUF
 from tests.view.raw import CHUNKED, RawConnection, RawServer, chunk, dial
@@ -141,6 +143,27 @@ def test_a_pod_appears_when_it_may_start_and_disappears_again(stage: Stage) -> N
         ("DELETED", "a", "1003"),
         ("DELETED", "b", "1003"),
     ]
+
+
+def test_the_debug_page_says_how_many_are_shown_and_when_the_last_event_came(stage: Stage) -> None:
+    upstream, client = stage.watch()
+    upstream.send(chunk(line("ADDED", pod("a", "1001")) + line("ADDED", pod("b", "1002"))))
+    upstream.send(chunk(line("ADDED", pod("c", "1003", node="n3"))))
+    client.events(1)
+    stage.released.change(("a", N1))
+    client.events(1)
+    (reader,) = stage.released.pods.show()
+    assert (reader["shown"], reader["hidden"], reader["version"]) == (1, 1, 1003)
+    assert reader["watches"] == [{"seconds": ANY, "secondsSinceEvent": ANY}]
+    (open_one,) = stage.released.pods.readers()
+    before = open_one.seconds - open_one.silent
+    assert before >= 0, "an event came after it was opened"
+    upstream.send(chunk(line("ADDED", pod("d", "1004", node="n3"))))
+    client.events(1)
+    (open_one,) = stage.released.pods.readers()
+    assert open_one.seconds - open_one.silent > before
+    client.connection.close()
+    wait_for(lambda: stage.released.pods.readers() == [], what="nobody reads")
 
 
 def test_nothing_is_injected_before_the_initial_events_have_ended(stage: Stage) -> None:
@@ -340,6 +363,19 @@ def test_a_list_has_all_pods_but_hidden_ones(stage: Stage) -> None:
         ("ADDED", "a", "1000", "n1"),
         ("ADDED", "b", "1000", "n2"),
     ]
+
+
+@pytest.mark.parametrize("query", ["limit=500", "watch=true"])
+def test_a_body_that_nobody_reads_is_not_announced_either(stage: Stage, query: str) -> None:
+    """The API server would take the next request on that connection for it."""
+    client = stage.client()
+    head = f"GET /{SECRET}/api/v1/pods?{query} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+    client.connection.send(head.encode())
+    upstream = stage.raw.accept()
+    asked = upstream.read_until(HEAD_END).lower()
+    assert b"content-length" not in asked
+    upstream.send(answer(b"{}", "404 Not Found"))
+    assert b"404" in client.head()
 
 
 def test_a_list_whose_second_page_fails_is_cut_off(stage: Stage) -> None:

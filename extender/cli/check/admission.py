@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from extender.cli.check.certificates import ShownCertificate, bundle_fault, distrust, shown
 from extender.cli.check.findings import APPLY, Finding, Installation, at, fine, name_of, wrong
+from extender.cli.check.view import is_viewed
 from extender.cli.output import Json
 from extender.kube.calls import MARKS_POLICY
 from extender.kube.resources import (
@@ -25,7 +26,7 @@ _POD_WEBHOOK = "kube-muster-pods"
 
 
 def policies(site: Installation) -> Iterator[Finding]:
-    if site.minor >= _GATES_FROM and not site.ours(MUTATING_POLICIES):
+    if site.minor >= _GATES_FROM and not site.ours(MUTATING_POLICIES) and not is_viewed(site):
         message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
         yield wrong("policies", message, APPLY)
     if MARKS_POLICY not in map(name_of, site.ours(VALIDATING_POLICIES)):
@@ -59,7 +60,7 @@ def webhooks(site: Installation) -> Iterator[Finding]:
     if not found:
         message = "none is registered: what the CRDs and policies cannot check is not checked"
         yield wrong("webhooks", message, APPLY)
-    if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found):
+    if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found) and not is_viewed(site):
         message = (
             f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
         )

@@ -15,6 +15,7 @@ from extender.cli.check.leadership import leader, workload
 from extender.cli.check.mutual_tls import mutual_tls
 from extender.cli.check.replicas import replicas
 from extender.cli.check.rights import rights
+from extender.cli.check.view import view
 from extender.cli.check.volcano import volcano
 
 _SKEW = 5.0  # seconds that clocks may differ
@@ -31,6 +32,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("workload", workload),
     ("leader", leader),
     ("health", replicas),
+    ("view", view),
     ("Volcano", volcano),
 )
 

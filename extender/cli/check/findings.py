@@ -108,10 +108,13 @@ class Serving(NamedTuple):
 
     def secret_at(self, folder: str) -> str:
         """The name of the Secret that Muster has in this folder; empty where there is none."""
-        mounts = self.container.get("volumeMounts", ())
-        volumes = {each["name"] for each in mounts if each["mountPath"] == folder}
-        found = (each for each in self.spec.get("volumes", ()) if each["name"] in volumes)
-        return next((at(each, "secret", "secretName") or "" for each in found), "")
+        return at(self.volume_at(self.container, folder), "secret", "secretName") or ""
+
+    def volume_at(self, container: Json, folder: str) -> Json:
+        """The volume that a container has in this folder; empty where there is none."""
+        mounts = container.get("volumeMounts", ())
+        volumes = {each["name"] for each in mounts if each["mountPath"].rstrip("/") == folder.rstrip("/")}
+        return next((each for each in self.spec.get("volumes", ()) if each["name"] in volumes), {})
 
 
 def container_of(spec: Json) -> Json:

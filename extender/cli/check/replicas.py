@@ -2,15 +2,12 @@
 part by part, and whether the scheduler calls it.
 """
 
-import re
 from collections.abc import Iterator
 
 from extender.cli.check.findings import UNKNOWN, Finding, Installation, Serving, at, fine, wrong
-from extender.kube.errors import ApiError, Forbidden, Refused
+from extender.cli.check.pages import FAILED, OutOfReach, ask, value
 
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
-_FAILED = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
 # What to do about a part of /readyz that fails, by what its name ends with.
 _REMEDIES = {
     "-synced": "Muster cannot read these, or not all of them yet: look at the line rights, and at its log",
@@ -26,31 +23,13 @@ def replicas(site: Installation) -> Iterator[Finding]:
 
 
 def _replica(site: Installation, pod: Serving) -> Iterator[Finding]:
-    name, address = pod.name, pod.setting("health_listen")
-    host, _, port = address.rpartition(":")
-    if host in _LOOPBACK:
-        yield _out_of_reach(name, f"it listens on {address} only", port)
-        return
     try:
-        readiness, metrics = (_asked(site, name, port, page) for page in ("readyz?verbose", "metrics"))
-    except Forbidden:
-        raise
-    except ApiError as fault:
-        yield _out_of_reach(name, str(fault), port)
+        readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
+    except OutOfReach as fault:
+        yield _out_of_reach(pod.name, str(fault), pod.setting("health_listen").rpartition(":")[2])
         return
-    yield from _ready(site, name, readiness)
-    yield _called(name, metrics)
-
-
-def _asked(site: Installation, pod: str, port: str, page: str) -> str:
-    """What the pod answers, also where that is a failure of its own."""
-    try:
-        return site.raw(f"/api/v1/namespaces/{site.namespace}/pods/{pod}:{port}/proxy/{page}")
-    except Refused as fault:
-        answer = fault.body.decode("utf-8", "replace")
-        if _FAILED.search(answer):
-            return answer
-        raise
+    yield from _ready(site, pod.name, readiness)
+    yield _called(pod.name, metrics)
 
 
 def _out_of_reach(pod: str, why: str, port: str) -> Finding:
@@ -61,7 +40,7 @@ def _out_of_reach(pod: str, why: str, port: str) -> Finding:
 
 
 def _ready(site: Installation, pod: str, readiness: str) -> Iterator[Finding]:
-    failed = _FAILED.findall(readiness)
+    failed = FAILED.findall(readiness)
     log = f"kubectl -n {site.namespace} logs {pod} -c muster"
     for part, why in failed:
         todo = next((each for end, each in _REMEDIES.items() if part.endswith(end)), "Look at its log")
@@ -71,13 +50,8 @@ def _ready(site: Installation, pod: str, readiness: str) -> Iterator[Finding]:
 
 
 def _called(pod: str, metrics: str) -> Finding:
-    if not _value(metrics, "muster_leader"):
+    if not value(metrics, "muster_leader"):
         return fine("calls", f"{pod} does not lead, so no scheduler calls it")
-    if _value(metrics, "muster_scheduler_never_called"):
+    if value(metrics, "muster_scheduler_never_called"):
         return wrong("calls", f"{pod} leads, and the scheduler has never called it", _EXTENDERS)
     return fine("calls", f"{pod} leads, and the scheduler calls it")
-
-
-def _value(metrics: str, name: str) -> float:
-    found = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
-    return float(found[1]) if found else 0.0

@@ -9,9 +9,11 @@ end of that attempt, or has had enough time for it.
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.claims import Claim
+from extender.domain.cache.detours import DetourCounter
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.view.appearance import AS_IT_IS, Appearance, Change
 
@@ -19,6 +21,12 @@ MOST_NOMINATED = 16  # for one node and not yet assumed there: a filter copies i
 _LAG = 0.5  # seconds by which the scheduler's view of nodes and bound pods may be older than Muster's
 _UNCALLED = 1.0  # seconds for an attempt that has not come to a bind call when its pod is taken back
 _CALLED = 5.0  # seconds from the end of a bind call to the scheduler's report of it
+
+
+class ReleaseCounts(NamedTuple):
+    released: int  # shown, and not bound yet
+    leaving: int  # taken back a moment ago, and perhaps still on their way through the scheduler
+    taken_back: int  # how often that happened since the start
 
 
 class Releases:
@@ -37,6 +45,10 @@ class Releases:
         self._named: dict[str, Uid] = {}  # by "namespace/name": unbound pods of ours
         self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
         self._wary: set[Uid] = set()  # pods of which an attempt ended with an error
+        self._met: set[Uid] = set()  # unbound pods that the scheduler may have been shown at some time
+        self._has_begun = False  # whether this process has begun to show pods; others did before
+        self._taken_back = 0
+        self.detours = DetourCounter(clock)
 
     @property
     def is_on(self) -> bool:
@@ -45,6 +57,16 @@ class Releases:
     @property
     def shown(self) -> Mapping[Uid, Appearance]:
         return self._shown
+
+    @property
+    def counts(self) -> ReleaseCounts:
+        leaving = sum(until > self._clock() for until in self._leaving.values())
+        return ReleaseCounts(len(self._shown), leaving, self._taken_back)
+
+    def note_call(self, pod: PodRecord) -> None:
+        """A verb names a pod of ours."""
+        if self.is_on and pod.waiting and pod.uid not in self._met:
+            self.detours.note()
 
     def sees(self, pod: PodRecord) -> bool:
         """Whether the scheduler looks at a planned pod without being told to."""
@@ -62,6 +84,7 @@ class Releases:
 
     def show(self, pod: PodRecord, appearance: Appearance) -> None:
         self._leaving.pop(pod.uid, None)
+        self._met.add(pod.uid)
         self._shown[pod.uid] = appearance
         if appearance.node:
             self._nominated.setdefault(appearance.node, set()).add(pod.uid)
@@ -71,6 +94,7 @@ class Releases:
         """Show a pod no more. `was_called`: a bind call of it was answered, or still has to be."""
         self._count_off(uid)
         if self._shown.pop(uid, None) is not None:
+            self._taken_back += 1
             self._leaving[uid] = self._clock() + (_CALLED if was_called else _UNCALLED)
             self._change(uid, None)
         elif was_called and uid in self._leaving:
@@ -80,6 +104,8 @@ class Releases:
         """The claim of a pod of ours was `before`, and is `claim` now."""
         if self.is_on and pod.waiting:
             self._named[pod.key] = pod.uid
+            if not self._has_begun:
+                self._met.add(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             self._count_off(pod.uid)
         if claim is not None and claim.stage is ClaimStage.PLANNED:
@@ -96,6 +122,8 @@ class Releases:
     def note_stranger(self, uid: Uid, is_left: bool) -> None:
         """A pod with the name of one of our schedulers is not ours: it appears as it is, unless it is left to
         another scheduler of that name."""
+        if self.is_on and not is_left:
+            self._met.add(uid)
         self._change(uid, None if is_left else AS_IT_IS)
 
     def note_ended(self, uid: Uid) -> None:
@@ -119,6 +147,7 @@ class Releases:
 
     def take_planned(self) -> set[GroupKey]:
         """The groups of which some members may have to be shown."""
+        self._has_begun = True
         planned, self._planned = self._planned, set()
         return planned
 
@@ -134,6 +163,7 @@ class Releases:
         self._changed.pop(pod.uid, None)
         self._leaving.pop(pod.uid, None)
         self._wary.discard(pod.uid)
+        self._met.discard(pod.uid)
         if self._named.get(pod.key) == pod.uid:
             del self._named[pod.key]
 

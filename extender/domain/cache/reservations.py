@@ -58,6 +58,8 @@ class Reservations:
         """
         pod = self._pods.get(uid)
         claim = self._claims.get(uid)
+        if pod is not None:
+            self._releases.note_call(pod)
         if pod is None or claim is None:
             return self._why_not(pod)
         if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
@@ -73,6 +75,8 @@ class Reservations:
         """A bind call arrived for a pod: the pod's claim is now held by this call, which `token` identifies.
         Returns a reason if the call must be refused."""
         pod, claim = self._pods.get(uid), self._claims.get(uid)
+        if pod is not None:
+            self._releases.note_call(pod)
         if pod is None or claim is None:
             return self._why_not(pod)
         if self._releases.is_on and not claim.pinned:  # the scheduler has not been shown the pod

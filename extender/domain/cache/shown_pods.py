@@ -9,10 +9,11 @@ from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage
 from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.detours import Detours
 from extender.domain.cache.groups import Group
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.registry import Registry
-from extender.domain.cache.releases import Releases
+from extender.domain.cache.releases import ReleaseCounts, Releases
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.group_view import Refusal
@@ -50,6 +51,15 @@ class ShownPods(Appearances):
     def is_on(self) -> bool:
         """Whether the scheduler reads its pods through Muster."""
         return self._releases.is_on
+
+    def counts(self) -> ReleaseCounts:
+        with self._lock:
+            return self._releases.counts
+
+    def detours(self) -> Detours:
+        """The calls about pods that were not shown, since the start."""
+        with self._lock:
+            return self._releases.detours.show()
 
     # ---- for the view
 

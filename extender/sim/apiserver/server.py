@@ -92,11 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as fault:  # unforeseen
             self._send(400, bad_request(f"{type(fault).__name__}: {fault}").status())
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
 
     def _serve(self) -> None:
         url = urlsplit(self.path)
-        path, raw = unquote(url.path), self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path, raw = unquote(url.path), self._body()
         if path in _HEALTH:
             return self._write(200, b"ok", "text/plain")
         if self.command == "GET" and (found := document(path)) is not None:
@@ -110,6 +110,20 @@ class _Handler(BaseHTTPRequestHandler):
         code, found = answer(self.server.service, request)
         self._send(code, self._shape(request)(found) if self.command == "GET" else found)
 
+    def _body(self) -> bytes:
+        """Raises ValueError."""
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            return b"".join(self._sent_chunks())
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _sent_chunks(self) -> Iterator[bytes]:
+        closes, self.close_connection = self.close_connection, True  # unless all of it can be read
+        while size := int(self.rfile.readline(), 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        self.close_connection = closes
+
     def _send(self, code: int, body: Json) -> None:
         self._write(code, encode(body), "application/json")
 
@@ -118,7 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     # ---- watches
 

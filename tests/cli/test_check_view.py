@@ -1,0 +1,214 @@
+"""`muster check` where the scheduler reads its pods through Muster: the line `view`."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from extender.cli import main
+from tests.cli.installation import METRICS, PROXY, Installation, older
+from tests.kube.conftest import write_kubeconfig
+
+READS = "kube-scheduler/v1.36.3 reads pods here for 5m12s, and got the last event 3s ago"
+FINE = {"muster_view_pod_watches": 1.0, "muster_view_silence_seconds": 3.0, "muster_view_detours_total": 0.0}
+Lines = list[tuple[str, str, str]]  # state, what is said, what to do
+
+
+@pytest.fixture
+def site() -> Iterator[Installation]:
+    with Installation() as made:
+        made.install()
+        made.view()
+        made.run()
+        say(made)
+        yield made
+
+
+@pytest.fixture
+def gated() -> Iterator[Installation]:
+    with Installation() as made:
+        made.install()
+        made.run()
+        yield made
+
+
+def say(site: Installation, note: str = READS, **changed: float) -> None:
+    metrics = "".join(f"{name} {number}\n" for name, number in {**FINE, **changed}.items())
+    site.pages[f"{PROXY}/metrics"] = (200, METRICS + metrics)
+    site.pages[f"{PROXY}/readyz"] = (200, f"[+]ping ok\n[+]view ok: {note}\nreadyz check passed\n")
+
+
+def found(site: Installation, folder: Path, subject: str = "view") -> Lines:
+    kubeconfig = str(write_kubeconfig(folder, site.url))
+    done = CliRunner().invoke(main, ["check", "-o", "json", "--kubeconfig", kubeconfig])
+    lines = [each for each in json.loads(done.stdout) if each["subject"] == subject]
+    return [(each["state"], each["said"], each["todo"]) for each in lines]
+
+
+def scheduler(site: Installation) -> Any:
+    (workload,) = site.of("deployments")
+    return workload["spec"]["template"]["spec"]["containers"][0]
+
+
+def muster(site: Installation) -> Any:
+    """Of the workload; `run` has given it to the pod as well."""
+    (workload,) = site.of("deployments")
+    return workload["spec"]["template"]["spec"]["initContainers"][0]
+
+
+def test_one_that_is_in_order(site: Installation, tmp_path: Path) -> None:
+    assert found(site, tmp_path) == [
+        (
+            "ok",
+            "deployment/muster: its scheduler has the kubeconfig of the view, /run/kube-muster/kubeconfig",
+            "",
+        ),
+        ("ok", f"muster-1: {READS}", ""),
+    ]
+
+
+def test_without_the_view_there_is_no_such_line(gated: Installation, tmp_path: Path) -> None:
+    """As before there was one."""
+    assert found(gated, tmp_path) == []
+
+
+def test_pods_need_no_gates_with_the_view(site: Installation, tmp_path: Path) -> None:
+    assert [state for state, *_ in found(site, tmp_path, "policies")] == ["ok"]
+    site.pages["/version"] = older("1.35")
+    assert not any("kube-muster-pods" in said for _, said, _ in found(site, tmp_path, "webhooks"))
+
+
+# ---- how it is installed
+
+
+def without_kubeconfig(site: Installation) -> None:
+    scheduler(site)["command"][1] = "--config=/etc/kubernetes/muster/sidecar.yaml"
+
+
+def by_flags(site: Installation) -> None:
+    scheduler(site)["command"] = ["kube-scheduler", "--kubeconfig", "/etc/own/kubeconfig"]
+
+
+def in_another_folder(site: Installation) -> None:
+    for each in muster(site)["env"]:
+        if each["name"] == "MUSTER_VIEW_FOLDER":
+            each["value"] = "/run/elsewhere/"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (without_kubeconfig, "its scheduler has no kubeconfig, so it reads around the view, whose own is"),
+        (by_flags, "its scheduler has the kubeconfig /etc/own/kubeconfig, so it reads around the view"),
+        (in_another_folder, "so it reads around the view, whose own is /run/elsewhere/kubeconfig"),
+    ],
+)
+def test_a_scheduler_with_another_kubeconfig_reads_around_it(
+    site: Installation, tmp_path: Path, spoil: Callable[[Installation], None], said: str
+) -> None:
+    spoil(site)
+    state, told, todo = found(site, tmp_path)[0]
+    assert state == "wrong"
+    assert said in told
+    assert "sidecar-view.yaml has it" in todo
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_a_scheduler_with_the_views_kubeconfig_and_muster_without_the_view(
+    site: Installation, tmp_path: Path, mounted: bool
+) -> None:
+    for each in muster(site)["env"]:
+        if each["name"] == "MUSTER_VIEW_LISTEN":
+            each["value"] = "off"
+    if not mounted:
+        scheduler(site)["volumeMounts"] = [
+            each for each in scheduler(site)["volumeMounts"] if each["name"] != "view"
+        ]
+    ((state, said, todo),) = found(site, tmp_path)
+    assert state == "wrong"
+    assert said.endswith("/run/kube-muster/kubeconfig, and Muster writes none (--view-listen=off)")
+    assert "List manifests/view" in todo
+
+
+def test_a_kubeconfig_of_somebodys_own_is_fine_without_the_view(gated: Installation, tmp_path: Path) -> None:
+    (workload,) = gated.of("deployments")
+    spec = workload["spec"]["template"]["spec"]
+    spec["volumes"].append({"name": "own", "secret": {"secretName": "own"}})
+    scheduler(gated)["volumeMounts"].append({"name": "own", "mountPath": "/etc/own"})
+    by_flags(gated)
+    assert found(gated, tmp_path) == []
+
+
+def no_map(site: Installation) -> None:
+    site.of("configmaps").clear()
+
+
+def broken_map(site: Installation) -> None:
+    site.of("configmaps")[0]["data"]["sidecar-view.yaml"] = "{"
+
+
+def no_volume(site: Installation) -> None:
+    scheduler(site)["volumeMounts"].clear()
+
+
+def no_scheduler(site: Installation) -> None:
+    scheduler(site)["name"] = "another"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (no_map, "the ConfigMap kube-muster/muster-scheduler-config has no sidecar-view.yaml"),
+        (broken_map, "its scheduler's configuration cannot be read: while parsing"),
+        (no_volume, "/etc/kubernetes/muster/sidecar-view.yaml, is in no ConfigMap"),
+        (no_scheduler, "it has no container kube-scheduler"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_not_known(
+    site: Installation, tmp_path: Path, spoil: Callable[[Installation], None], said: str
+) -> None:
+    spoil(site)
+    state, told, todo = found(site, tmp_path)[0]
+    assert (state, said in told) == ("unknown", True), told
+    assert "clientConnection.kubeconfig is /run/kube-muster/kubeconfig" in todo
+
+
+# ---- what Muster says
+
+
+@pytest.mark.parametrize(
+    ("note", "changed", "state", "todo"),
+    [
+        ("nobody reads pods here", {"muster_view_pod_watches": 0.0}, "wrong", "none of its pods start"),
+        (
+            f"{READS}; a scheduler reads pods elsewhere: 7",
+            {"muster_view_detours_total": 7.0},
+            "wrong",
+            "Stop",
+        ),
+        (READS, {"muster_view_silence_seconds": 181.0}, "unknown", "something each minute"),
+    ],
+)
+def test_what_muster_says_of_its_view(
+    site: Installation, tmp_path: Path, note: str, changed: dict[str, float], state: str, todo: str
+) -> None:
+    say(site, note, **changed)
+    got, said, remedy = found(site, tmp_path)[1]
+    assert (got, said) == (state, f"muster-1: {note}")
+    assert todo in remedy
+
+
+def test_nobody_has_to_read_where_muster_does_not_lead(site: Installation, tmp_path: Path) -> None:
+    say(site, "nobody reads pods here", muster_view_pod_watches=0.0, muster_leader=0.0)
+    status, metrics = site.pages[f"{PROXY}/metrics"]
+    site.pages[f"{PROXY}/metrics"] = (status, metrics.replace("muster_leader 1.0\n", ""))
+    assert found(site, tmp_path)[1][0] == "ok"
+
+
+def test_a_pod_out_of_reach_says_nothing(site: Installation, tmp_path: Path) -> None:
+    site.pages[f"{PROXY}/readyz"] = (503, "no route to host")
+    assert [state for state, *_ in found(site, tmp_path)] == ["ok"]
+    assert found(site, tmp_path, "health")[0][0] == "unknown"

@@ -1,0 +1,160 @@
+"""Requests through the scheduler's view: what a scheduler would ask for, with something wrong in it.
+
+Each is the last of its connection. Everything comes from the generator that is given, so a seed brings it
+back; only the secret is another one in each campaign.
+"""
+
+from random import Random
+
+_METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"CONNECT", b"get", b"PURGE")
+_OFTEN = (24, 3, 5, 3, 5, 2, 1, 1, 1, 1)
+_PODS = b"/api/v1/namespaces/default/pods"
+_PATHS = (
+    b"",
+    b"/",
+    b"/version",
+    b"/api",
+    b"/apis/nothing/v1/here",
+    b"/api/v1/pods",
+    b"/api/v1/pods/",
+    b"/api/v1//pods",
+    b"/api/v1/./pods",
+    b"/api/v1/../v1/secrets",
+    b"/api/v1/%70ods",
+    b"/api/v1/nodes",
+    b"/api/v1/secrets",
+    b"/api/v1/watch/pods",
+    b"/api/v1/namespaces/default/events",
+    b"/api/v1/namespaces/kube-system/secrets/x",
+    b"/apis/coordination.k8s.io/v1/namespaces/default/leases/fuzz",
+    b"/apis/authorization.k8s.io/v1/subjectaccessreviews",
+    b"/openapi/v3",
+    b"/metrics",
+    b"/proxy",
+    b"/api/v1/namespaces/" + b"n" * 5000 + b"/pods",
+    b"/" + b"a/" * 2000,
+    _PODS,
+    _PODS + b"/a",
+    _PODS + b"/a/status",
+    _PODS + b"/a/binding",
+    _PODS + b"/a/exec?command=sh",
+    _PODS + b"/a/status/b/c/d",
+    _PODS + b"/%00/status",
+    _PODS + b"/\xff",
+)
+_SELECTORS = (
+    b"fieldSelector=spec.nodeName%3D",
+    b"fieldSelector=spec.nodeName%3Dnode-1",
+    b"fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed",
+    b"fieldSelector=no.such.field%3D1",
+    b"fieldSelector=%3D%3D%3D",
+    b"fieldSelector=%zz",
+    b"fieldSelector=" + b"a%2C" * 3000,
+    b"labelSelector=a+in+%28b%2Cc%29",
+    b"labelSelector=%21%21",
+    b"labelSelector=\xc3\x28",
+    b"resourceVersion=0",
+    b"resourceVersion=-1",
+    b"resourceVersion=99999999999999999999999",
+    b"resourceVersion=x",
+    b"resourceVersion=1&resourceVersionMatch=Exact",
+    b"resourceVersionMatch=NotOlderThan",
+    b"sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
+    b"sendInitialEvents=perhaps",
+    b"limit=1",
+    b"limit=-5",
+    b"limit=1e9",
+    b"continue=nonsense",
+    b"pretty=true",
+    b"dryRun=All",
+    b"&&&=&",
+    b"?",
+    b"#",
+)
+_WATCHES = (b"watch=1", b"watch=true", b"watch", b"watch=yes&watch=false")
+_ENDS = b"timeoutSeconds=1"
+_FIELDS = (
+    b"Accept: application/json",
+    b"Accept: application/vnd.kubernetes.protobuf",
+    b"Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
+    b"Accept: ;;;q=x,",
+    b"Accept: \xff",
+    b"Accept-Encoding: gzip",
+    b"Authorization: Bearer mine",
+    b"Impersonate-User: admin",
+    b"Impersonate-Group: system:masters",
+    b"X-Remote-User: admin",
+    b"Content-Type: application/strategic-merge-patch+json",
+    b"Content-Type: application/vnd.kubernetes.protobuf",
+    b"Content-Type: \xff",
+    b"Content-Encoding: gzip",
+    b"Expect: 100-continue",
+    b"Upgrade: SPDY/3.1",
+    b"User-Agent: " + b"u" * 3000,
+    b"Cookie: " + b"a=b; " * 1500,
+    b"X-Large: " + b"x" * 15_000,
+    b"X-Larger: " + b"x" * 70_000,
+    b"No colon",
+    b": nameless",
+    b" folded: x",
+    b"X\x00: y",
+    b"Host: evil.example",
+)
+_BODIES = (
+    b"{}",
+    b"[" * 100_000,
+    b'{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable"}]}}',
+    b'{"status":{"conditions":{}}}',
+    b'{"kind":"Event","metadata":{"name":"fuzz"},"reason":"x"}',
+    b"k8s\x00\x0a\xff\xff\xff\xff\x0f",
+    b"\x00" * 70_000,
+    b"x" * 500_000,
+)
+
+
+def request(dice: Random, secret: str) -> bytes:
+    """What one connection sends, all in all."""
+    method = dice.choices(_METHODS, _OFTEN)[0]
+    target = b"/" + _first(dice, secret.encode()) + dice.choice(_PATHS) + _query(dice)
+    if dice.random() < 0.1:
+        target = dice.choice((b"http://kube-apiserver.muster", b"https://", b"*", b"//")) + target
+    fields = [b"Connection: close", *(dice.choice(_FIELDS) for _ in range(dice.choice((0, 1, 1, 2, 90))))]
+    if not any(each.startswith(b"Host:") for each in fields):
+        fields.append(b"Host: kube-apiserver.muster")
+    return b"\r\n".join((method + b" " + target + b" HTTP/1.1", *fields)) + b"\r\n" + _end(dice)
+
+
+def _first(dice: Random, secret: bytes) -> bytes:
+    """The secret, or nearly."""
+    wrong = (b"", b"x", secret[:-1], secret + b"x", secret.swapcase(), secret + b"%00", b"..", b"\xff" * 43)
+    chosen = dice.choice(wrong)
+    return secret if dice.random() < 0.85 else chosen
+
+
+def _query(dice: Random) -> bytes:
+    chosen = [dice.choice(_SELECTORS) for _ in range(dice.choice((0, 0, 1, 2, 3)))]
+    if dice.random() < 0.03:
+        chosen += [dice.choice(_WATCHES), _ENDS]
+    dice.shuffle(chosen)
+    return b"?" + b"&".join(chosen) if chosen else b""
+
+
+def _end(dice: Random) -> bytes:
+    """The end of the head, and the body."""
+    how = dice.random()
+    if how < 0.5:
+        return b"\r\n"
+    body = dice.choice(_BODIES)
+    if how < 0.8:
+        return b"Content-Length: %d\r\n\r\n" % len(body) + body
+    if how < 0.95:
+        return b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    return dice.choice(
+        (
+            b"Content-Length: 17000000\r\n\r\n" + b" " * 200_000,
+            b"Content-Length: -5\r\n\r\n",
+            b"Content-Length: 3, 3\r\n\r\nabc",
+            b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        )
+    )
