@@ -25,6 +25,7 @@ from tests.e2e.harness.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     NODES,
+    POD_GROUPS,
     PODS,
     SERVICES,
     VALIDATING_WEBHOOKS,
@@ -183,9 +184,10 @@ class Site:
         """Options of a scheduler that calls Muster and reads its pods from the API server."""
         return {"muster": muster.address, "user": self._user, "leader_elect": True, "host": POD}
 
-    def waits_for_room(self) -> None:
-        """A pod of ours that may not start."""
-        self.api.create(PODS, objects.pod("large", namespace="default", cpu="500"))
+    def waits_for_members(self) -> None:
+        """A pod of ours that has room and may not start: a scheduler that sees it asks Muster."""
+        self.api.create(POD_GROUPS, objects.pod_group("half", namespace="default", min_member=2))
+        self.api.create(PODS, objects.pod("half-0", namespace="default", group="half"))
 
     def found(self) -> list[Json]:
         """All that `muster check` finds."""
@@ -268,7 +270,7 @@ def test_check_sees_whether_the_scheduler_reads_through_the_view(site: Site) -> 
         assert site.wait_wrong() == {}
         first.close()
         stack.enter_context(KubeScheduler(site.cluster, "sidecar.yaml", **site.direct(muster)))
-        site.waits_for_room()
+        site.waits_for_members()
         told = "nobody reads pods here; a scheduler reads pods elsewhere"
         wait_for(lambda: told in site.wrong().get("view", ""), what=told)
 
