@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.harness import objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import answer, hold_answer, lose_answer
@@ -82,6 +83,8 @@ def test_a_node_that_goes_while_it_is_held_is_not_bound_to(
     gang = Standstill(stage, muster, proxy, cpu="2")
     lost = gang.nodes[gang.held[0]]
     change(stage, lost)
+    stage.api.create(NODES, objects.node("later", cpu="1"))
+    wait_for(lambda: "later" in {each["name"] for each in muster.debug("/debug/nodes")}, what="it is known")
     gang.let_go()
     assert lost not in stage.wait_bound(gang.pods).values()
     stage.wait_phase(gang.pods, "Running")
