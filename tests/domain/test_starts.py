@@ -1,5 +1,6 @@
 """Starts under way: completed, moved, undone, tried again."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -432,6 +433,29 @@ def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
     world.add(pod("g-1", "g", queue="q")).finish("g-0")
     world.ledger.drop_group(key("g"))
     assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "order", [("goes", "lost", "comes"), ("lost", "goes", "comes"), ("goes", "comes", "lost")]
+)
+def test_a_gang_that_ran_is_not_undone_when_its_podgroup_is_made_anew_and_a_member_is_lost(
+    order: tuple[str, ...],
+) -> None:
+    world = World(node("n", cpu="3"), gang("g", 3)).start("g")
+    other = group("g", 3)
+    acts: dict[str, Callable[[], object]] = {
+        "goes": lambda: world.ledger.drop_group(key("g")),
+        "lost": lambda: world.delete("g-2"),
+        "comes": lambda: world.add(replace(other, metadata=replace(other.metadata, uid="another"))),
+    }
+    for act in order:
+        acts[act]()
+        world.settle()
+    world.pass_time(LIMITS.start_deadline + 60.0)
+    assert world.decision("g").undo == ()
+    assert world.stood_whole("g")
+    world.add(pod("g-3", "g")).settle()
+    assert list(world.plan("g")) == ["g-3"], "it is replaced"
 
 
 def test_silence_is_looked_at_again_when_the_scheduler_asks_after_all() -> None:

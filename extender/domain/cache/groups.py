@@ -62,6 +62,13 @@ class Group:
         self.stood_with: Needs | None = None  # what it needed when it last stood whole
         self.waited = False  # this process has let it wait
 
+    def begin_anew(self) -> None:
+        """It has another PodGroup: what was decided on the former one does not count, but members that stood
+        whole by its needs still did, so what is left of them is not undone for those that were lost."""
+        stood_with = self.stood_with if self.last_record is not None else None
+        self.forget_history()
+        self.stood_with = stood_with
+
     def put_record(self, record: GroupRecord | None, version: int) -> None:
         """The PodGroup that the API has from `version` on; None: it is gone."""
         if _terms(self.record) != _terms(record):

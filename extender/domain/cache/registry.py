@@ -53,7 +53,7 @@ class Registry:
         if now is None:
             group.entitled_in = ""  # pods that remain without a PodGroup count as new to their queue
         elif not ((before and before.uid == now.uid) or group.is_implied):
-            group.forget_history()
+            group.begin_anew()
         self._taken_in.note(before, now)
         group.put_record(now, version)
         self._note_arrival(group)
