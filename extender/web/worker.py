@@ -1,6 +1,6 @@
 """gunicorn's worker process, which serves a VerbsPort in an event loop.
 
-Only the process and its signals are gunicorn's: its parser and a thread for each call took 150 us of
+Only the process and its signals are gunicorn's: its parser and a thread for each call took most of a call's
 processor time, and a window of held calls as many threads.
 """
 

@@ -51,11 +51,11 @@ class ViewedEvents(Events):
                 self.believed[uid] = appearance
         unbound = {each.metadata.uid for each in self.world.pods.values() if not each.spec.node_name}
         self.believed = {uid: looks for uid, looks in self.believed.items() if uid in unbound}
-        assert self.believed == self.world.ledger.shown.all()
+        assert self.believed == self.world.ledger.shown._releases.shown
 
     @invariant()
     def only_pods_with_a_firm_claim_are_shown(self) -> None:
-        for uid in self.world.ledger.shown.all():
+        for uid in self.world.ledger.shown._releases.shown:
             record, claim = self.world.ledger.pod(uid), self.world.ledger.claim(uid)
             assert record is not None
             assert record.waiting

@@ -277,7 +277,7 @@ class World:
 
     def shown(self) -> dict[str, Appearance]:
         """How pods of ours that may start look to the scheduler, by name."""
-        looks = self.ledger.shown.all()
+        looks = self.ledger.shown._releases.shown
         return {
             name: looks[uid] for name, each in self.pods.items() if (uid := Uid(each.metadata.uid)) in looks
         }

@@ -145,7 +145,8 @@ def test_a_scheduler_killed_between_two_bindings(
     wait_for(first.hit.is_set, what="first binding on its way")
     scheduler.kill()
     released.set()
-    muster.wait_held([])
+    wait_for(lambda: stage.bound(gang), what="the first binding done")
+    wait_for(lambda: not _stages(muster) & {"HELD", "POSTED"}, what="the claims of the rest given back")
     assert len(proxy.bindings()) == 1
     scheduler.start()
     stage.wait_phase(gang, "Running")

@@ -10,9 +10,9 @@ from tests.e2e.harness.waiting import wait_for
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import PATIENCE, Target
 
-_WARM_UP = 0.4  # of the requests: after them Muster has all that it needs to answer
+_WARM_UP = 0.2  # of the requests: after them Muster has all that it needs to answer
 _SLACK_THREADS = 24  # a port keeps some that have nothing to do
-_SLACK_MEGABYTES = 96  # the allocator keeps what one of the largest bodies took at each of five ports
+_SLACK_MEGABYTES = 64
 
 
 def judged(target: Target, requests: int, seconds: float, seed: int, say: Callable[[str], None]) -> list[str]:

@@ -1,7 +1,7 @@
 """The ledger's side of a view, by hand."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from extender.domain.model.records import Uid
 from extender.domain.view.appearance import Appearance, Appearances, Change
@@ -40,9 +40,6 @@ class ReleasedByHand(Appearances):
 
     def of(self, uid: Uid) -> Appearance | None:
         return self._released.get(uid)
-
-    def all(self) -> Mapping[Uid, Appearance]:
-        return self._released
 
     def in_flight(self, uid: Uid) -> bool:
         return False

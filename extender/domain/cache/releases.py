@@ -39,12 +39,10 @@ class Releases:
         self._shown: dict[Uid, Appearance] = {}
         self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # one after the other
         self._leaving: dict[Uid, float] = {}  # taken back: until when the scheduler may be busy with them
-        self._nominated: dict[
-            str, set[Uid]
-        ] = {}  # by node: pods shown for it that have not come to a bind call
+        self._nominated: dict[str, set[Uid]] = {}  # by node: pods shown for it, before their first bind call
         self._named: dict[str, Uid] = {}  # by "namespace/name": unbound pods of ours
         self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
-        self._wary: set[Uid] = set()  # pods of which an attempt ended with an error
+        self._wary: set[Uid] = set()  # pods of which an attempt has failed
         self._met: set[Uid] = set()  # unbound pods that the scheduler may have been shown at some time
         self._has_begun = False  # whether this process has begun to show pods; others did before
         self._taken_back = 0
@@ -111,13 +109,20 @@ class Releases:
         if claim is not None and claim.stage is ClaimStage.PLANNED:
             self.note_planned(pod.group)
         if pod.node:
-            self._settle(pod)
+            self.forget(pod)
         elif claim is None or not claim.pinned:
             self.take_back(pod.uid, before is not None and before.stage >= ClaimStage.HELD)
 
     def forget(self, pod: PodRecord) -> None:
-        """The pod is gone: the watch shows that to the scheduler."""
-        self._settle(pod)
+        """The pod is bound or gone: the watch shows that to the scheduler."""
+        self._count_off(pod.uid)
+        self._shown.pop(pod.uid, None)
+        self._changed.pop(pod.uid, None)
+        self._leaving.pop(pod.uid, None)
+        self._wary.discard(pod.uid)
+        self._met.discard(pod.uid)
+        if self._named.get(pod.key) == pod.uid:
+            del self._named[pod.key]
 
     def note_stranger(self, uid: Uid, is_left: bool) -> None:
         """A pod with the name of one of our schedulers is not ours: it appears as it is, unless it is left to
@@ -156,16 +161,6 @@ class Releases:
         return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
 
     # ---- inside
-
-    def _settle(self, pod: PodRecord) -> None:
-        self._count_off(pod.uid)
-        self._shown.pop(pod.uid, None)
-        self._changed.pop(pod.uid, None)
-        self._leaving.pop(pod.uid, None)
-        self._wary.discard(pod.uid)
-        self._met.discard(pod.uid)
-        if self._named.get(pod.key) == pod.uid:
-            del self._named[pod.key]
 
     def _count_off(self, uid: Uid) -> None:
         node = how.node if (how := self._shown.get(uid)) else ""

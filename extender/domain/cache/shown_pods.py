@@ -1,7 +1,7 @@
 """The ledger's side of the scheduler's view: planned pods are shown with their node, and what the scheduler
 reports about them is taken in."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from extender.domain.cache.attendance import Attendance
@@ -46,6 +46,9 @@ class ShownPods(Appearances):
         self._changes = changes
         self._attendance = attendance
         self._clock = clock
+        self._minds_gangs = (
+            False  # gangs have claims that the scheduler cannot see; looked up once for all due
+        )
 
     @property
     def is_on(self) -> bool:
@@ -68,10 +71,6 @@ class ShownPods(Appearances):
         if pod is None or self._pods.leaves(pod.scheduler):
             return None
         return self._releases.shown.get(uid) if pod.group else AS_IT_IS
-
-    def all(self) -> Mapping[Uid, Appearance]:
-        with self._lock:
-            return dict(self._releases.shown)
 
     def in_flight(self, uid: Uid) -> bool:
         claim = self._claims.get(uid)
@@ -100,9 +99,11 @@ class ShownPods(Appearances):
     # ---- for the controller that releases
 
     def due(self) -> set[GroupKey]:
-        """The groups of which some members may have to be released."""
+        """The groups of which some members may have to be released now."""
         with self._lock:
-            return self._releases.take_planned()
+            due = self._releases.take_planned()
+            self._minds_gangs = bool(due) and self._has_hidden_claims()
+            return due
 
     def postpone(self, key: GroupKey) -> None:
         """The group could not be released: it is due again."""
@@ -147,7 +148,7 @@ class ShownPods(Appearances):
         pod = claim.pod
         if not self._registry.group(pod.group).needs_no_barrier:
             return Appearance(node=claim.node)
-        return Appearance(asks=self._releases.is_wary_of(pod.uid) or self._has_hidden_claims())
+        return Appearance(asks=self._releases.is_wary_of(pod.uid) or self._minds_gangs)
 
     def _has_hidden_claims(self) -> bool:
         return any(

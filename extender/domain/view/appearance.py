@@ -1,6 +1,6 @@
 """How pods look in the scheduler's copy of the API."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from extender.domain.model.records import Uid
@@ -34,9 +34,6 @@ class Appearances(Protocol):
     def of(self, uid: Uid) -> Appearance | None:
         """How an unbound pod of one of our schedulers appears; None: it does not, since it waits or is not
         known yet. A pod that is not ours appears as it is."""
-
-    def all(self) -> Mapping[Uid, Appearance]:
-        """All released pods."""
 
     def in_flight(self, uid: Uid) -> bool:
         """Whether a bind call holds the pod or its binding was posted: then the scheduler has it."""

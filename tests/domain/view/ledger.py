@@ -1,6 +1,6 @@
 """A model of the ledger's side of the view: it reads pods by a watch of its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from extender.domain.model.records import Uid
 from extender.domain.view.appearance import Appearance, Appearances, Change
@@ -47,9 +47,6 @@ class Ledger(Appearances):
 
     def of(self, uid: Uid) -> Appearance | None:
         return self.released.get(uid)
-
-    def all(self) -> Mapping[Uid, Appearance]:
-        return self.released
 
     def in_flight(self, uid: Uid) -> bool:
         return uid in self.held
