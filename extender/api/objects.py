@@ -241,6 +241,38 @@ class Guarantee(Wire, frozen=True):
     resource: Quantities | None = None
 
 
+class RunningLimit(Wire, frozen=True):
+    """How much may run at the same time; None: no limit."""
+
+    groups: int | None = None
+    pods: int | None = None
+
+
+class QueueLimits(RunningLimit, frozen=True):
+    """`groups` and `pods`: of the whole queue."""
+
+    per_user: RunningLimit | None = None
+    per_namespace: RunningLimit | None = None
+
+
+class QueuePreemption(Wire, frozen=True):
+    """`Never` or `LowerPriority`, and how long a victim has run at least, as a duration."""
+
+    within_queue: str = ""
+    unmanaged: str = ""
+    min_runtime: str = ""
+
+
+class QueueFlavor(Wire, frozen=True):
+    """A part of the queue's amounts, on nodes with these labels."""
+
+    name: str
+    node_labels: Labels | None = None
+    tolerations: list[Toleration] | None = None
+    capability: Quantities | None = None
+    deserved: Quantities | None = None
+
+
 class QueueSpec(Wire, frozen=True):
     weight: int = 1
     capability: Quantities | None = None
@@ -251,7 +283,18 @@ class QueueSpec(Wire, frozen=True):
     restricted: bool = False
     priority: int = 0
     dequeue_strategy: str = ""
+    priority_threshold: int | None = None
+    ageing: int = 0
     state: str = ""
+    stop_policy: str = ""
+    oversell: Quantity | None = None
+    limits: QueueLimits | None = None
+    default_request: Quantities | None = None
+    borrowing_limit: Quantities | None = None
+    lending_limit: Quantities | None = None
+    reserve_after: str = ""
+    preemption: QueuePreemption | None = None
+    flavors: list[QueueFlavor] | None = None
 
 
 class QueueStatus(Wire, frozen=True):

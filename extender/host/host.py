@@ -114,6 +114,7 @@ class Host:
             lock=RLock(),
             on_change=lambda: self._cycle.poke(),
             on_shown=self._pass_changes_on if ports.view else None,
+            wall_clock=time.time,
         )
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)

@@ -47,7 +47,7 @@ __all__ = ["Confirmation", "Ledger"]
 
 
 class Ledger(LedgerQueries):
-    """`clock` is monotonic, in seconds. `on_change` is called, under the lock, when a decision may change,
+    """`clock` is monotonic, in seconds; `wall_clock` counts them since 1970. `on_change` is called, under the lock, when a decision may change,
     `on_shown` when the scheduler is to be shown something else; None: it reads its pods from the API."""
 
     def __init__(
@@ -58,6 +58,7 @@ class Ledger(LedgerQueries):
         lock: AbstractContextManager[object] | None = None,
         on_change: Callable[[], None] = lambda: None,
         on_shown: Callable[[], None] | None = None,
+        wall_clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.limits = limits or Limits()
         changes, claims, registry = Changes(on_change), Claims(), Registry()
@@ -68,7 +69,16 @@ class Ledger(LedgerQueries):
         pods = PodIntake(ownership, registry, claims, moves, releases, changes, self._attendance, clock)
         views = GroupViews(registry, claims)
         publishing = Publishing(
-            self.limits, registry, views, claims, moves, releases, changes, self._attendance, clock
+            self.limits,
+            registry,
+            views,
+            claims,
+            moves,
+            releases,
+            changes,
+            self._attendance,
+            clock,
+            wall_clock,
         )
         self._reservations = Reservations(
             pods.pods, registry, claims, moves, releases, changes, lambda: publishing.decisions, clock

@@ -40,6 +40,7 @@ class Publishing:
         changes: Changes,
         attendance: Attendance,
         clock: Callable[[], float],
+        wall_clock: Callable[[], float],
     ) -> None:
         self.decisions = Decisions()
         self._limits = limits
@@ -51,6 +52,7 @@ class Publishing:
         self._changes = changes
         self._attendance = attendance
         self._clock = clock
+        self._wall_clock = wall_clock
         self._refusals = Refusals(claims)
         self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
 
@@ -62,6 +64,7 @@ class Publishing:
         return Snapshot(
             version=self._changes.version,
             now=self._clock(),
+            epoch=self._wall_clock() - self._clock(),
             limits=self._limits,
             dimensions=self._claims.capacity.columns.names,
             nodes=self._claims.capacity.table(),

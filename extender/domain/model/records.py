@@ -115,6 +115,9 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     min_resources: Resources = {}  # what its minMember members ask for together, by its spec
     queue_uid: str = ""  # of the queue that took it in, by its note
     owner: str = ""  # the UID of its controller
+    held: bool = False  # its owner keeps it back, by an annotation
+    run_time: float | None = None  # seconds that it will run, by its annotation
+    submitter: str = ""  # the user who made it; empty if that is not known
     origin: Origin = Origin.VOLCANO
 
 

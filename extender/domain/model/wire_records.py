@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.conditions import condition
+from extender.api.durations import as_seconds
 from extender.api.objects import (
     Condition,
     ContainerStatus,
@@ -151,6 +152,7 @@ def native_record(group: NativePodGroup) -> GroupRecord:
 def group_record(group: PodGroup) -> GroupRecord:
     """Faults of the specification are kept in `fault`: this group waits, and no other is affected."""
     meta, spec = group.metadata, group.spec
+    annotations = meta.annotations or {}
     return GroupRecord(
         key=GroupKey(f"{meta.namespace}/{meta.name}"),
         namespace=meta.namespace,
@@ -168,8 +170,19 @@ def group_record(group: PodGroup) -> GroupRecord:
         fault=_group_fault(group),
         min_resources=_min_resources(spec),
         owner=_owner(meta),
+        held=annotations.get(keys.HOLD) == "true",
+        run_time=_run_time(annotations.get(keys.RUN_TIME, "")),
+        submitter=annotations.get(keys.SUBMITTER, ""),
         queue_uid=noted_queue(meta),
     )
+
+
+def _run_time(text: str) -> float | None:
+    """None where it cannot be read, as if nothing had been declared."""
+    try:
+        return as_seconds(text)
+    except ValueError:
+        return None
 
 
 def _owner(meta: Meta) -> str:

@@ -9,6 +9,7 @@ from extender.api import keys
 from extender.api.objects import Queue
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources, offered
+from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -23,6 +24,18 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     status_state: str = ""  # the state last published, as written
     parent: str = ""  # as written; `queue_states.parent_of` says which queue is above it
     hierarchy: str = ""  # the path in its annotation
+    reclaimable: bool = True  # other queues may take back what it holds above what it deserves
+    priority_threshold: int | None = None  # of the strategy `mixed`: groups from it on let none pass
+    ageing: int = 0  # priority that a waiting group gains per hour
+    stop_policy: str = ""  # Hold: nothing new is admitted; HoldAndDrain: what runs gives its room back, too
+    oversell: float = 1.0  # so many times its ceiling may be admitted
+    limits: RunningLimits = RunningLimits()
+    default_request: Resources = {}  # of a group without minResources, before its pods are there
+    borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
+    lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
+    reserve_after: float = 600.0  # seconds a group waits before room is reserved for it
+    preemption: PreemptionRules = PreemptionRules()
+    flavors: tuple[Flavor, ...] = ()
     restricted: bool = False  # only users with the right to use it may submit to it
     created: str = ""  # metadata.creationTimestamp
     uid: str = ""  # empty: the API does not have it (yet)

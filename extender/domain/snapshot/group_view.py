@@ -60,6 +60,12 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What is wrong with its specification, for people; empty if nothing is."""
     min_resources: Resources
     """What its needed members ask for together, according to its PodGroup."""
+    held: bool
+    """Whether its owner keeps it back."""
+    run_time: float | None
+    """How long it will run, in seconds, as its owner declared."""
+    submitter: str
+    """The user who made it; empty if that is not known."""
     entitled: bool
     """Whether it was created while its queue was open."""
     stood_with: Needs | None

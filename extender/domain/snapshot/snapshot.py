@@ -4,6 +4,7 @@ Views of groups that did not change are the same objects as in the previous snap
 """
 
 from collections.abc import Mapping, Set
+from datetime import datetime
 
 import msgspec
 
@@ -38,6 +39,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """The ledger's version, which grows with every change, except of time, that may change a decision."""
     now: float
     """The ledger's clock, in seconds."""
+    epoch: float
+    """What is to be added to the ledger's clock for the seconds since 1970."""
     limits: Limits
     """The limits that policy works with."""
     dimensions: tuple[str, ...]
@@ -65,3 +68,11 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Groups of which anything changed since decisions were last published."""
     attention: Attention = Attention()
     """Whether this replica leads and the scheduler asks."""
+
+    def moment(self, timestamp: str) -> float:
+        """When, on the ledger's clock, an object's timestamp was; now where it cannot be read, or lies in the
+        future."""
+        try:
+            return min(datetime.fromisoformat(timestamp).timestamp() - self.epoch, self.now)
+        except ValueError:
+            return self.now
