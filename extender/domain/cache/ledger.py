@@ -47,8 +47,9 @@ __all__ = ["Confirmation", "Ledger"]
 
 
 class Ledger(LedgerQueries):
-    """`clock` is monotonic, in seconds; `wall_clock` counts them since 1970. `on_change` is called, under the lock, when a decision may change,
-    `on_shown` when the scheduler is to be shown something else; None: it reads its pods from the API."""
+    """`clock` is monotonic, in seconds; `wall_clock` counts them since 1970. `on_change` is called, under the
+    lock, when a decision may change, `on_shown` when the scheduler is to be shown something else; None: it
+    reads its pods from the API."""
 
     def __init__(
         self,
