@@ -170,6 +170,7 @@ class PodSpec(Wire, frozen=True):
     tolerations: list[Toleration] | None = None
     scheduling_gates: list[Gate] | None = None
     scheduling_group: SchedulingGroup | None = None
+    preemption_policy: str = ""
     priority: int | None = None
     priority_class_name: str = ""
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
@@ -200,6 +201,7 @@ class PodStatus(Wire, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
     nominated_node_name: str = ""
+    start_time: str | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
 
@@ -398,6 +400,7 @@ class PriorityClass(Wire, frozen=True):
     metadata: Meta
     value: int = 0
     global_default: bool = False
+    preemption_policy: str = ""
 
 
 class Namespace(Wire, frozen=True):

@@ -70,6 +70,10 @@ class Lending:
         self._kept = []
         self.unclaimed = None
 
+    def kept_for(self, group: GroupView) -> dict[Uid, str]:
+        """The nodes on which room is kept for members of a group."""
+        return next((plan for each, plan in self._kept if each.key == group.key), {})
+
     def text(self) -> str:
         """The queues whose groups have a claim, as text."""
         queues = ", ".join(sorted({each.queue for each in self._claimants}))
