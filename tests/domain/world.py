@@ -71,6 +71,7 @@ class World:
             Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
             clock=lambda: self.now,
+            wall_clock=lambda: self.now,
             on_change=self._note_change,
             on_shown=(lambda: None) if viewed else None,
         )

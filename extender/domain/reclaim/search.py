@@ -9,7 +9,7 @@ planner, with more and more units out of the way.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.reclaim.giver import Giver
 from extender.domain.reclaim.units import Unit
+from extender.domain.snapshot.nodes import Mask
 
 _TRIALS = 64  # placements with which it is tried to leave units alone, where each one has to be planned
 
@@ -73,32 +74,39 @@ class Search:
 
     def find(self, wanted: Missing) -> Found | None:
         """None where no set of units suffices."""
-        if self._planner.affinity.any_particular(wanted.members, wanted.shapes):
-            return self._by_trial(wanted)
-        return self._by_node(wanted)
+        is_particular = self._planner.affinity.any_particular(wanted.members, wanted.shapes)
+        other = self._planner.clone() if is_particular else None
+        found = self._by_node(wanted)
+        if found is not None or other is None:
+            return found
+        for taking in self._takings:
+            self._giver.give(taking.unit.queue, _requests(taking.pods), -1)
+        return Search(other, self._giver, self._units).by_trial(wanted)
 
     # ---- node by node
 
     def _by_node(self, wanted: Missing) -> Found | None:
-        largest_part, plan = self._planner.capacity.largest_part, dict[Uid, str]()
-        for shape in sorted(wanted.shapes, key=lambda shape: -largest_part(shape.requests)):
-            members = [pod for pod in wanted.members if pod.shape is shape or pod.shape == shape]
-            if not self._place(shape, members, plan):
-                return None
-        if not self._settle_queue():
+        plan: dict[Uid, str] = {}
+        if not all(self._place(batch, plan) for batch in self._batches(wanted)) or not self._settle_queue():
             return None
         self._fill_back(wanted)
         return Found(tuple(self._takings), plan)
 
-    def _place(self, shape: Shape, members: list[PodRecord], plan: dict[Uid, str]) -> bool:
-        """Nodes for all members of a shape, and the units that make room there."""
-        capacity, left = self._planner.capacity, list(reversed(members))
-        if not shape.requests.keys() <= set(capacity.dimensions):
+    def _batches(self, wanted: Missing) -> list[list[PodRecord]]:
+        """Members that may be placed together, largest requests first."""
+        capacity, affinity = self._planner.capacity, self._planner.affinity
+        alike: dict[Shape | Uid, list[PodRecord]] = {}
+        for pod in wanted.members:
+            alike.setdefault(pod.uid if affinity.is_particular(pod) else pod.shape, []).append(pod)
+        return sorted(alike.values(), key=lambda batch: -capacity.largest_part(batch[0].shape.requests))
+
+    def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
+        """Nodes for all of some members that are alike, and the units that make room there."""
+        shape, left = members[0].shape, list(reversed(members))
+        if not shape.requests.keys() <= self._columns.keys():
             return False
-        suitable = capacity.suitable(shape)
-        rows = np.flatnonzero(suitable).tolist()
-        heap = [_Cost(*_NOTHING, row) for row in rows]
-        heapify(heap)
+        suitable = self._rows_for(members[0])
+        heap = [_Cost(*_NOTHING, row) for row in np.flatnonzero(suitable).tolist()]
         while left and heap:
             known = heappop(heap)
             found = self._cost(shape, known.row)
@@ -109,18 +117,21 @@ class Search:
                 heappush(heap, cost)
                 continue
             changed = self._take(takings) | {known.row}
-            self._stand(shape, left, known.row, plan)
+            self._stand(left, known.row, plan)
             for row in sorted(row for row in changed if suitable[row]):
                 heappush(heap, _Cost(*_NOTHING, row))
         return not left
 
-    def _stand(self, shape: Shape, left: list[PodRecord], row: int, plan: dict[Uid, str]) -> None:
+    def _rows_for(self, pod: PodRecord) -> Mask:
+        """The rows where a member may stand if there is room."""
+        suitable, affinity = self._planner.capacity.suitable(pod.shape), self._planner.affinity
+        return suitable & affinity.admit(pod) if affinity.is_particular(pod) else suitable
+
+    def _stand(self, left: list[PodRecord], row: int, plan: dict[Uid, str]) -> None:
         """As many members as the row has room for by now."""
-        planner, node = self._planner, self._planner.nodes.nodes[row]
-        while left and node is not None and planner.capacity.admits(shape, row):
-            pod = left.pop()
-            planner.capacity.take(shape, row)
-            plan[pod.uid] = node.name
+        node = self._planner.nodes.nodes[row]
+        while left and node is not None and self._planner.take_node(left[-1], node.name):
+            plan[left.pop().uid] = node.name
 
     def _cost(self, shape: Shape, row: int) -> tuple[_Cost, list[Taking]] | None:
         """What one more member on a row costs; None: it cannot be had."""
@@ -207,7 +218,7 @@ class Search:
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
         for taking in reversed(tuple(self._takings)):
-            if self._is_needed_whole(taking):
+            if self._is_needed_whole(taking) or any(map(self._planner.affinity.minds, taking.pods)):
                 continue
             self._return(taking)
             if not (self._fits(taking, columns) and self._giver.suffices()):
@@ -232,8 +243,9 @@ class Search:
 
     # ---- by trial
 
-    def _by_trial(self, wanted: Missing) -> Found | None:
-        """Twice as many units each time, until the planner finds a place for all."""
+    def by_trial(self, wanted: Missing) -> Found | None:
+        """Twice as many units out of the way each time, until the planner finds a place for all: some may be
+        in the way by what they are, such as by a port."""
         plan, step, units = None, 1, iter(self._units)
         while plan is None:
             before = len(self._takings)

@@ -105,7 +105,10 @@ def surplus(group: GroupView) -> tuple[PodRecord, ...]:
     return tuple(spare)
 
 
-def _last_first(pod: PodRecord) -> tuple[int, tuple[int, ...], str]:
+def _last_first(pod: PodRecord) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Lowest priority first, then the newest, then the last name."""
-    newest_first = tuple(-ord(letter) for letter in pod.created)
-    return (pod.priority, newest_first, pod.name)
+    return (pod.priority, _inverted(pod.created), _inverted(pod.name))
+
+
+def _inverted(text: str) -> tuple[int, ...]:
+    return tuple(-ord(letter) for letter in text)

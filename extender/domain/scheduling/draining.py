@@ -16,7 +16,7 @@ def drain(round_: Round) -> None:
     """Evict groups of drained queues, as long as not too many pods of a queue are on their way out."""
     by_queue: dict[str, list[GroupView]] = {}
     for group in round_.snapshot.groups.values():
-        if is_drained(round_, group):
+        if round_.judge(_is_to_go, group):
             by_queue.setdefault(group.queue, []).append(group)
     for groups in by_queue.values():
         _drain_queue(round_, groups)
@@ -35,6 +35,10 @@ def _drain_queue(round_: Round, groups: Iterable[GroupView]) -> None:
         for pod in pods:
             victim = Victim(pod.uid, pod.namespace, pod.name, group.key, group.queue, Cause.DRAIN)
             round_.evictions[pod.uid] = Eviction(victim, f"queue {group.queue} is drained")
+
+
+def _is_to_go(round_: Round, group: GroupView) -> bool:
+    return is_drained(round_, group) and _first_to_go(group) is not None
 
 
 def _first_to_go(group: GroupView) -> tuple[bool, int, tuple[int, ...], str]:

@@ -95,6 +95,8 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
 def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[str, str] | None:
     """The nodes that were decided on or, where all members fit elsewhere by now, others."""
     planner, members = round_.budget.planner, missing(group).members
+    if round_.budget.shares.above_ceiling(group.queue, missing(group).requests):
+        return None  # its own queue has to give way first
     mark = planner.mark()
     plan = planner.take_nodes([(pod, reclaim.plan[pod.uid]) for pod in members])
     if len(plan) == len(members):

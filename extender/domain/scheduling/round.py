@@ -70,8 +70,8 @@ class Round:
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
         """Room that is being taken back since an earlier round, by the group that it is for."""
-        groups = self.snapshot.groups.values()
-        return {group.key: group.start.reclaim for group in groups if group.start.reclaim is not None}
+        found = ((key, self.judge(_reclaim_of, group)) for key, group in self.snapshot.groups.items())
+        return {key: reclaim for key, reclaim in found if reclaim is not None}
 
     @cached_property
     def promised(self) -> Mapping[Uid, GroupKey]:
@@ -101,6 +101,10 @@ class Round:
     def empty_but_for_refusals(self) -> Planner:
         """The same, without the nodes that the scheduler refuses."""
         return Planner.empty_but_for_refusals(self.snapshot)
+
+
+def _reclaim_of(_: Round, group: GroupView) -> Reclaim | None:
+    return group.start.reclaim
 
 
 def broken(group: GroupView, fault: Exception) -> GroupDecision:

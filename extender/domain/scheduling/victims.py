@@ -59,7 +59,13 @@ class Candidates:
     def _units(self, group: GroupView, runners: Iterable[GroupView], cause: Cause) -> Iterator[Unit]:
         for each in runners:
             if self._may_give_to(group, each):
-                yield from (unit for unit in units_of(each, cause) if self._is_free(unit))
+                yield from self._units_of(each, cause)
+
+    def _units_of(self, victim: GroupView, cause: Cause) -> list[Unit]:
+        try:
+            return [unit for unit in units_of(victim, cause) if self._is_free(unit)]
+        except Exception:  # whatever is wrong with it: it costs nobody else their turn
+            return []
 
     def _may_give_to(self, group: GroupView, victim: GroupView) -> bool:
         """A group gives to the same one only once: the room that it gave did not help."""
@@ -105,9 +111,10 @@ class Candidates:
 
     def _may_be_victim(self, group: GroupView) -> bool:
         decision = self._round.decided.get(group.key)
-        grows = decision is not None and bool(decision.plan or decision.fault)
+        if decision is None or decision.plan or decision.fault:
+            return False
         runs = state_of(group) in _ON_NODES and bool(group.once(standing))
-        return runs and group.preemptable and not grows and not is_drained(self._round, group)
+        return runs and group.preemptable and not is_drained(self._round, group)
 
     @cached_property
     def _others(self) -> list[Unit]:
