@@ -1,6 +1,7 @@
 """Objects as the API server sends them, in a few words each."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from extender.api import keys
 from extender.api.objects import (
@@ -193,7 +194,9 @@ def queue(
     marked: bool = False,
     last_command: str = "",
     uid: str = "",
+    **more: Any,
 ) -> Queue:
+    """`more`: further fields of its spec."""
     annotations = {keys.CLOSED_BY_PARENT: "true" if marked else "", keys.LAST_COMMAND: last_command}
     return Queue(
         Meta(
@@ -210,6 +213,7 @@ def queue(
             parent=parent,
             dequeue_strategy=strategy,
             state=spec_state,
+            **more,
         ),
         QueueStatus(status_state),
     )

@@ -16,6 +16,7 @@ class QueueView(msgspec.Struct, frozen=True):
     requested: Resources  # the same, and what its entitled groups wait for
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about its mark
+    fault: str = ""  # what is wrong with it, or with its place in the tree, for people; empty if nothing is
 
     @property
     def to_open(self) -> str:

@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from extender.api import keys
 from extender.domain.model.resources import Resources
+from extender.domain.queues.faults import fault_of
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_states import QueueState, closed_above, mark_of, parent_of, state_of, wish
 from extender.domain.queues.queue_view import QueueView
@@ -61,6 +62,7 @@ class Queues:
             requested=requested,
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
+            fault=fault_of(name, self._records),
         )
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:

@@ -13,6 +13,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
+from extender.domain.scheduling.kept_shares import KeptShares
 from extender.domain.scheduling.queue_shares import QueueShares
 from extender.domain.scheduling.window import Window
 from extender.domain.snapshot.group_view import GroupView
@@ -28,10 +29,12 @@ class BudgetMark(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, totals: KeptTotals | None = None, shares: KeptShares | None = None
+    ) -> None:
         self.planner = Planner.of(snapshot, totals)
         self.totals = self.planner.capacity.kept
-        self.shares = QueueShares(snapshot)
+        self.shares = QueueShares(snapshot, shares)
         self.window = Window(snapshot.limits.window)
         self.takings = 0
         """How often room was taken; while the number is unchanged, so is everything else."""
