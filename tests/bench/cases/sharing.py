@@ -1,14 +1,14 @@
-"""decide() with many queues in a tree: thousands of groups wait on a full cluster, and a gang of a queue that is
-owed room takes it back from those that borrowed it.
+"""decide() with many queues in a tree: thousands of groups wait on a full cluster, and a gang of a queue that
+is owed room takes it back from those that borrowed it.
 
-`first` knows nothing of before, `after an event` follows it with one pod of others bound, `after a group` with
-one more group of one of the queues.
+`first` knows nothing of before, `after an event` follows it with one pod of others bound, `after a group`
+with one more group of one of the queues.
 """
 
 from collections.abc import Iterator
 
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.scheduling.decide import decide
+from extender.domain.model.records import GroupKey
 from tests.bench.cases.deciding import decided_once
 from tests.bench.report import Row, say
 from tests.bench.sizes import Bench
@@ -31,7 +31,8 @@ def sharing(bench: Bench) -> Iterator[Row]:
 
 def tree_of(queues: int) -> list[str]:
     """Names whose parts are their way from the root: `q0`, `q0-3`, `q0-3-5`; breadth first."""
-    names, level = [], [""]
+    names: list[str] = []
+    level = [""]
     while len(names) < queues:
         level = [f"{above}-{n}" if above else f"q{n}" for above in level for n in range(_BRANCHES)]
         names += level
@@ -49,7 +50,8 @@ def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     world.add(*(builders.stranger(f"s{n}", on=f"n{n}", cpu="31") for n in range(nodes)))
     names = tree_of(queues)
-    world.add(*(builders.queue(name, parent=parent_of(name), weight=1 + n % 7) for n, name in enumerate(names)))
+    for number, name in enumerate(names):
+        world.add(builders.queue(name, parent=parent_of(name), weight=1 + number % 7))
     for number in range(groups):
         cpu = f"{2000 + number % _SHAPES}m"
         world.add(gang(f"g{number}", _MEMBERS, queue=names[-1 - number % len(names)], cpu=cpu))
@@ -96,7 +98,7 @@ def _reclaiming(nodes: int, members: int) -> Iterator[Row]:
         "pods": running,
         "members": members,
         "first ms": spent,
-        "evictions": len(decisions.evictions),
+        "why it waits": str(decisions.groups[GroupKey("team/owed")].reason),
     }
 
 
