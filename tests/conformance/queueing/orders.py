@@ -26,7 +26,7 @@ def check_compare(case: Case) -> Iterator[str]:
 
 
 def _unit(given: Given) -> Given:
-    return {**given, "id": given["name"], "created": given["first_attempt"]}
+    return {**given, "id": given["name"], "created": given.get("first_attempt", 0)}
 
 
 def _puts_evicted_behind(case: Case) -> bool:
