@@ -266,9 +266,8 @@ class QueuePreemption(Wire, frozen=True):
 class QueueFlavor(Wire, frozen=True):
     """A part of the queue's amounts, on nodes with these labels."""
 
-    name: str
+    name: str = ""
     node_labels: Labels | None = None
-    tolerations: list[Toleration] | None = None
     capability: Quantities | None = None
     deserved: Quantities | None = None
 

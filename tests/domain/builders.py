@@ -29,6 +29,7 @@ from extender.api.objects import (
     Port,
     Quantities,
     Queue,
+    QueueFlavor,
     QueueSpec,
     QueueStatus,
     Requirement,
@@ -193,6 +194,7 @@ def queue(
     marked: bool = False,
     last_command: str = "",
     uid: str = "",
+    flavors: Sequence[QueueFlavor] = (),
 ) -> Queue:
     annotations = {keys.CLOSED_BY_PARENT: "true" if marked else "", keys.LAST_COMMAND: last_command}
     return Queue(
@@ -210,9 +212,23 @@ def queue(
             parent=parent,
             dequeue_strategy=strategy,
             state=spec_state,
+            flavors=list(flavors) or None,
         ),
         QueueStatus(status_state),
     )
+
+
+def flavor(
+    name: str, capability: Mapping[str, str] | None = None, deserved: Mapping[str, str] | None = None
+) -> QueueFlavor:
+    """On nodes of its name, as `on_flavor` labels them."""
+    return QueueFlavor(
+        name, on_flavor(name), dict(capability) if capability else None, dict(deserved) if deserved else None
+    )
+
+
+def on_flavor(name: str) -> dict[str, str]:
+    return {"flavor": name}
 
 
 # ---- affinity

@@ -12,6 +12,7 @@ from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pod
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.queues.orphans import Orphan, TakenInGroups, orphan
 from extender.domain.queues.queue_records import QueueRecord
+from extender.domain.queues.queue_rules import Flavor
 from extender.domain.queues.queues import Queues
 
 
@@ -137,6 +138,12 @@ class Registry:
         if group.last_record is not None:
             return queue_of_podgroup(group.last_record.queue, namespace_queue)
         return queue_of_pods(next((pod.queue for pod in group.pods.values()), ""), namespace_queue)
+
+    def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
+        """The flavors of a group's queue; none where it divides nothing."""
+        group = self.groups.get(key)
+        record = self.queues.get(self.queue_of(group)) if group is not None else None
+        return record.flavors if record is not None else ()
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
         """The controller of pods that name no group, if it says anything about theirs."""

@@ -29,6 +29,9 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """The numbers behind the reason."""
     plan: Mapping[Uid, str] = {}
     """The nodes of members that are to start."""
+    flavors: Mapping[str, str] = {}
+    """While it waits for room on flavors of its queue: by role the flavor that it would use. An empty name
+    stands for members without a role that minTaskMember counts."""
     undo: tuple[Uid, ...] = ()
     """Bound members of a start that failed for good, to be evicted."""
     failed: str = ""
@@ -73,6 +76,8 @@ class QueueDecision(msgspec.Struct, frozen=True):
     """The most that it may ever hold; inf: no limit."""
     share: float
     """The part of its deserved amounts that it holds, in its dominant resource."""
+    flavors: Mapping[str, Resources] = {}
+    """What of the allocated amounts is on each of its flavors, by name and resource."""
     counts: Mapping[str, int] = {}
     """How many of its groups are in each column of its status."""
     uid: str = ""

@@ -109,7 +109,7 @@ class Capacity:
 
     def refuses(self, shape: Shape) -> bool:
         """Whether the scheduler refuses `shape` anywhere."""
-        return bool(self._refused.get(shape))
+        return bool(self._refused.get(shape.anywhere))
 
     def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
         return int(np.minimum(self._fits(shape, self.nodes.suitable(shape)), pods).sum()) >= pods
@@ -119,7 +119,7 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, asked = self._request(shape)
-        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape, ())
+        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.anywhere, ())
         return bool(admits and (self.left[row, columns] >= asked).all())
 
     def largest_part(self, requests: Resources) -> float:
@@ -164,7 +164,7 @@ class Capacity:
 
     def forbid(self, shape: Shape, row: int) -> None:
         """The scheduler refuses `shape` on a row."""
-        self._refused.setdefault(shape, set()).add(row)
+        self._refused.setdefault(shape.anywhere, set()).add(row)
         self.kept = None  # its totals do not account for this refusal
         self._forget()
 
@@ -187,7 +187,7 @@ class Capacity:
 
     def _suitable(self, shape: Shape) -> Mask:
         mask = self.nodes.suitable(shape)
-        refused = self._refused.get(shape)
+        refused = self._refused.get(shape.anywhere)
         if not refused:
             return mask
         mask = mask.copy()

@@ -9,6 +9,7 @@ from extender.api import keys
 from extender.api.objects import Queue
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources, offered
+from extender.domain.queues.flavor_records import flavors_of
 from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
 
 
@@ -47,7 +48,9 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
 def queue_record(queue: Queue) -> QueueRecord:
     """A queue whose quantities do not parse is kept with its fault, so that its groups can report it."""
     try:
-        return _queue_record(queue, *_queue_amounts(queue))
+        return replace(
+            _queue_record(queue, *_queue_amounts(queue)), flavors=flavors_of(queue.spec.flavors or ())
+        )
     except BadQuantity as fault:
         return replace(_queue_record(queue), fault=f"queue {queue.metadata.name}: {fault}")
 

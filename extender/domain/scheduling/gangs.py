@@ -6,10 +6,13 @@ but not the room that a group of the first pass has a claim on.
 
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.flavors.choice import choose, flavored
+from extender.domain.flavors.roles import Alike, roles_of
 from extender.domain.lifecycle.quorum import Missing, Signature, missing, missing_of
 from extender.domain.lifecycle.start_clock import in_pieces_since
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
@@ -65,7 +68,7 @@ class Admission:
         self._lending = lending
         self._heads: dict[str, GroupKey] = {}  # of fifo queues: the group that must go first
         self._unplaceable: dict[Signature | None, tuple[Reason, str]] = {}
-        self._equals: dict[Signature, GroupDecision | None] = {}  # what was said of such groups in this turn
+        self._equals: dict[Alike, GroupDecision | None] = {}  # what was said of such groups in this turn
 
     def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
         """Judge `groups` in their order; returns those above their share (none once room is lent)."""
@@ -104,9 +107,12 @@ class Admission:
             return decision
         if self._is_fifo(group) and decision.reason not in _NEVER:
             self._heads[group.queue] = group.key
-        if decision.reason in LACKS_ROOM:
-            self._round.shortages.add(missing(group).signature, group.key)
-        has_claim = self._lending.has_claim(group, decision.reason)
+        wanted = missing(group)
+        if self._budget.flavors.of(group.queue):
+            wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
+        elif decision.reason in LACKS_ROOM:
+            self._round.shortages.add(wanted.signature, group.key)
+        has_claim = self._lending.has_claim(group, wanted, decision.reason)
         return replace(decision, claims_room=True) if has_claim else decision
 
     def _is_fifo(self, group: GroupView) -> bool:
@@ -117,9 +123,10 @@ class Admission:
         signature = None if _may_choose(group) else _signature(self._budget.planner, missing(group))
         if signature is None:
             return self._decide(group)
-        if signature not in self._equals:
-            self._equals[signature] = self._decide(group)
-        known = self._equals[signature]
+        alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
+        if alike not in self._equals:
+            self._equals[alike] = self._decide(group)
+        known = self._equals[alike]
         return None if known is None else replace(known, key=group.key)
 
     # ---- one group: ceiling, window, share, room
@@ -131,7 +138,34 @@ class Admission:
             return obstacle
         if not self._lending.has_begun and self._budget.shares.is_above_share(group.queue, wanted.requests):
             return None
+        if self._budget.flavors.of(group.queue):
+            return self._start_on_flavors(group, wanted)
         return self._start(group, wanted)
+
+    def _start_on_flavors(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
+        flavors, is_lent = self._budget.flavors, self._lending.has_begun
+        choice = choose(flavors, group, wanted.members, {}, is_lent, partial(self._lacks_room, group))
+        if not choice.tried:
+            return self._start(group, choice.wanted)
+        if choice.is_above_share:
+            return None
+        if choice.depends_on_room:
+            self._round.shortages.are_all = False
+        decision = waits(group, *choice.why())
+        return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
+
+    def _lacks_room(self, group: GroupView, wanted: Missing) -> tuple[Reason, str] | None:
+        """Why members find no room; None if they do."""
+        planner = self._budget.planner
+        signature = _signature(planner, wanted)
+        if signature in self._unplaceable:
+            return self._unplaceable[signature]
+        if planner.could_place(wanted.members, wanted.shapes):
+            return None
+        why = self._why_not(group, wanted)
+        if signature is not None:
+            self._unplaceable[signature] = why
+        return why
 
     def _wanted(self, group: GroupView) -> Missing:
         """Whom to start. A group with more members than it needs starts without those that find no node."""

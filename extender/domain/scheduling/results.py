@@ -85,6 +85,7 @@ def _queue(round_: Round, queue: QueueView, counts: Mapping[str, int]) -> QueueD
         deserved=shares.deserved(name),
         ceiling=shares.real_capability(name),
         share=shares.of(name),
+        flavors={flavor.name: queue.by_flavor.get(flavor.name, {}) for flavor in queue.record.flavors},
         counts=counts,
         uid=queue.record.uid,
         wish=wish(queue.record),

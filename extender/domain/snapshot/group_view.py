@@ -113,6 +113,8 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What members on nodes and pinned members ask for together."""
     pending: Resources
     """What waiting members ask for together."""
+    by_flavor: Mapping[str, Resources] = {}
+    """Of what is allocated, the amounts on each flavor of its queue, by the labels of the nodes."""
 
     @property
     def needs(self) -> Needs:
