@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import Condition, Queue, QueueStatus
+from extender.api.objects import Condition, Queue, QueueReservation, QueueStatus
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import QueueDecision
 from extender.domain.decisions.queue_conditions import QueueCondition, conditions_of
+from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import quantities
 
 Json = dict[str, Any]
@@ -39,8 +40,15 @@ def _status(before: QueueStatus, decision: QueueDecision) -> Json:
         "deserved": _written(decision.deserved),
         "share": round(decision.share, 3),
         **decision.counts,
+        "reservation": _reservation(decision.reservation),
         "conditions": _conditions(before, decision),
     }
+
+
+def _reservation(reservation: Reservation | None) -> QueueReservation | None:
+    if reservation is None:
+        return None
+    return QueueReservation(reservation.node_names, _written(reservation.asks))
 
 
 def _written(amounts: Mapping[str, float]) -> dict[str, str]:

@@ -87,6 +87,7 @@ def pod(
     created: str = "",
     owner: str = "",
     annotations: Mapping[str, str] | None = None,
+    run_limit: int | None = None,
 ) -> Pod:
     own = {keys.GROUP_ANNOTATION: group, keys.ROLE: role, keys.QUEUE: queue, **(annotations or {})}
     gates = ([Gate(keys.GATE)] if gated and not on else []) + ([Gate(foreign_gate)] if foreign_gate else [])
@@ -113,6 +114,7 @@ def pod(
             tolerations=list(tolerations) or None,
             scheduling_gates=gates or None,
             priority=priority,
+            active_deadline_seconds=run_limit,
         ),
         PodStatus(phase=phase or ("Running" if on else "Pending")),
     )
@@ -137,9 +139,11 @@ def group(
     min_resources: Quantities | None = None,
     queue_uid: str = "",
     admitted: bool = False,
+    run_time: str = "",
 ) -> PodGroup:
     uid = uid or f"uid-{name}"
     notes = {**(note(queue_uid, uid) if queue_uid else {}), **({keys.ADMITTED: uid} if admitted else {})}
+    notes |= {keys.RUN_TIME: run_time} if run_time else {}
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
         conditions.append(whole_condition(uid, min_member))
@@ -193,6 +197,7 @@ def queue(
     marked: bool = False,
     last_command: str = "",
     uid: str = "",
+    reserve_after: str = "",
 ) -> Queue:
     annotations = {keys.CLOSED_BY_PARENT: "true" if marked else "", keys.LAST_COMMAND: last_command}
     return Queue(
@@ -210,6 +215,7 @@ def queue(
             parent=parent,
             dequeue_strategy=strategy,
             state=spec_state,
+            reserve_after=reserve_after,
         ),
         QueueStatus(status_state),
     )

@@ -15,6 +15,7 @@ from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.needs import Needs
 from extender.domain.model.records import GroupKey
+from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.group_view import GroupView
@@ -77,6 +78,9 @@ class GroupViews:
             min_resources=record.min_resources if record else {},
             held=record is not None and record.held,
             run_time=record.run_time if record else None,
+            run_limit=self._run_limit(group),
+            running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
+            series=record.series if record else _series_of_pods(group),
             submitter=record.submitter if record else "",
             entitled=group.entitled_in == queue,
             stood_with=stood_with,
@@ -102,6 +106,14 @@ class GroupViews:
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
         )
+
+    def _run_limit(self, group: Group) -> float | None:
+        """That of its pods, if all have one; else that of their controller."""
+        limits = [pod.run_limit for pod in group.pods.values()]
+        known = [limit for limit in limits if limit is not None]
+        if known and len(known) == len(limits):
+            return float(max(known))
+        return self._registry.run_limit_of(group)
 
     def _note_history(self, group: Group, queue: str, members: Members) -> None:
         """Update the facts that stay true: the group was created while its queue was open, and it stood
@@ -136,3 +148,9 @@ class GroupViews:
 
     def _queue_names(self) -> set[str]:
         return {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}
+
+
+def _series_of_pods(group: Group) -> str:
+    """Of pods that name no PodGroup."""
+    names = [pod.name for pod in group.pods.values()]
+    return series_of(group.namespace, "Pod", min(names)) if names else ""
