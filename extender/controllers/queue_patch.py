@@ -29,6 +29,8 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
 
 def _patch(before: Any, value: Any) -> Any:
     """Amounts are merged into those before, so resources that are gone have to be removed with nulls."""
+    if isinstance(value, QueueReservation):
+        return {"nodes": value.nodes, "resource": _patch(before and before.resource, value.resource)}
     gone = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
     return gone | value if gone else msgspec.to_builtins(value)
 
@@ -51,7 +53,7 @@ def _reservation(reservation: Reservation | None) -> QueueReservation | None:
     return QueueReservation(reservation.node_names, _written(reservation.asks))
 
 
-def _written(amounts: Mapping[str, float]) -> dict[str, str]:
+def _written(amounts: Mapping[str, float]) -> dict[str, str | int]:
     """Quantities, without zeros: a cluster has many resources of which most queues hold nothing."""
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
 

@@ -130,13 +130,13 @@ def test_room_that_falls_free_is_kept() -> None:
     assert "team/big: nodes n0, n1 are reserved" in world.detail("late")
 
 
-@pytest.mark.parametrize("run_time, verdict", [("40m", STARTS), ("55m", WAITS), ("", WAITS)])
+@pytest.mark.parametrize(("run_time", "verdict"), [("40m", STARTS), ("55m", WAITS), ("", WAITS)])
 def test_only_groups_that_end_before_it_may_pass(run_time: str, verdict: Verdict) -> None:
     world = end(job(reserved(), "late", run_time=run_time), "small0")
     assert world.verdict("late") is verdict
 
 
-@pytest.mark.parametrize("seconds, verdict", [(2400, STARTS), (3600, WAITS)])
+@pytest.mark.parametrize(("seconds", "verdict"), [(2400, STARTS), (3600, WAITS)])
 def test_a_deadline_of_its_pods_counts_as_a_run_time(seconds: int, verdict: Verdict) -> None:
     world = end(job(reserved(), "late", run_limit=seconds), "small0")
     assert world.verdict("late") is verdict
@@ -202,7 +202,8 @@ def test_groups_that_outrun_their_time_put_off_the_start_and_nobody_passes_any_m
     assert first.starts_at is not None
     world.pass_time(first.starts_at - world.now + 1.0)
     later = reservation(world)
-    assert later.starts_at is not None and later.starts_at > first.starts_at
+    assert later.starts_at is not None
+    assert later.starts_at > first.starts_at
     assert later.passable_until == first.passable_until
     assert end(world, "small0").reason("late") is Reason.RESERVED
 

@@ -13,8 +13,8 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.holding import rows_of
 from extender.domain.placement.planner import Planner
+from extender.domain.reservation.departures import Departures, held_by, nodes_of
 from extender.domain.reservation.earliest import earliest
-from extender.domain.reservation.releases import Releases, held_by, nodes_of
 from extender.domain.reservation.run_times import RunTimes
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -33,7 +33,7 @@ class Foresight:
         groups that run have ended."""
         self.has_searched = True
         wanted, snapshot = missing(group), self._round.snapshot
-        found = earliest(planner, self._releases, wanted, snapshot.now)
+        found = earliest(planner, self._departures, wanted, snapshot.now)
         if found is None:
             return None
         expected = "" if found.at is None else _timestamp(found.at + snapshot.epoch)
@@ -68,7 +68,7 @@ class Foresight:
         holders = [group for group in self._holders if not nodes_of(group).isdisjoint(nodes)]
         capacity = self._round.budget.planner.capacity.clone()
         until = inf if reservation.starts_at is None else reservation.starts_at
-        Releases(holders, self.times, self._round.snapshot.nodes).give_back(capacity, until)
+        Departures(holders, self.times, self._round.snapshot.nodes).give_back(capacity, until)
         return np.asarray(capacity.left[rows])
 
     def held_on(self, reservation: Reservation, queue: str) -> Resources:
@@ -88,8 +88,8 @@ class Foresight:
         return [group for group in self._round.snapshot.groups.values() if nodes_of(group)]
 
     @cached_property
-    def _releases(self) -> Releases:
-        return Releases(self._holders, self.times, self._round.snapshot.nodes)
+    def _departures(self) -> Departures:
+        return Departures(self._holders, self.times, self._round.snapshot.nodes)
 
 
 def _timestamp(moment: float) -> str:

@@ -43,7 +43,7 @@ def _nodes_of(group: GroupView) -> frozenset[str]:
     return frozenset(node for _, node in held_by(group))
 
 
-class Releases:
+class Departures:
     """Pods of others never leave, as far as this is concerned."""
 
     def __init__(self, groups: Iterable[GroupView], times: RunTimes, nodes: NodeTable) -> None:
