@@ -7,7 +7,7 @@ from pathlib import Path
 
 DOMAIN = Path(__file__).parent.parent / "extender" / "domain"
 PREFIX = "extender.domain."
-MOST_ARROWS = 33
+MOST_ARROWS = 38
 
 Arrow = tuple[str, str]
 

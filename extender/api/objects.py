@@ -175,6 +175,7 @@ class PodSpec(Wire, frozen=True):
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
     resource_claims: msgspec.Raw = msgspec.Raw()
     volumes: list[Volume] | None = None
+    active_deadline_seconds: int | None = None
 
 
 class Terminated(Wire, frozen=True):
@@ -200,6 +201,7 @@ class PodStatus(Wire, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
     nominated_node_name: str = ""
+    start_time: str | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
 
@@ -296,6 +298,13 @@ class QueueSpec(Wire, frozen=True):
     flavors: list[QueueFlavor] | None = None
 
 
+class QueueReservation(Wire, frozen=True):
+    """What is reserved for a group of the queue that has waited too long."""
+
+    nodes: list[str] | None = None
+    resource: Quantities | None = None
+
+
 class QueueStatus(Wire, frozen=True):
     state: str = ""
     allocated: Quantities | None = None
@@ -308,6 +317,7 @@ class QueueStatus(Wire, frozen=True):
     completed: int | None = None
     failed: int | None = None
     aborted: int | None = None
+    reservation: QueueReservation | None = None
     conditions: list[Condition] | None = None
 
 
@@ -381,6 +391,7 @@ class NativePodGroup(Wire, frozen=True):
 class WorkloadSpec(Wire, frozen=True):
     replicas: int | None = None
     suspend: bool | None = None
+    active_deadline_seconds: int | None = None
 
 
 class Workload(Wire, frozen=True):

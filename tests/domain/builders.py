@@ -88,6 +88,7 @@ def pod(
     created: str = "",
     owner: str = "",
     annotations: Mapping[str, str] | None = None,
+    run_limit: int | None = None,
 ) -> Pod:
     own = {keys.GROUP_ANNOTATION: group, keys.ROLE: role, keys.QUEUE: queue, **(annotations or {})}
     gates = ([Gate(keys.GATE)] if gated and not on else []) + ([Gate(foreign_gate)] if foreign_gate else [])
@@ -114,6 +115,7 @@ def pod(
             tolerations=list(tolerations) or None,
             scheduling_gates=gates or None,
             priority=priority,
+            active_deadline_seconds=run_limit,
         ),
         PodStatus(phase=phase or ("Running" if on else "Pending")),
     )
@@ -138,9 +140,11 @@ def group(
     min_resources: Quantities | None = None,
     queue_uid: str = "",
     admitted: bool = False,
+    run_time: str = "",
 ) -> PodGroup:
     uid = uid or f"uid-{name}"
     notes = {**(note(queue_uid, uid) if queue_uid else {}), **({keys.ADMITTED: uid} if admitted else {})}
+    notes |= {keys.RUN_TIME: run_time} if run_time else {}
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
         conditions.append(whole_condition(uid, min_member))
@@ -195,6 +199,7 @@ def queue(
     last_command: str = "",
     uid: str = "",
     flavors: Sequence[QueueFlavor] = (),
+    reserve_after: str = "",
 ) -> Queue:
     annotations = {keys.CLOSED_BY_PARENT: "true" if marked else "", keys.LAST_COMMAND: last_command}
     return Queue(
@@ -213,6 +218,7 @@ def queue(
             dequeue_strategy=strategy,
             state=spec_state,
             flavors=list(flavors) or None,
+            reserve_after=reserve_after,
         ),
         QueueStatus(status_state),
     )

@@ -16,6 +16,7 @@ from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.needs import Needs
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources
+from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.queues.queue_rules import flavor_on
 from extender.domain.queues.queue_view import QueueView
@@ -82,6 +83,9 @@ class GroupViews:
             min_resources=record.min_resources if record else {},
             held=record is not None and record.held,
             run_time=record.run_time if record else None,
+            run_limit=self._run_limit(group),
+            running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
+            series=record.series if record else _series_of_pods(group),
             submitter=record.submitter if record else "",
             entitled=group.entitled_in == queue,
             stood_with=stood_with,
@@ -121,6 +125,14 @@ class GroupViews:
                 shapes.setdefault(flavor.name, Counter())[claim.pod.shape] += 1
         return {name: requests_of(of_flavor) for name, of_flavor in shapes.items()}
 
+    def _run_limit(self, group: Group) -> float | None:
+        """That of its pods, if all have one; else that of their controller."""
+        limits = [pod.run_limit for pod in group.pods.values()]
+        known = [limit for limit in limits if limit is not None]
+        if known and len(known) == len(limits):
+            return float(max(known))
+        return self._registry.run_limit_of(group)
+
     def _note_history(self, group: Group, queue: str, members: Members) -> None:
         """Update the facts that stay true: the group was created while its queue was open, and it stood
         whole. Only a group with no member left on a node counts as never having stood: it must start whole
@@ -154,3 +166,9 @@ class GroupViews:
 
     def _queue_names(self) -> set[str]:
         return {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}
+
+
+def _series_of_pods(group: Group) -> str:
+    """Of pods that name no PodGroup."""
+    names = [pod.name for pod in group.pods.values()]
+    return series_of(group.namespace, "Pod", min(names)) if names else ""

@@ -169,6 +169,12 @@ class Registry:
         named = group.record.owner if group.record else ""
         return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 
+    def run_limit_of(self, group: Group) -> float | None:
+        """The seconds after which the controller of its pods ends them."""
+        named = group.record.owner if group.record else ""
+        owner = self._owners.get(group_of_owner(group.namespace, named)) if named else group.owner
+        return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
+
     def lost_its_queue(self, group: Group) -> bool:
         """Whether the queue that took a group in is gone for good. `default` never is: it is created again.
         If users may have written the note, it counts only for a queue that this process has seen."""

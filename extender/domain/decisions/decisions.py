@@ -7,6 +7,7 @@ import msgspec
 from extender.domain.model.life import Life
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import Resources
 from extender.domain.queues.orphans import Orphan
 from extender.domain.queues.queue_states import Mark, QueueState
@@ -46,6 +47,8 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """Whether the round found that it has stood whole by now."""
     claims_room: bool = False
     """Whether room is kept for it, within its queue's share."""
+    reservation: Reservation | None = None
+    """The nodes reserved for it."""
     exceeds_queue: bool = False
     """Whether it never fits because of its queue, so that no further node would help."""
     fault: str = ""
@@ -90,6 +93,8 @@ class QueueDecision(msgspec.Struct, frozen=True):
     """What is to be done about the annotation that its parent closed it."""
     fault: str = ""
     """What is wrong with its spec, for people; empty if nothing is."""
+    reservation: Reservation | None = None
+    """That of one of its groups; None: it has none."""
 
 
 class Decisions(msgspec.Struct, frozen=True):

@@ -54,6 +54,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     nominated: str = ""  # status.nominatedNodeName
     binds_late: bool = False  # it has volumes or resource claims, which are bound while the pod is not yet
     version: str = ""  # metadata.resourceVersion, while it has no node
+    run_limit: int | None = None  # seconds after which it is ended: spec.activeDeadlineSeconds
+    running_since: str = ""  # status.startTime
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
 
     @property
@@ -118,6 +120,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     held: bool = False  # its owner keeps it back, by an annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
     submitter: str = ""  # the user who made it; empty if that is not known
+    series: str = ""  # what it came from, which is the same for the runs of one job
     origin: Origin = Origin.VOLCANO
 
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.durations import as_seconds
 from extender.api.objects import Queue
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources, offered
@@ -65,6 +66,14 @@ def _queue_amounts(queue: Queue) -> tuple[Resources | None, Resources | None, Re
     )
 
 
+def _reserve_after(text: str) -> float:
+    """What cannot be read counts as not given; the API server refuses it."""
+    try:
+        return as_seconds(text)
+    except ValueError:
+        return QueueRecord("").reserve_after
+
+
 def _queue_record(
     queue: Queue,
     capability: Resources | None = None,
@@ -86,6 +95,7 @@ def _queue_record(
         parent=spec.parent,
         hierarchy=annotations.get(keys.HIERARCHY, ""),
         restricted=spec.restricted,
+        reserve_after=_reserve_after(spec.reserve_after),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",

@@ -15,6 +15,7 @@ from extender.domain.scheduling.kept_plans import keep_all
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import memory_of
 from extender.domain.scheduling.obstacles import at_rest, obstacle, runs_without_its_group, waits
+from extender.domain.scheduling.reserving import Reserving
 from extender.domain.scheduling.results import decisions_of
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -31,8 +32,8 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         if (carried := carry_over(snapshot, previous, memory)) is not None:
             return carried
     round_ = Round(snapshot, memory.totals if memory is not None else None)
-    lending = Lending(round_)
-    admission = gangs.Admission(round_, lending)
+    lending, reserving = Lending(round_), Reserving(round_)
+    admission = gangs.Admission(round_, lending, reserving)
 
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(round_)
@@ -48,18 +49,23 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     # 4. Replacements have the first claim on room.
     reserved = replacing.reserve(round_, replacements)
 
-    # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
-    above_share = admission.admit(gangs.ready(round_, groups[State.WAITING]))
+    # 5. On reserved nodes, room is kept for the groups that have waited too long.
+    ready = gangs.ready(round_, groups[State.WAITING])
+    reserving.begin(ready)
 
-    # 6. Lending: those above it, with the room on which no group of step 5 has a claim.
+    # 6. Gangs at or below their queue's deserved share, queue by queue in order of share.
+    above_share = admission.admit(ready)
+
+    # 7. Lending: those above it, with the room on which no group of step 6 has a claim.
+    reserving.lend()
     if above_share:
         lending.begin()
         admission.admit(above_share)
 
-    # 7. Replacements start, as many as there are places in the window.
+    # 8. Replacements start, as many as there are places in the window.
     replacing.replace(round_, reserved)
 
-    # 8. Elastic members one by one, within their queue's share and then above it.
+    # 9. Elastic members one by one, within their queue's share and then above it.
     hungry = elastic.hungry(round_, standing)
     if hungry:
         lending.suspend()
@@ -68,8 +74,11 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         elastic.grow(round_, hungry, is_lent=True)
     elastic.settle(round_, standing, lending)
 
+    # 10. The next group that has waited too long gets a reservation.
+    reserving.make()
+
     # These depend on room, too: then any change of it needs a round, and nothing is carried over.
-    if replacements or any(kept.unplanned for kept in (*starts, *standing)):
+    if reserving.mattered or replacements or any(kept.unplanned for kept in (*starts, *standing)):
         round_.shortages.are_all = False
     return decisions_of(round_, previous)
 

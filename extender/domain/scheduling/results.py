@@ -10,6 +10,7 @@ from extender.domain.decisions.queue_counts import columns_of, recount
 from extender.domain.lifecycle.phases import life_of
 from extender.domain.model.life import Life, Phase
 from extender.domain.model.records import GroupKey
+from extender.domain.model.reservation import Reservation
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.memory import Memory
@@ -68,13 +69,16 @@ def _same(before: T | None, now: T) -> T:
 def _queues(
     round_: Round, counts: Mapping[tuple[str, str], int], before: Mapping[str, QueueDecision]
 ) -> dict[str, QueueDecision]:
+    reserved = {each.queue: each.reservation for each in round_.decided.values() if each.reservation}
     return {
-        name: _same(before.get(name), _queue(round_, queue, columns_of(name, counts)))
+        name: _same(before.get(name), _queue(round_, queue, columns_of(name, counts), reserved.get(name)))
         for name, queue in round_.snapshot.queues.items()
     }
 
 
-def _queue(round_: Round, queue: QueueView, counts: Mapping[str, int]) -> QueueDecision:
+def _queue(
+    round_: Round, queue: QueueView, counts: Mapping[str, int], reservation: Reservation | None
+) -> QueueDecision:
     name, shares = queue.record.name, round_.budget.shares
     return QueueDecision(
         name=name,
@@ -92,4 +96,5 @@ def _queue(round_: Round, queue: QueueView, counts: Mapping[str, int]) -> QueueD
         closed_above=queue.closed_above,
         mark=queue.mark,
         fault=queue.record.fault,
+        reservation=reservation,
     )
