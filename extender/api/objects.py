@@ -170,6 +170,7 @@ class PodSpec(Wire, frozen=True):
     tolerations: list[Toleration] | None = None
     scheduling_gates: list[Gate] | None = None
     scheduling_group: SchedulingGroup | None = None
+    preemption_policy: str = ""
     priority: int | None = None
     priority_class_name: str = ""
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
@@ -408,6 +409,7 @@ class PriorityClass(Wire, frozen=True):
     metadata: Meta
     value: int = 0
     global_default: bool = False
+    preemption_policy: str = ""
 
 
 class Namespace(Wire, frozen=True):

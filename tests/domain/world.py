@@ -76,7 +76,7 @@ class World:
             clock=lambda: self.now,
             on_change=self._note_change,
             on_shown=(lambda: None) if viewed else None,
-            wall_clock=lambda: EPOCH + self.now if dated else 0.0,
+            wall_clock=lambda: self.now + (EPOCH if dated else 0.0),
         )
         self.ledger.trust_marks(marks_kept)
         self.changes = 0

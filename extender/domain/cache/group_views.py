@@ -101,7 +101,10 @@ class GroupViews:
             bound_since=dict(group.bound_since),
             refusals=dict(group.refusals),
             held_back=members.held_back,
-            leaving=members.leaving,
+            preempts=self._registry.preempts(group),
+            preemptable=record is None or record.preemptable,
+            took_from=dict(group.took_from),
+            departing=tuple(members.departing),
             running=members.running,
             succeeded=members.succeeded,
             failed=members.failed,
@@ -151,6 +154,7 @@ class GroupViews:
         if (
             group.stood_with is None
             and self._registry.marks_count
+            and not group.waited
             and record
             and record.stood_with is not None
         ):

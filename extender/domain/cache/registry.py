@@ -187,6 +187,11 @@ class Registry:
         name = group.last_record.priority_class if group.last_record else ""
         return self._priorities.of_group(name, (pod.priority for pod in group.pods.values()))
 
+    def preempts(self, group: Group) -> bool:
+        """Whether a group may take the room of others: neither its class nor a member's says never."""
+        name = group.last_record.priority_class if group.last_record else ""
+        return self._priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
+
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that were taken in by queues which are gone."""
         left = self._taken_in.left_by(self.queues.uids)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.life import Life
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
@@ -49,10 +50,19 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """Whether room is kept for it, within its queue's share."""
     reservation: Reservation | None = None
     """The nodes reserved for it."""
+    reclaim: Reclaim | None = None
+    """The room that is being taken back for it; None: none is."""
+    spared: GroupKey = GroupKey("")
+    """A group that would be its victim if it had not been already; empty if there is none."""
     exceeds_queue: bool = False
     """Whether it never fits because of its queue, so that no further node would help."""
     fault: str = ""
     """The exception raised while the group was judged, and where; empty if there was none."""
+
+    @property
+    def nodes(self) -> Mapping[Uid, str]:
+        """The nodes of members that are to start now, or once the room that is taken back is free."""
+        return self.reclaim.plan if self.reclaim is not None else self.plan
 
     @property
     def lets_members_start(self) -> bool:
@@ -110,6 +120,8 @@ class Decisions(msgspec.Struct, frozen=True):
     """The next moment at which time alone could change a decision; None: never."""
     orphans: tuple[Orphan, ...] = ()
     """Groups to delete, because the queue that took them in is gone."""
+    evictions: Mapping[Uid, Eviction] = {}
+    """The pods that have to give their room back, by UID."""
     counts: Mapping[tuple[str, str], int] = {}
     """How many groups there are by (queue, column of its status)."""
     serial: int = 0

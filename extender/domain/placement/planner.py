@@ -147,6 +147,17 @@ class Planner:
         """Undo a placing of `pods`."""
         self._count_all([(pod, self.nodes.row[plan[pod.uid]]) for pod in pods if pod.uid in plan], -1)
 
+    def free(self, pods: Iterable[PodRecord]) -> None:
+        """Give back the room of pods that stand on nodes."""
+        rows = ((pod, self.nodes.row.get(pod.node)) for pod in pods)
+        self._count_all([(pod, row) for pod, row in rows if row is not None], -1)
+
+    def hold(self, planned: Iterable[tuple[PodRecord, str]]) -> None:
+        """Take room for pods on given nodes, even where it is not free yet: nobody else gets what becomes
+        free there before that."""
+        rows = ((pod, self.nodes.row.get(node)) for pod, node in planned)
+        self._count_all([(pod, row) for pod, row in rows if row is not None], 1)
+
     def forbid(self, shape: Shape, node: str) -> None:
         """The scheduler refuses `shape` on `node`."""
         row = self.nodes.row.get(node)

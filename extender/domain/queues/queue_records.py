@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.durations import as_seconds
-from extender.api.objects import Queue
+from extender.api.objects import Queue, QueuePreemption
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources, offered
 from extender.domain.queues.flavor_records import flavors_of
@@ -49,11 +49,32 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
 def queue_record(queue: Queue) -> QueueRecord:
     """A queue whose quantities do not parse is kept with its fault, so that its groups can report it."""
     try:
+        record = _queue_record(queue, *_queue_amounts(queue))
         return replace(
-            _queue_record(queue, *_queue_amounts(queue)), flavors=flavors_of(queue.spec.flavors or ())
+            record,
+            preemption=_preemption(queue.spec.preemption),
+            flavors=flavors_of(queue.spec.flavors or ()),
         )
     except BadQuantity as fault:
         return replace(_queue_record(queue), fault=f"queue {queue.metadata.name}: {fault}")
+
+
+def _preemption(written: QueuePreemption | None) -> PreemptionRules:
+    """Raises BadQuantity."""
+    rules = written or QueuePreemption()
+    return PreemptionRules(
+        within_queue=rules.within_queue != keys.NEVER,
+        unmanaged=rules.unmanaged != keys.NEVER,
+        min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
+    )
+
+
+def _seconds(field: str, text: str) -> float:
+    """Raises BadQuantity."""
+    try:
+        return as_seconds(text) if text else 0.0
+    except ValueError as fault:
+        raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
 
 
 def _queue_amounts(queue: Queue) -> tuple[Resources | None, Resources | None, Resources]:
@@ -94,6 +115,8 @@ def _queue_record(
         status_state=queue.status.state,
         parent=spec.parent,
         hierarchy=annotations.get(keys.HIERARCHY, ""),
+        reclaimable=spec.reclaimable is not False,
+        stop_policy=spec.stop_policy,
         restricted=spec.restricted,
         reserve_after=_reserve_after(spec.reserve_after),
         created=meta.creation_timestamp or "",

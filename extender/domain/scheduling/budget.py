@@ -77,6 +77,17 @@ class Budget:
         self.flavors.take(group, plan, -1)
         self.window.take(-len(plan))
 
+    def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Room and share for members that start once the room is free."""
+        self.takings += 1
+        self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
+        self.shares.take(group.queue, _requests(group, plan))
+
+    def let_go(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Undo a hold."""
+        self.planner.give_back(group.waiting, plan)
+        self.shares.take(group.queue, _requests(group, plan), -1)
+
     # ---- rolling back
 
     def mark(self) -> BudgetMark:

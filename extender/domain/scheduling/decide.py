@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason
-from extender.domain.scheduling import elastic, gangs, replacing, starting
+from extender.domain.scheduling import draining, elastic, gangs, reclaiming, replacing, starting
 from extender.domain.scheduling.carry_over import carry_over
+from extender.domain.scheduling.giving_back import giving_back
 from extender.domain.scheduling.kept_plans import keep_all
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import memory_of
@@ -37,11 +38,13 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(round_)
+    waiting = gangs.ready(round_, groups[State.WAITING])
 
     # 2. Whatever is on its way keeps what was planned for it.
     starts = starting.keep_starts(round_, groups[State.STARTING])
     replacements = replacing.keep_replacements(round_, groups[State.REPLACING])
     standing = keep_all(round_, groups[State.STANDING])
+    waiting = reclaiming.keep(round_, waiting)
 
     # 3. Starts under way, or left short by a crash, are completed.
     starting.complete(round_, starts)
@@ -50,11 +53,10 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     reserved = replacing.reserve(round_, replacements)
 
     # 5. On reserved nodes, room is kept for the groups that have waited too long.
-    ready = gangs.ready(round_, groups[State.WAITING])
-    reserving.begin(ready)
+    reserving.begin(waiting)
 
     # 6. Gangs at or below their queue's deserved share, queue by queue in order of share.
-    above_share = admission.admit(ready)
+    above_share = admission.admit(waiting)
 
     # 7. Lending: those above it, with the room on which no group of step 6 has a claim.
     reserving.lend()
@@ -77,6 +79,10 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     # 10. The next group that has waited too long gets a reservation.
     reserving.make()
 
+    # 11. Room is taken back for groups that starve.
+    reclaiming.begin(round_, lending)
+    draining.drain(round_)
+
     # These depend on room, too: then any change of it needs a round, and nothing is carried over.
     if reserving.mattered or replacements or any(kept.unplanned for kept in (*starts, *standing)):
         round_.shortages.are_all = False
@@ -95,7 +101,7 @@ def _by_state(round_: Round) -> dict[State, list[GroupView]]:
 
 def _sort_in(round_: Round, group: GroupView) -> State | None:
     """The state of a group that has to be judged; None for one that is settled."""
-    decision = at_rest(group) or _cannot_be_judged(round_, group)
+    decision = giving_back(round_, group) or at_rest(group) or _cannot_be_judged(round_, group)
     if decision is not None:
         round_.settle(decision)
         return None

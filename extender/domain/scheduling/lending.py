@@ -59,17 +59,21 @@ class Lending:
         self.unclaimed = planner.clone()
         for group, wanted in self._claimants:
             if plan := self._round.judge(_keep_room, group, wanted):
-                self._kept.append((wanted, plan))
+                self._kept.append((group.key, wanted, plan))
         shortages = self._round.shortages
         shortages.are_all = shortages.are_all and not self._kept
         shortages.keeps_first_room = bool(self._claimants)
 
     def suspend(self) -> None:
         """Until it begins again nothing is lent, and nothing is kept."""
-        for wanted, plan in self._kept:
+        for _, wanted, plan in self._kept:
             self._round.budget.planner.give_back(wanted.members, plan)
         self._kept = []
         self.unclaimed = None
+
+    def kept_for(self, group: GroupView) -> dict[Uid, str]:
+        """The nodes on which room is kept for members of a group."""
+        return next((plan for key, _, plan in self._kept if key == group.key), {})
 
     def text(self) -> str:
         """The queues whose groups have a claim, as text."""
@@ -85,7 +89,7 @@ class Lending:
     def _given_back(self) -> Planner:
         """The room that is left, and what is kept of it."""
         planner = self._round.budget.planner.clone()
-        for wanted, plan in self._kept:
+        for _, wanted, plan in self._kept:
             planner.give_back(wanted.members, plan)
         return planner
 

@@ -40,6 +40,10 @@ class QueueShares:
 
     # ---- looking
 
+    def held(self, queue: str) -> Resources:
+        """What a queue holds by now."""
+        return self._allocated.get(queue, {})
+
     def of(self, queue: str) -> float:
         """How much of what it deserves a queue holds."""
         given = self._shares.get(queue)

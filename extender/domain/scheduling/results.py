@@ -36,6 +36,7 @@ def decisions_of(round_: Round, previous: Decisions | None) -> Decisions:
         queues=_queues(round_, counts, before.queues),
         wake_at=min(round_.wake_at, default=None),
         orphans=snapshot.orphans,
+        evictions=round_.evictions,
         counts=counts,
         serial=before.serial + 1,
         turned=turned,

@@ -6,6 +6,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from extender.domain.model.evictions import Reclaim
 from extender.domain.model.needs import Needs
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.reservation import Reservation
@@ -38,6 +39,8 @@ class Start(msgspec.Struct, frozen=True):
     """When room was first kept for it, within its share; None: not since it last stood whole."""
     reservation: Reservation | None = None
     """The nodes reserved for it, once it has waited too long."""
+    reclaim: Reclaim | None = None
+    """The room that is being taken back for it; None: none is."""
 
 
 class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -104,8 +107,14 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What the scheduler last reported about members that it could not place."""
     held_back: int
     """Members that other parties' scheduling gates hold back."""
-    leaving: int
+    departing: tuple[PodRecord, ...]
     """Members on a node that are being deleted."""
+    preempts: bool
+    """Whether it may take the room of others."""
+    preemptable: bool
+    """Whether its members may be evicted for others, as far as its PodGroup says."""
+    took_from: Mapping[GroupKey, float]
+    """By group: when room was last taken from it for this one."""
     running: int
     """Members whose phase is Running."""
     succeeded: int
@@ -128,6 +137,11 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def needs(self) -> Needs:
         return Needs(self.min_member, self.min_task_member)
+
+    @property
+    def leaving(self) -> int:
+        """How many members on a node are being deleted."""
+        return len(self.departing)
 
     @property
     def stood_whole(self) -> bool:
