@@ -11,7 +11,7 @@ from functools import cached_property
 
 from extender.domain.lifecycle.quorum import Missing, Signature
 from extender.domain.model.reasons import LACKS_ROOM, Reason
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -21,7 +21,7 @@ class Lending:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
-        self._kept: list[tuple[Missing, dict[Uid, str]]] = []  # the room that is kept, and for whom
+        self._kept: list[tuple[GroupKey, Missing, dict[Uid, str]]] = []  # the room kept, and for whom
         self._would_stand: dict[Signature, bool] = {}
         self.unclaimed: Planner | None = None
         """The room as it was before claims were kept; None while nothing is lent yet."""
