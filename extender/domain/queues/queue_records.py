@@ -7,9 +7,11 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Quantities, Queue, QueueSpec
+from extender.api.durations import as_seconds
+from extender.api.objects import Quantities, Queue, QueuePreemption, QueueSpec
 from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.model.resources import Resources, offered
+from extender.domain.queues.flavor_records import flavors_of
 from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
 
 MOST_OVERSELL = 100
@@ -61,7 +63,12 @@ class _Amounts(NamedTuple):
 def queue_record(queue: Queue) -> QueueRecord:
     """A queue whose quantities make no sense is kept with its fault, so that its groups can report it."""
     try:
-        return _queue_record(queue, _queue_amounts(queue.spec))
+        record = _queue_record(queue, _queue_amounts(queue.spec))
+        return replace(
+            record,
+            preemption=_preemption(queue.spec.preemption),
+            flavors=flavors_of(queue.spec.flavors or ()),
+        )
     except BadQuantity as fault:
         return replace(_queue_record(queue, _Amounts()), fault=f"queue {queue.metadata.name}: {fault}")
 
@@ -97,6 +104,32 @@ def _oversell(quantity: Quantity | None) -> float | None:
     return factor
 
 
+def _preemption(written: QueuePreemption | None) -> PreemptionRules:
+    """Raises BadQuantity."""
+    rules = written or QueuePreemption()
+    return PreemptionRules(
+        within_queue=rules.within_queue != keys.NEVER,
+        unmanaged=rules.unmanaged != keys.NEVER,
+        min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
+    )
+
+
+def _seconds(field: str, text: str) -> float:
+    """Raises BadQuantity."""
+    try:
+        return as_seconds(text) if text else 0.0
+    except ValueError as fault:
+        raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
+
+
+def _reserve_after(text: str) -> float:
+    """What cannot be read counts as not given; the API server refuses it."""
+    try:
+        return as_seconds(text)
+    except ValueError:
+        return QueueRecord("").reserve_after
+
+
 def _queue_record(queue: Queue, amounts: _Amounts) -> QueueRecord:
     meta, spec = queue.metadata, queue.spec
     annotations = meta.annotations or {}
@@ -109,7 +142,10 @@ def _queue_record(queue: Queue, amounts: _Amounts) -> QueueRecord:
         status_state=queue.status.state,
         parent=spec.parent,
         hierarchy=annotations.get(keys.HIERARCHY, ""),
+        reclaimable=spec.reclaimable is not False,
+        stop_policy=spec.stop_policy,
         restricted=spec.restricted,
+        reserve_after=_reserve_after(spec.reserve_after),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",

@@ -50,6 +50,10 @@ class QueueShares:
 
     # ---- looking
 
+    def held(self, queue: str) -> Resources:
+        """What a queue and those below it hold by now."""
+        return self._holdings.held(self.tree.node[queue]) if queue in self.tree.node else {}
+
     def allocated(self, queue: str) -> Resources:
         """What a queue and those below it held when the round began."""
         return self.kept.holdings.held(self.tree.node[queue])
@@ -109,7 +113,7 @@ class QueueShares:
             for name, amount in self._there(requests).items()
             for most in self._bounds(queue, name)
         )
-        return int(min(*parts, _NO_LIMIT, _NO_LIMIT))
+        return int(min((*parts, _NO_LIMIT)))
 
     def _bounds(self, queue: str, name: str) -> Iterator[float]:
         """How much more of a resource each ceiling allows, from the queue up to root."""
@@ -176,29 +180,18 @@ class QueueShares:
 
     # ---- what may be taken back
 
-    def surplus(self, queue: str) -> list[tuple[str, dict[str, float]]]:
-        """How far the queue, and each one above it, is above what it deserves and what is kept for it: names
-        and amounts by resource, nearest first and without root. The own groups of a queue that has others
-        below it come first, under its name."""
-        return [(self.tree.queues[node], self._above_due(node)) for node in self.tree.path(queue)[:-1]]
+    def of_own_groups(self, queue: str) -> float:
+        """How much of what they deserve the groups of the queue itself hold."""
+        return self.of_node(self.tree.seat[queue]) if queue in self.tree.seat else 0.0
 
-    def may_give(self, queue: str, amounts: Resources, to: str = "") -> bool:
-        """Whether the queue, and each one above it, keeps what it deserves and what is kept for it when it
-        loses `amounts`. `to`: the queue that gets them; those above both lose nothing."""
-        gets = set(self.tree.path(to)) if to else {TOP}
+    def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
+        """What the queue, and each one above it, holds and deserves, and what of it is kept for it: up to
+        those that are above the queue `to`, too, which lose nothing to it."""
+        gains = set(self.tree.path(to)) if to in self.tree.seat else {TOP}
         for node in self.tree.path(queue):
-            if node in gets:
-                return True
-            above = self._above_due(node)
-            lost = ((name, amount) for name, amount in self._there(amounts).items() if amount > 0)
-            if any(amount > above.get(name, 0.0) + EPSILON for name, amount in lost if name != PODS):
-                return False
-        return True
-
-    def _above_due(self, node: int) -> dict[str, float]:
-        held, due = self._holdings.held(node), self._deserved_at(node)
-        above = {name: amount - due.get(name, 0.0) for name, amount in held.items() if name != PODS}
-        return {name: amount for name, amount in above.items() if amount > EPSILON}
+            if node in gains:
+                return
+            yield self._holdings.held(node), self._deserved_at(node), self._holdings.kept(node)
 
     # ---- inside
 

@@ -10,6 +10,7 @@ from extender.domain.decisions.queue_counts import columns_by_queue, recount
 from extender.domain.lifecycle.phases import life_of
 from extender.domain.model.life import Life, Phase
 from extender.domain.model.records import GroupKey
+from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import Resources
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
@@ -37,6 +38,7 @@ def decisions_of(round_: Round, previous: Decisions | None) -> Decisions:
         queues=_queues(round_, counts, before.queues),
         wake_at=min(round_.wake_at, default=None),
         orphans=snapshot.orphans,
+        evictions=round_.evictions,
         counts=counts,
         serial=before.serial + 1,
         turned=turned,
@@ -71,15 +73,25 @@ def _queues(
     round_: Round, counts: Mapping[tuple[str, str], int], before: Mapping[str, QueueDecision]
 ) -> dict[str, QueueDecision]:
     queues, tree = round_.snapshot.queues, round_.budget.shares.tree
+    reserved = {each.queue: each.reservation for each in round_.decided.values() if each.reservation}
     columns = columns_by_queue(counts, queues, tree.ancestry)
     requested = summed_up(tree, {name: queue.requested for name, queue in queues.items()})
     return {
-        name: _same(before.get(name), _queue(round_, queue, requested[tree.node[name]], columns[name]))
+        name: _same(
+            before.get(name),
+            _queue(round_, queue, requested[tree.node[name]], columns[name], reserved.get(name)),
+        )
         for name, queue in queues.items()
     }
 
 
-def _queue(round_: Round, queue: QueueView, requested: Resources, counts: Mapping[str, int]) -> QueueDecision:
+def _queue(
+    round_: Round,
+    queue: QueueView,
+    requested: Resources,
+    counts: Mapping[str, int],
+    reservation: Reservation | None,
+) -> QueueDecision:
     name, shares = queue.record.name, round_.budget.shares
     return QueueDecision(
         name=name,
@@ -91,10 +103,12 @@ def _queue(round_: Round, queue: QueueView, requested: Resources, counts: Mappin
         ceiling=shares.real_capability(name),
         share=shares.of(name),
         borrowed=shares.borrowed(name),
+        flavors={flavor.name: queue.by_flavor.get(flavor.name, {}) for flavor in queue.record.flavors},
         counts=counts,
         uid=queue.record.uid,
         wish=wish(queue.record),
         closed_above=queue.closed_above,
         mark=queue.mark,
         fault=queue.fault,
+        reservation=reservation,
     )

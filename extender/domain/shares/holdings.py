@@ -22,7 +22,7 @@ class Holdings:
         self._held = summed_up(division.tree, own)
         self._filled = self._held
         if division.kept.any():
-            self._filled = summed_up(division.tree, own, self._kept_at)
+            self._filled = summed_up(division.tree, own, self.kept)
 
     def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
         """The same as made anew; only what is different is counted again."""
@@ -56,16 +56,23 @@ class Holdings:
 
     def taken_above(self, node: int, more: Resources) -> Resources:
         """What of `more` at a node its parent has to give: not what is kept for it anyway."""
-        kept, filled = self._kept_at(node), self._filled[node]
+        kept, filled = self.kept(node), self._filled[node]
         return {
             name: max(filled.get(name, 0) + amount, kept.get(name, 0))
             - max(filled.get(name, 0), kept.get(name, 0))
             for name, amount in more.items()
         }
 
+    def kept(self, node: int) -> Resources:
+        """What of this the queues that are not below the node may never have."""
+        if node not in self._kept:
+            amounts = zip(self._division.names, self._division.kept[node].tolist(), strict=True)
+            self._kept[node] = {name: int(amount) for name, amount in amounts if amount}
+        return self._kept[node]
+
     def unused(self, node: int, name: str) -> int:
         """What of a resource is kept for a node and not held."""
-        return max(self._kept_at(node).get(name, 0) - self._filled[node].get(name, 0), 0)
+        return max(self.kept(node).get(name, 0) - self._filled[node].get(name, 0), 0)
 
     # ---- taking
 
@@ -81,15 +88,6 @@ class Holdings:
             above = self.taken_above(node, more)
             self._filled[node] = _sum(self._filled[node], more)
             more = above
-
-    # ---- inside
-
-    def _kept_at(self, node: int) -> Resources:
-        """What no other queue may hold."""
-        if node not in self._kept:
-            amounts = zip(self._division.names, self._division.kept[node].tolist(), strict=True)
-            self._kept[node] = {name: int(amount) for name, amount in amounts if amount}
-        return self._kept[node]
 
 
 def summed_up(
