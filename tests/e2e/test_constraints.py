@@ -29,7 +29,7 @@ def test_gated_and_ungated_members_start_together(stage: Stage, scheduler: KubeS
 def test_members_get_their_gates_from_the_admission_policy(stage: Stage, scheduler: KubeScheduler) -> None:
     """Submitters change nothing: a gang and a pod on its own, as they are created today."""
     stage.nodes(2, cpu="4")
-    with stage.policy("sidecar/admission-policy.yaml"):
+    with stage.policy("gates/admission-policy.yaml"):
         filler = stage.pods("filler", 1, cpu="4")
         stage.wait_phase(filler)
         gang = stage.gang("a", 3, cpu="2")

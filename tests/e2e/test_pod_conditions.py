@@ -122,7 +122,7 @@ def test_after_a_restart_nothing_is_written_that_is_written_already(
 def test_a_write_that_comes_late_does_not_meet_a_pod_that_is_bound(
     stage: Stage, proxy: FaultProxy, far_muster: Muster, muster_user: User
 ) -> None:
-    stage.start_scheduler("sidecar.yaml", muster=far_muster.address, user=muster_user)
+    stage.start_scheduler("sidecar-gates.yaml", muster=far_muster.address, user=muster_user)
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.pods("filler", 1, cpu="3"))
 

@@ -27,7 +27,7 @@ PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSche
 
 
 def load(name: str) -> Json:
-    """A configuration as the repository ships it: `sidecar.yaml`, `default-scheduler.yaml`."""
+    """A configuration as the repository ships it: `sidecar-gates.yaml`, `default-scheduler.yaml`."""
     found: Json = yaml.safe_load((CONFIGS / name).read_text())
     return found
 
@@ -35,7 +35,7 @@ def load(name: str) -> Json:
 def for_everybody(profile: str) -> Json:
     """The sidecar's configuration with one more profile. Muster is asked about all pods, and binds those that
     are MARKED: it binds no pods but its own."""
-    config = load("sidecar.yaml")
+    config = load("sidecar-gates.yaml")
     config["profiles"].append({"schedulerName": profile, "percentageOfNodesToScore": 100})
     binder = next(entry for entry in config["extenders"] if "bindVerb" in entry)
     binder["managedResources"] = [{"name": BIND_MARK, "ignoredByScheduler": True}]
@@ -133,7 +133,7 @@ class KubeScheduler:
 def beside(muster: Muster) -> Json:
     """What the sidecar's scheduler is started with: `KubeScheduler(cluster, **beside(muster))`. It reads
     through Muster's view if there is one."""
-    config = "sidecar.yaml" if muster.view_kubeconfig is None else "sidecar-view.yaml"
+    config = "sidecar-gates.yaml" if muster.view_kubeconfig is None else "sidecar.yaml"
     return {"config": config, "muster": muster.address, "kubeconfig": muster.view_kubeconfig}
 
 
