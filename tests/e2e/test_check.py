@@ -241,7 +241,7 @@ def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
         found = site.wait_wrong("calls")
         assert found["calls"] == "muster-1 leads, and the scheduler has never called it"
         site.schedule_one()
-        assert site.wrong() == {}
+        assert site.wait_wrong() == {}
         assert webhooks.in_force(site.api), "through the service, as it is installed"
         with rights.taken_away(site.api, Right("patch", *CONFIGURATION)):
             site.wait_wrong("rights")

@@ -114,6 +114,7 @@ def test_members_that_the_scheduler_spreads(stage: Stage, scheduler: KubeSchedul
     assert sorted(stage.wait_bound(gang).values()) == ["a0", "a0", "b0", "b0"]
 
 
+@pytest.mark.muster_flags("--start-backoff", "1s", "--start-backoff-max", "2s")
 @BOTH_WAYS
 def test_members_that_the_scheduler_refuses_to_spread(
     stage: Stage, scheduler: KubeScheduler, gated: bool
