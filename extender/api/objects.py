@@ -296,10 +296,18 @@ class QueueSpec(Wire, frozen=True):
     flavors: list[QueueFlavor] | None = None
 
 
+class QueueFlavorStatus(Wire, frozen=True):
+    """What the queue holds of a flavor."""
+
+    name: str
+    allocated: Quantities | None = None
+
+
 class QueueStatus(Wire, frozen=True):
     state: str = ""
     allocated: Quantities | None = None
     deserved: Quantities | None = None
+    flavors: list[QueueFlavorStatus] | None = None
     share: float | None = None
     pending: int | None = None
     inqueue: int | None = None
