@@ -176,6 +176,7 @@ class PodSpec(Wire, frozen=True):
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
     resource_claims: msgspec.Raw = msgspec.Raw()
     volumes: list[Volume] | None = None
+    active_deadline_seconds: int | None = None
 
 
 class Terminated(Wire, frozen=True):
@@ -268,9 +269,8 @@ class QueuePreemption(Wire, frozen=True):
 class QueueFlavor(Wire, frozen=True):
     """A part of the queue's amounts, on nodes with these labels."""
 
-    name: str
+    name: str = ""
     node_labels: Labels | None = None
-    tolerations: list[Toleration] | None = None
     capability: Quantities | None = None
     deserved: Quantities | None = None
 
@@ -299,10 +299,25 @@ class QueueSpec(Wire, frozen=True):
     flavors: list[QueueFlavor] | None = None
 
 
+class QueueReservation(Wire, frozen=True):
+    """What is reserved for a group of the queue that has waited too long."""
+
+    nodes: list[str] | None = None
+    resource: Quantities | None = None
+
+
+class QueueFlavorStatus(Wire, frozen=True):
+    """What the queue holds of a flavor."""
+
+    name: str
+    allocated: Quantities | None = None
+
+
 class QueueStatus(Wire, frozen=True):
     state: str = ""
     allocated: Quantities | None = None
     deserved: Quantities | None = None
+    flavors: list[QueueFlavorStatus] | None = None
     share: float | None = None
     pending: int | None = None
     inqueue: int | None = None
@@ -311,6 +326,7 @@ class QueueStatus(Wire, frozen=True):
     completed: int | None = None
     failed: int | None = None
     aborted: int | None = None
+    reservation: QueueReservation | None = None
     conditions: list[Condition] | None = None
 
 
@@ -384,6 +400,7 @@ class NativePodGroup(Wire, frozen=True):
 class WorkloadSpec(Wire, frozen=True):
     replicas: int | None = None
     suspend: bool | None = None
+    active_deadline_seconds: int | None = None
 
 
 class Workload(Wire, frozen=True):

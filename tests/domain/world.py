@@ -2,6 +2,7 @@
 moved by hand."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import singledispatchmethod
 from itertools import count
 from typing import Any
@@ -35,6 +36,7 @@ from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
 _PATIENCE = 50
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()  # of a dated world
 LIMITS = Limits(
     window=1000,
     start_deadline=120.0,
@@ -51,7 +53,7 @@ LIMITS = Limits(
 
 
 class World:
-    """`viewed`: the scheduler reads its pods through Muster."""
+    """`viewed`: the scheduler reads its pods through Muster. `dated`: its clock is that of `timestamp`."""
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class World:
         auto_groups: bool = False,
         marks_kept: bool = True,
         viewed: bool = False,
+        dated: bool = False,
     ) -> None:
         self.now = 1000.0
         self.pods: dict[str, Pod] = {}
@@ -71,9 +74,9 @@ class World:
             Ownership(frozenset({SCHEDULER}), auto_groups),
             limits or LIMITS,
             clock=lambda: self.now,
-            wall_clock=lambda: self.now,
             on_change=self._note_change,
             on_shown=(lambda: None) if viewed else None,
+            wall_clock=lambda: self.now + (EPOCH if dated else 0.0),
         )
         self.ledger.trust_marks(marks_kept)
         self.changes = 0
@@ -346,6 +349,11 @@ class World:
         return self.settle()
 
 
+def timestamp(moment: float) -> str:
+    """A moment of a dated world's clock as the API writes it."""
+    return datetime.fromtimestamp(EPOCH + moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def key(group: str) -> GroupKey:
     return GroupKey(f"{NAMESPACE}/{group}")
 
@@ -364,12 +372,15 @@ def gang(
     priority_class: str = "",
     created: str = "",
     admitted: bool = False,
+    run_time: str = "",
     **pods: Any,
 ) -> list[Any]:
     """A PodGroup and its pods, `name-0` and so on. Without min_member, all of them are needed. `admitted`:
     it has the note that Muster admitted its start, before this process began."""
     needed = members if min_member is None else min_member
-    record = builders.group(name, needed, queue, roles, priority_class, created, admitted=admitted)
+    record = builders.group(
+        name, needed, queue, roles, priority_class, created, admitted=admitted, run_time=run_time
+    )
     return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 
 

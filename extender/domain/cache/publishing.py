@@ -18,10 +18,13 @@ from extender.domain.cache.refusals import Refusals
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.releases import Releases
 from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.model.reasons import Verdict
+from extender.domain.lifecycle.start_clock import running_since
+from extender.domain.model.reasons import Outcome, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.run_history import RunHistory
 from extender.domain.snapshot.group_view import Start
 from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.run_kinds import kind_of
 from extender.domain.snapshot.snapshot import Snapshot
 
 
@@ -57,6 +60,8 @@ class Publishing:
         self._others = others
         self._spared: dict[Uid, float] = {}  # until when
         self._refusals = Refusals(claims)
+        self._history = RunHistory()
+        self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
         self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
 
     def snapshot(self) -> Snapshot:
@@ -65,7 +70,7 @@ class Publishing:
         touched, groups, queues = self._views.refresh()
         refused = self._refusals.rows(self._clock())
         self._unpublished.update(touched)
-        return Snapshot(
+        snapshot = Snapshot(
             version=self._changes.version,
             now=self._clock(),
             epoch=self._wall_clock() - self._clock(),
@@ -84,7 +89,10 @@ class Publishing:
             others=self._others(),
             spared=dict(self._spared),
             attention=self._attendance.attention,
+            history=self._history,
         )
+        self._moment = snapshot.moment
+        return snapshot
 
     def spare(self, uid: Uid) -> None:
         """The eviction of a pod was refused: for a while it is no victim."""
@@ -122,9 +130,22 @@ class Publishing:
         self, was: GroupDecision | None, decision: GroupDecision, version: int, has_moved: bool
     ) -> None:
         if was is not decision:
+            self._note_run(was, decision)
             self._apply(decision)
         if has_moved or not _plan_alike(was, decision):
             self._replan(was, decision, version)
+
+    def _note_run(self, was: GroupDecision | None, decision: GroupDecision) -> None:
+        """Remember how long a group ran that has just completed."""
+        group = self._registry.groups.get(decision.key)
+        if was is None or was.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
+            return
+        if group is None or (view := group.view) is None:
+            return
+        since = running_since(view, self._moment)
+        if since is not None:
+            ran = max(self._clock() - since, 0.0)
+            self._history = self._history.with_run(kind_of(view), ran, view.run_time)
 
     def _apply(self, decision: GroupDecision) -> None:
         group = self._registry.groups.get(decision.key)
@@ -156,7 +177,10 @@ class Publishing:
             )
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
-                return msgspec.structs.replace(start, admitted_at=self._clock(), admitted=True, reclaim=None)
+                now = self._clock()
+                return msgspec.structs.replace(
+                    start, admitted_at=now, admitted=True, reservation=None, reclaim=None
+                )
             case Verdict.RUNNING if group.stood_whole and not decision.retry_at:
                 return Start()
             case Verdict.ENDED:
@@ -164,13 +188,20 @@ class Publishing:
             case Verdict.RUNNING:
                 resumed = group.view is not None and group.view.resumes
                 admitted = start.admitted or resumed
-                return msgspec.structs.replace(start, admitted_at=None, admitted=admitted, reclaim=None)
+                return msgspec.structs.replace(
+                    start, admitted_at=None, admitted=admitted, reservation=None, reclaim=None
+                )
             case Verdict.WAITING if not decision.undo:
                 since = start.claims_since
                 if decision.claims_room and since is None:
                     since = self._clock()
                 return msgspec.structs.replace(
-                    start, admitted_at=None, admitted=False, claims_since=since, reclaim=decision.reclaim
+                    start,
+                    admitted_at=None,
+                    admitted=False,
+                    claims_since=since,
+                    reservation=decision.reservation,
+                    reclaim=decision.reclaim,
                 )
         return start
 

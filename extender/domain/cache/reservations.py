@@ -17,6 +17,7 @@ from extender.domain.cache.releases import Releases
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.queues.queue_rules import flavor_on
 from extender.domain.snapshot.group_view import Refusal
 
 
@@ -66,7 +67,7 @@ class Reservations:
             return [claim.node] if claim.node in nodes else Reason.NO_ROOM
         group = self._registry.group(pod.group)
         if group.needs_no_barrier:
-            return self._all_that_fit(pod, nodes) or Reason.NO_ROOM
+            return self._all_that_fit(pod, self._same_flavor(claim, nodes)) or Reason.NO_ROOM
         if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
             return self._pin(pod, claim.node)
         return self._another(pod, group, claim, nodes)
@@ -85,7 +86,7 @@ class Reservations:
             return Reason.NO_ROOM
         if claim.node != node and claim.posting:  # a binding may have reached the API server
             return Reason.NO_ROOM
-        if claim.node != node and not self._claims.fits(pod, node):
+        if claim.node != node and not (self._claims.fits(pod, node) and self._same_flavor(claim, [node])):
             return Reason.NO_ROOM
         self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
         self._changes.mark()
@@ -165,7 +166,7 @@ class Reservations:
     ) -> list[str] | Reason:
         """The planned node is not offered: take any other where the pod fits, net of other claims."""
         fits = self._claims.rows_that_fit(pod)
-        rows = ((node, self._claims.capacity.row(node)) for node in nodes)
+        rows = ((node, self._claims.capacity.row(node)) for node in self._same_flavor(claim, nodes))
         for node, row in rows:
             if row is not None and fits[row] and self._claims.fits(pod, node):
                 return self._pin(pod, node)
@@ -181,6 +182,19 @@ class Reservations:
             return [node for node in nodes if self._claims.fits(pod, node)]
         fits = self._claims.rows_that_fit(pod)
         return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
+
+    def _same_flavor(self, claim: Claim, nodes: Sequence[str]) -> Sequence[str]:
+        """Those of `nodes` that belong to the same flavor of the queue as the claimed one; all of them where
+        the queue has no flavors."""
+        flavors, labels = self._registry.flavors_of(claim.pod.group), self._claims.capacity.labels
+        part = flavor_on(flavors, labels(claim.node) or {}) if flavors else None
+        if not flavors:
+            return nodes
+        return [
+            node
+            for node in nodes
+            if node == claim.node or (part is not None and part.nodes.has(labels(node) or {}))
+        ]
 
     def _loses_node(self, claim: Claim) -> bool:
         """Whether another pod took the room of a held claim, or its node is gone: then the call loses it."""

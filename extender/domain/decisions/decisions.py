@@ -8,6 +8,7 @@ from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.life import Life
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import Resources
 from extender.domain.queues.orphans import Orphan
 from extender.domain.queues.queue_states import Mark, QueueState
@@ -30,6 +31,9 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """The numbers behind the reason."""
     plan: Mapping[Uid, str] = {}
     """The nodes of members that are to start."""
+    flavors: Mapping[str, str] = {}
+    """While it waits for room on flavors of its queue: by role the flavor that it would use. An empty name
+    stands for members without a role that minTaskMember counts."""
     undo: tuple[Uid, ...] = ()
     """Bound members of a start that failed for good, to be evicted."""
     failed: str = ""
@@ -44,6 +48,8 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """Whether the round found that it has stood whole by now."""
     claims_room: bool = False
     """Whether room is kept for it, within its queue's share."""
+    reservation: Reservation | None = None
+    """The nodes reserved for it."""
     reclaim: Reclaim | None = None
     """The room that is being taken back for it; None: none is."""
     spared: GroupKey = GroupKey("")
@@ -74,17 +80,21 @@ class QueueDecision(msgspec.Struct, frozen=True):
     weight: int
     """Its part in the division, at least 1."""
     allocated: Resources
-    """What its pods on nodes, and those pinned to nodes, ask for."""
+    """What its pods on nodes, and those pinned to nodes, ask for; those of all queues below it, too."""
     requested: Resources
-    """The same, and what its entitled groups wait for."""
+    """The same, and what their entitled groups wait for."""
     deserved: Mapping[str, float]
     """Its deserved amounts, without zeros."""
     ceiling: Mapping[str, float]
     """The most that it may ever hold; inf: no limit."""
     share: float
     """The part of its deserved amounts that it holds, in its dominant resource."""
+    borrowed: Mapping[str, int] = {}
+    """What it holds above what it deserves."""
+    flavors: Mapping[str, Resources] = {}
+    """What of the allocated amounts is on each of its flavors, by name and resource."""
     counts: Mapping[str, int] = {}
-    """How many of its groups are in each column of its status."""
+    """How many groups of it, and of the queues below it, are in each column of its status."""
     uid: str = ""
     """Empty while the API has no such queue."""
     wish: QueueState = QueueState.OPEN
@@ -95,6 +105,8 @@ class QueueDecision(msgspec.Struct, frozen=True):
     """What is to be done about the annotation that its parent closed it."""
     fault: str = ""
     """What is wrong with its spec, for people; empty if nothing is."""
+    reservation: Reservation | None = None
+    """That of one of its groups; None: it has none."""
 
 
 class Decisions(msgspec.Struct, frozen=True):

@@ -54,10 +54,11 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     nominated: str = ""  # status.nominatedNodeName
     binds_late: bool = False  # it has volumes or resource claims, which are bound while the pod is not yet
     version: str = ""  # metadata.resourceVersion, while it has no node
+    run_limit: int | None = None  # seconds after which it is ended: spec.activeDeadlineSeconds
+    running_since: str = ""  # status.startTime
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
     preemptable: bool = True  # others may have its room, as far as the pod says
     never_preempts: bool = False  # its preemptionPolicy is Never
-    started_at: str = ""  # status.startTime
 
     @property
     def key(self) -> str:
@@ -127,6 +128,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     held: bool = False  # its owner keeps it back, by an annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
     submitter: str = ""  # the user who made it; empty if that is not known
+    series: str = ""  # what it came from, which is the same for the runs of one job
     preemptable: bool = True  # its members may be evicted for others
     origin: Origin = Origin.VOLCANO
 

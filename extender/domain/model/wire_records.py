@@ -26,6 +26,7 @@ from extender.domain.model.queue_notes import noted_queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, Unscheduled
 from extender.domain.model.resizes import counted_spec
 from extender.domain.model.resources import Resources, asked
+from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import Shapes
 
 _BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners
@@ -82,10 +83,11 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         nominated=status.nominated_node_name,
         binds_late=_binds_late(spec),
         version="" if spec.node_name else meta.resource_version,
+        run_limit=spec.active_deadline_seconds,
+        running_since=status.start_time or "",
         unscheduled=_unscheduled(pod),
         preemptable=_is_preemptable(meta),
         never_preempts=spec.preemption_policy == keys.NEVER,
-        started_at=status.start_time or "",
     )
 
 
@@ -194,7 +196,16 @@ def group_record(group: PodGroup) -> GroupRecord:
         submitter=annotations.get(keys.SUBMITTER, ""),
         preemptable=_allows_preemption(meta),
         queue_uid=noted_queue(meta),
+        series=_series(meta),
     )
+
+
+def _series(meta: Meta) -> str:
+    """By its controller, whose name says more than that of the group; else by its own name."""
+    controller = controller_of(meta.owner_references)
+    if controller is None:
+        return series_of(meta.namespace, "PodGroup", meta.name)
+    return series_of(meta.namespace, controller.kind, controller.name)
 
 
 def _run_time(text: str) -> float | None:

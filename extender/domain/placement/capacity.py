@@ -109,7 +109,7 @@ class Capacity:
 
     def refuses(self, shape: Shape) -> bool:
         """Whether the scheduler refuses `shape` anywhere."""
-        return bool(self._refused.get(shape))
+        return bool(self._refused.get(shape.anywhere))
 
     def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
         return int(np.minimum(self._fits(shape, self.nodes.suitable(shape)), pods).sum()) >= pods
@@ -119,7 +119,7 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, asked = self._request(shape)
-        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape, ())
+        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.anywhere, ())
         return bool(admits and (self.left[row, columns] >= asked).all())
 
     def largest_part(self, requests: Resources) -> float:
@@ -152,6 +152,27 @@ class Capacity:
                 self._taken.update(of_shape.tolist())
         self._forget()
 
+    def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
+        """The same for amounts that are no pod's: one row of `amounts` for each of `rows`, which differ."""
+        self.left[rows] -= amounts * times
+        if len(self._taken) <= FEW:
+            self._taken.update(rows.tolist())
+        self._forget()
+
+    def asked_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:
+        """What pods ask for on the rows that they are on: these rows in order, and a row of amounts for
+        each."""
+        on = np.unique(np.concatenate([*rows.values(), np.zeros(0, dtype=np.int64)]))
+        sums = np.zeros((len(on), self.left.shape[1]), dtype=np.int64)
+        for shape, of_shape in rows.items():
+            columns, asked = self._request(shape)
+            np.add.at(sums, (np.searchsorted(on, of_shape)[:, None], columns), asked)
+        return on, sums
+
+    def suits(self, shape: Shape, rows: Rows) -> bool:
+        """Whether labels, taints and refusals allow pods of `shape` on all of `rows`; -1 for no node."""
+        return self._admits_all(shape, rows)
+
     def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         """Take all of it, or nothing if not all of it fits. Whether it was taken."""
         if not all(self._admits_all(shape, of_shape) for shape, of_shape in rows.items()):
@@ -164,7 +185,7 @@ class Capacity:
 
     def forbid(self, shape: Shape, row: int) -> None:
         """The scheduler refuses `shape` on a row."""
-        self._refused.setdefault(shape, set()).add(row)
+        self._refused.setdefault(shape.anywhere, set()).add(row)
         self.kept = None  # its totals do not account for this refusal
         self._forget()
 
@@ -188,7 +209,7 @@ class Capacity:
     def suitable(self, shape: Shape) -> Mask:
         """The rows that labels, taints and refusals allow for `shape`, whatever room they have."""
         mask = self.nodes.suitable(shape)
-        refused = self._refused.get(shape)
+        refused = self._refused.get(shape.anywhere)
         if not refused:
             return mask
         mask = mask.copy()

@@ -18,7 +18,7 @@ from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.holding import Holding, rows_of
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.refused_domains import by_domain
-from extender.domain.snapshot.nodes import Mask, Rows
+from extender.domain.snapshot.nodes import AmountRows, Mask, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
 _Taking = Callable[[int], None]
@@ -138,6 +138,10 @@ class Planner:
             return False
         self._count(pod, row, 1)
         return True
+
+    def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
+        """Take room that is for no pod in particular; with `times` -1, give it back."""
+        self._take(partial(self.capacity.take_amounts, rows, amounts), times)
 
     def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
         """Undo a placing of `pods`."""

@@ -103,7 +103,7 @@ def standing(group: GroupView) -> tuple[PodRecord, ...]:
 
 def running_since(group: GroupView) -> str:
     """When the first of its members was started, as far as their kubelets have said; empty: long ago."""
-    return min((pod.started_at for pod in group.once(standing)), default="")
+    return min((pod.running_since for pod in group.once(standing)), default="")
 
 
 def may_go_whole(group: GroupView) -> bool:

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from extender.domain.flavors.flavor_amounts import FlavorAmounts
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
+from extender.domain.scheduling.kept_shares import KeptShares
 from extender.domain.scheduling.queue_shares import QueueShares
 from extender.domain.scheduling.window import Window
 from extender.domain.snapshot.group_view import GroupView
@@ -24,14 +26,18 @@ class BudgetMark(msgspec.Struct, frozen=True):
 
     room: int
     shares: int
+    flavors: int
     places: int
 
 
 class Budget:
-    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, totals: KeptTotals | None = None, shares: KeptShares | None = None
+    ) -> None:
         self.planner = Planner.of(snapshot, totals)
         self.totals = self.planner.capacity.kept
-        self.shares = QueueShares(snapshot)
+        self.shares = QueueShares(snapshot, shares)
+        self.flavors = FlavorAmounts(snapshot)
         self.window = Window(snapshot.limits.window)
         self.takings = 0
         """How often room was taken; while the number is unchanged, so is everything else."""
@@ -55,6 +61,7 @@ class Budget:
         if plan:
             self.takings += 1
             self.shares.take(group.queue, _requests(group, plan))
+            self.flavors.take(group, plan)
         return plan
 
     def count(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
@@ -63,12 +70,14 @@ class Budget:
         if plan:
             self.takings += 1
             self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
+            self.flavors.take(group, plan)
             self.window.take(len(plan))
 
     def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Give back what was taken for members."""
         self.planner.give_back(group.waiting, plan)
         self.shares.take(group.queue, _requests(group, plan), -1)
+        self.flavors.take(group, plan, -1)
         self.window.take(-len(plan))
 
     def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
@@ -85,11 +94,12 @@ class Budget:
     # ---- rolling back
 
     def mark(self) -> BudgetMark:
-        return BudgetMark(self.planner.mark(), self.shares.mark(), self.window.left)
+        return BudgetMark(self.planner.mark(), self.shares.mark(), self.flavors.mark(), self.window.left)
 
     def roll_back(self, mark: BudgetMark) -> None:
         self.planner.roll_back(mark.room)
         self.shares.roll_back(mark.shares)
+        self.flavors.roll_back(mark.flavors)
         self.window.left = mark.places
 
 

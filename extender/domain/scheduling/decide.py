@@ -16,6 +16,7 @@ from extender.domain.scheduling.kept_plans import keep_all
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import memory_of
 from extender.domain.scheduling.obstacles import at_rest, obstacle, runs_without_its_group, waits
+from extender.domain.scheduling.reserving import Reserving
 from extender.domain.scheduling.results import decisions_of
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -31,13 +32,12 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
             return replace(previous, serial=previous.serial + 1, turned=())
         if (carried := carry_over(snapshot, previous, memory)) is not None:
             return carried
-    round_ = Round(snapshot, memory.totals if memory is not None else None)
-    lending = Lending(round_)
-    admission = gangs.Admission(round_, lending)
+    round_ = Round(snapshot, memory.totals, memory.shares) if memory is not None else Round(snapshot)
+    lending, reserving = Lending(round_), Reserving(round_)
+    admission = gangs.Admission(round_, lending, reserving)
 
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(round_)
-
     waiting = gangs.ready(round_, groups[State.WAITING])
 
     # 2. Whatever is on its way keeps what was planned for it.
@@ -52,18 +52,22 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     # 4. Replacements have the first claim on room.
     reserved = replacing.reserve(round_, replacements)
 
-    # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
+    # 5. On reserved nodes, room is kept for the groups that have waited too long.
+    reserving.begin(waiting)
+
+    # 6. Gangs at or below their queue's deserved share, queue by queue in order of share.
     above_share = admission.admit(waiting)
 
-    # 6. Lending: those above it, with the room on which no group of step 5 has a claim.
+    # 7. Lending: those above it, with the room on which no group of step 6 has a claim.
+    reserving.lend()
     if above_share:
         lending.begin()
         admission.admit(above_share)
 
-    # 7. Replacements start, as many as there are places in the window.
+    # 8. Replacements start, as many as there are places in the window.
     replacing.replace(round_, reserved)
 
-    # 8. Elastic members one by one, within their queue's share and then above it.
+    # 9. Elastic members one by one, within their queue's share and then above it.
     hungry = elastic.hungry(round_, standing)
     if hungry:
         lending.suspend()
@@ -72,12 +76,15 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         elastic.grow(round_, hungry, is_lent=True)
     elastic.settle(round_, standing, lending)
 
-    # 9. Room is taken back for groups that starve.
+    # 10. The next group that has waited too long gets a reservation.
+    reserving.make()
+
+    # 11. Room is taken back for groups that starve.
     reclaiming.begin(round_, lending)
     draining.drain(round_)
 
     # These depend on room, too: then any change of it needs a round, and nothing is carried over.
-    if replacements or any(kept.unplanned for kept in (*starts, *standing)):
+    if reserving.mattered or replacements or any(kept.unplanned for kept in (*starts, *standing)):
         round_.shortages.are_all = False
     return decisions_of(round_, previous)
 

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.flavors.roles import flavors_in_use
 from extender.domain.lifecycle.stood_whole import whole_at
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape
+from extender.domain.queues.queue_rules import Flavor
 from extender.domain.scheduling.backoff import retry_of
+from extender.domain.scheduling.joining import as_many_as_join
 from extender.domain.scheduling.kept_plans import KeptPlan
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import obstacle
@@ -29,6 +32,8 @@ class _Batch(msgspec.Struct):
     kept: KeptPlan
     shape: Shape
     pods: list[PodRecord]
+    in_use: dict[str, Flavor]
+    """By role, the flavors that members of the group use: shared by its batches, and added to."""
 
     @property
     def group(self) -> GroupView:
@@ -52,8 +57,8 @@ def grow(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
     lines = in_lines(batches, lambda batch: batch.group)
     turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines)
     for queue, line in turns:
-        most = turns.share_of_next(queue)
         batch = line[0]
+        most = turns.members_until_next(queue, batch.shape.requests)
         if not round_.judge(_grow, batch.group, batch, most, is_lent, held=batch.kept.plan):
             line.popleft()
             _drop_broken(round_, line)
@@ -81,11 +86,12 @@ def _may_grow(round_: Round, group: GroupView, kept: KeptPlan) -> bool:
     return False
 
 
-def _batches(_: Round, __: GroupView, kept: KeptPlan) -> Iterable[_Batch]:
+def _batches(round_: Round, group: GroupView, kept: KeptPlan) -> Iterable[_Batch]:
     alike: dict[Shape, list[PodRecord]] = {}
     for pod in sorted(kept.left(), key=lambda pod: pod.order):
         alike.setdefault(pod.shape, []).append(pod)
-    return [_Batch(kept, shape, pods) for shape, pods in alike.items()]
+    in_use = flavors_in_use(round_.budget.flavors, group, kept.plan)
+    return [_Batch(kept, shape, pods, in_use) for shape, pods in alike.items()]
 
 
 def _drop_broken(round_: Round, line: deque[_Batch]) -> None:
@@ -93,37 +99,30 @@ def _drop_broken(round_: Round, line: deque[_Batch]) -> None:
         line.popleft()
 
 
-def _grow(round_: Round, group: GroupView, batch: _Batch, share_of_next: float | None, is_lent: bool) -> bool:
-    """Start members of a batch, until its queue's share is above that of the next one; whether it may come
-    again."""
+def _grow(round_: Round, group: GroupView, batch: _Batch, most: int | None, is_lent: bool) -> bool:
+    """Start members of a batch, at `most` so many in one turn; whether it may come again."""
     kept, pods = batch.kept, batch.pods
     allowed, reason = min(_allowances(round_, batch, is_lent), key=lambda allowance: allowance[0])
-    tried = pods[: min(allowed, _turn(round_, batch, share_of_next))]
-    more = round_.budget.place(group, tried, partly=True) or {}
+    tried = pods[: allowed if most is None else min(allowed, most)]
+    joining = as_many_as_join(round_.budget, group, tried, batch.in_use, is_lent)
+    more = round_.budget.place(group, joining.pods, partly=True) or {}
     kept.add(more)
     batch.pods = [pod for pod in pods if pod.uid not in more]
     if not batch.pods:
         return False
-    kept.reason = reason if len(more) == allowed else Reason.NO_ROOM
+    kept.reason, kept.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
+    if joining.why_not_all and len(more) == len(joining.pods):
+        kept.reason, kept.detail = Reason.QUEUE_CEILING, joining.why_not_all
     return len(more) == len(tried) < allowed
-
-
-def _turn(round_: Round, batch: _Batch, share_of_next: float | None) -> int:
-    """How many members bring a queue past the share of the next one of its priority."""
-    if share_of_next is None:
-        return len(batch.pods)
-    shares, queue = round_.budget.shares, batch.group.queue
-    level = {name: due * share_of_next for name, due in shares.deserved(queue).items()}
-    return shares.headroom(queue, batch.shape.requests, level) + 1
 
 
 def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[int, Reason]]:
     """How many more pods of a shape may start, and what stops the next one."""
     shares, queue, requests = round_.budget.shares, batch.group.queue, batch.shape.requests
-    yield shares.headroom(queue, requests, shares.ceiling(queue)), Reason.QUEUE_CEILING
+    yield shares.headroom_below_ceiling(queue, requests), Reason.QUEUE_CEILING
     yield round_.budget.window.places, Reason.WINDOW_FULL
     if not is_lent:
-        yield shares.headroom(queue, requests, shares.deserved(queue)), Reason.QUEUE_SHARE
+        yield shares.headroom_within_share(queue, requests), Reason.QUEUE_SHARE
 
 
 def _decision(round_: Round, group: GroupView, kept: KeptPlan, lending: Lending) -> GroupDecision:

@@ -9,6 +9,7 @@ import msgspec
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.needs import Needs
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import Resources
 
 T = TypeVar("T")
@@ -36,6 +37,8 @@ class Start(msgspec.Struct, frozen=True):
     """Whether it was admitted and has not waited since; stays true once all needed members are on nodes."""
     claims_since: float | None = None
     """When room was first kept for it, within its share; None: not since it last stood whole."""
+    reservation: Reservation | None = None
+    """The nodes reserved for it, once it has waited too long."""
     reclaim: Reclaim | None = None
     """The room that is being taken back for it; None: none is."""
 
@@ -67,6 +70,12 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether its owner keeps it back."""
     run_time: float | None
     """How long it will run, in seconds, as its owner declared."""
+    run_limit: float | None
+    """The seconds after which Kubernetes ends its members; None: it does not."""
+    running_since: str
+    """When the first of its members on nodes began to run: RFC 3339; empty if that is not known."""
+    series: str
+    """What it came from, which is the same for the runs of one job."""
     submitter: str
     """The user who made it; empty if that is not known."""
     entitled: bool
@@ -122,6 +131,8 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What members on nodes and pinned members ask for together."""
     pending: Resources
     """What waiting members ask for together."""
+    by_flavor: Mapping[str, Resources] = {}
+    """Of what is allocated, the amounts on each flavor of its queue, by the labels of the nodes."""
 
     @property
     def needs(self) -> Needs:

@@ -1,0 +1,88 @@
+"""Kinds `gang.releasing` and `overcommit`: is a group told that it waits, and is one let in?"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api.objects import Node, Pod
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import CPU, offered, total
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.volcano.objects import group, node, pod
+from tests.domain.world import World
+
+_PLACED = ("Running", "Bound", "Binding", "Allocated", "Succeeded", "Failed")
+_PHASES = {"Running": "Running", "Succeeded": "Succeeded", "Failed": "Failed"}
+_ALL = "all-nodes"
+_GROUP = GroupKey("ns/g")
+_NOW = "2026-01-01T00:00:00Z"
+
+
+def check_releasing(case: Case) -> Iterator[str]:
+    """The members stand on full nodes, then those that are releasing are deleted."""
+    tasks, wanted = case.input["tasks"], case.expect["suppressUnschedulable"]
+    names = sorted({task["node"] for task in tasks if task["node"]})
+    nodes = [node({"name": name, "allocatable": {"cpu": _standing_on(name, tasks)}}) for name in names]
+    members = [_member(number, task) for number, task in enumerate(tasks)]
+    gang = group({"namespace": "ns", "name": "g", "minMember": case.input["minMember"], "queue": "default"})
+    world = World(nodes, gang, members).settle()
+    leaving = [each for each, task in zip(members, tasks, strict=True) if task["status"] == "Releasing"]
+    world.add(*map(_deleted, leaving)).settle()
+    yield from unequal("suppressUnschedulable", wanted, _is_told_nothing(world.decisions.groups[_GROUP]))
+
+
+def _standing_on(name: str, tasks: Iterable[dict[str, Any]]) -> str:
+    there = (*_PLACED, "Releasing")
+    return str(sum(task["node"] == name and task["status"] in there for task in tasks))
+
+
+def _member(number: int, task: dict[str, Any]) -> Pod:
+    phase = "Running" if task["status"] == "Releasing" and task["node"] else task["status"]
+    return pod(
+        {
+            "namespace": "ns",
+            "name": f"g-{number}",
+            "podgroup": "g",
+            "phase": _PHASES.get(phase, "Pending"),
+            "node": task["node"] if phase in _PLACED else None,
+            "requests": {CPU: "1"},
+        }
+    )
+
+
+def _deleted(member: Pod) -> Pod:
+    return replace(member, metadata=replace(member.metadata, deletion_timestamp=_NOW))
+
+
+def _is_told_nothing(decision: GroupDecision) -> bool:
+    return decision.verdict is Verdict.RUNNING and decision.reason is None
+
+
+def check_overcommit(case: Case) -> Iterator[str]:
+    """The plugin compares sums, so all nodes are one here. What is reserved runs there."""
+    wanted = case.input["minResources"]
+    reserved = [_running(n, vector) for n, vector in enumerate(case.input["alreadyReserved"])]
+    asking = pod({"namespace": "ns", "name": "p", "podgroup": "g", "requests": wanted})
+    gang = group({"namespace": "ns", "name": "g", "minMember": 1, "queue": "default"})
+    world = World(_as_one(case.input["nodes"]), reserved, gang, asking).settle()
+    permit = world.decisions.groups[_GROUP].verdict is Verdict.STARTING
+    yield from unequal("permit", case.expect["permit"], permit)
+
+
+def _as_one(nodes: Iterable[dict[str, Any]]) -> Node:
+    sums = total(offered(each["allocatable"]) for each in nodes)
+    return node({"name": _ALL, "allocatable": {name: _quantity(name, n) for name, n in sums.items()}})
+
+
+def _quantity(name: str, amount: int) -> str:
+    return f"{amount}m" if name == CPU else str(amount)
+
+
+def _running(number: int, vector: dict[str, Any]) -> Pod:
+    name = f"reserved-{number}"
+    place = {"phase": "Running", "node": _ALL}
+    return pod({"namespace": "ns", "name": name, "podgroup": name, "requests": vector, **place})

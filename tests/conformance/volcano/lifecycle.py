@@ -1,0 +1,63 @@
+"""Kinds `queue.state`, `queue.state.handler` and `queue.sync`: the life of a queue.
+
+Volcano keeps what a queue's owner wants and what came of it in one word, status.state. In Muster the wish is
+in spec.state, which is what an action sets. A case whose handler is not that of its stored state cannot come
+about in Volcano; in Muster it is a queue whose spec says the one and whose status says the other.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api.objects import PodGroup
+from extender.domain.queues.queue_records import QueueRecord, queue_record
+from extender.domain.queues.queue_states import QueueAction, read_state, state_of, wish
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.volcano import objects
+from tests.domain.builders import group
+from tests.domain.world import World
+
+_SYNC = "SyncQueue"
+
+
+def check_state(case: Case) -> Iterator[str]:
+    record = _record(case)
+    yield from unequal("state", case.expect["state"], state_of(wish(record), case.input["podGroups"] > 0))
+
+
+def _record(case: Case) -> QueueRecord:
+    handler, stored = case.input["handler"], case.input["storedState"]
+    if case.input["action"] != _SYNC:
+        wished = QueueAction(case.input["action"]).spec_state
+        return QueueRecord("q", spec_state=wished, status_state=stored)
+    if read_state(stored) == handler:
+        return QueueRecord("q", status_state=stored)
+    return QueueRecord("q", spec_state=stored, status_state=handler)
+
+
+def check_handler(case: Case) -> Iterator[str]:
+    yield from unequal("handler", case.expect["handler"], read_state(case.input["storedState"]))
+
+
+def check_sync(case: Case) -> Iterator[str]:
+    """Through the ledger and a decision, which is where a queue's status comes from."""
+    queue, action = objects.queue(case.input["queue"]), case.input.get("action", _SYNC)
+    if action != _SYNC:
+        queue = replace(queue, spec=replace(queue.spec, state=QueueAction(action).spec_state))
+    name = queue_record(queue).name
+    world = World(queue, [_group(number, name, each) for number, each in enumerate(case.input["podGroups"])])
+    yield from unequal("state", case.expect["state"], world.settle().queue(name).state)
+
+
+def _group(number: int, queue: str, given: Any) -> PodGroup:
+    phase = given.get("phase", "") if isinstance(given, dict) else ""
+    return group(f"group-{number}", 1, queue, phase=phase)
+
+
+def keeps_closed_with_groups(case: Case) -> bool:
+    """Whether a queue is to stay Closed although it has groups, which came past its being closed."""
+    if case.kind not in ("queue.state", "queue.sync") or case.expect["state"] != "Closed":
+        return False
+    return bool(case.input["podGroups"])

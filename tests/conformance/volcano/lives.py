@@ -1,0 +1,87 @@
+"""Kind `podgroup.phase`: where a group is in its life, played with members on nodes.
+
+Where a case has let a group in, there is room for members that wait, unless it says that they cannot be
+placed; else there is none. A group that runs has stood whole.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api.objects import Pod, PodGroup
+from extender.domain.model.marks import whole_condition
+from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import CPU
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.volcano.objects import Given, group, node, pod
+from tests.domain.world import World
+
+_GROUP = GroupKey("ns/g")
+_NOW = "2026-01-01T00:00:00Z"
+_PLACE = "a-node-for-those-that-wait"
+_PHASES = {"Running": "Running", "Succeeded": "Succeeded", "Failed": "Failed"}
+_HOLDING = ("Running", "Bound", "Releasing")
+_ON_THEIR_WAY = ("Binding", "Allocated")
+
+
+def check_phase(case: Case) -> Iterator[str]:
+    tasks = case.input["tasks"]
+    rooms = {task["node"] for task in tasks if task.get("node")}
+    size = str(len(tasks))
+    nodes = [node({"name": name, "allocatable": {CPU: size}}) for name in sorted(rooms)]
+    nodes.append(node({"name": _PLACE, "allocatable": {CPU: str(_room(case))}}))
+    fill = [_filling(name, len(tasks), tasks) for name in sorted(rooms)]
+    world = World(nodes, fill, _group(case), [_member(n, task) for n, task in enumerate(tasks)]).settle()
+    for number, task in enumerate(tasks):
+        if task["status"] in _ON_THEIR_WAY:
+            world.answer(f"g-{number}", [_PLACE])
+            world.hold(f"g-{number}", _PLACE)
+    world.settle()
+    yield from unequal("phase", case.expect["phase"], str(world.decisions.groups[_GROUP].life.phase))
+
+
+def _waits(task: Given) -> bool:
+    return task["status"] in ("Pending", "Pipelined", *_ON_THEIR_WAY)
+
+
+def _room(case: Case) -> int:
+    tasks, phase = case.input["tasks"], case.input["currentPhase"]
+    if phase == "Pending" or case.input["unschedulableThisCycle"]:
+        return 0
+    return sum(task["status"] in _ON_THEIR_WAY or (phase == "Inqueue" and _waits(task)) for task in tasks)
+
+
+def _filling(name: str, size: int, tasks: list[dict[str, Any]]) -> Pod:
+    """Nobody else finds room where members stand."""
+    there = sum(task.get("node") == name and task["status"] in _HOLDING for task in tasks)
+    asked = {CPU: str(size - there)}
+    running = {"phase": "Running", "node": name}
+    return pod(
+        {"namespace": "ns", "name": f"fill-{name}", "podgroup": f"fill-{name}", "requests": asked, **running}
+    )
+
+
+def _group(case: Case) -> PodGroup:
+    phase, needed = case.input["currentPhase"], case.input["minMember"]
+    made = group({"namespace": "ns", "name": "g", "minMember": needed, "queue": "default", "phase": phase})
+    whole = [whole_condition(made.metadata.uid, needed)] if phase == "Running" else None
+    return replace(made, status=replace(made.status, conditions=whole))
+
+
+def _member(number: int, task: Given) -> Pod:
+    status, placed = task["status"], not _waits(task) and task.get("node")
+    phase = "Running" if status == "Releasing" and placed else _PHASES.get(status, "Pending")
+    made = pod(
+        {
+            "namespace": "ns",
+            "name": f"g-{number}",
+            "podgroup": "g",
+            "phase": phase,
+            "node": task["node"] if placed else None,
+            "requests": {CPU: "1"},
+        }
+    )
+    leaving = status == "Releasing"
+    return replace(made, metadata=replace(made.metadata, deletion_timestamp=_NOW)) if leaving else made

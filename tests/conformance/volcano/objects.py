@@ -1,0 +1,77 @@
+"""The objects of a case as the API server would send them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import Node, Pod, PodGroup, PriorityClass, Queue
+from tests.domain.builders import SCHEDULER
+
+Given = Mapping[str, Any]
+T = TypeVar("T")
+MANY_PODS = {"pods": "110"}
+SOMEWHERE = "a-node-not-shown"  # where pods run of which a case does not say where
+
+
+def objects(given: Given) -> Iterator[Any]:
+    """All objects of a session, in the order in which they would have been created."""
+    yield from map(priority_class, given.get("priorityClasses") or ())
+    yield from map(node, given.get("nodes") or ())
+    yield from map(queue, given.get("queues") or ())
+    yield from map(group, given.get("podGroups") or ())
+    yield from map(pod, given.get("pods") or ())
+
+
+def node(given: Given) -> Node:
+    allocatable = MANY_PODS | given["allocatable"]
+    return _made(Node, given, status={"allocatable": allocatable})
+
+
+def queue(given: Given) -> Queue:
+    same = ("weight", "capability", "deserved", "reclaimable", "parent", "priority")
+    spec = {name: given[name] for name in same if given.get(name) is not None}
+    if given.get("guarantee"):
+        spec["guarantee"] = {"resource": given["guarantee"]}
+    return _made(Queue, given, spec=spec, status={"state": given.get("state", "")})
+
+
+def group(given: Given, created: str | None = None) -> PodGroup:
+    same = ("queue", "minMember", "minTaskMember", "minResources", "priorityClassName")
+    spec = {name: given[name] for name in same if given.get(name) is not None}
+    made = _made(PodGroup, given, spec=spec, status={"phase": given.get("phase", "Pending")})
+    return replace(made, metadata=replace(made.metadata, creation_timestamp=created))
+
+
+def pod(given: Given) -> Pod:
+    phase = given.get("phase", "Pending")
+    spec = {
+        "containers": [{"resources": {"requests": given.get("requests") or {}}}],
+        "schedulerName": SCHEDULER,
+        "nodeName": given.get("node") or (SOMEWHERE if phase == "Running" else ""),
+        "nodeSelector": given.get("nodeSelector"),
+        "schedulingGates": [{"name": keys.GATE}] if phase == "Pending" and not given.get("node") else None,
+        "priority": given.get("priority"),
+    }
+    annotations = (given.get("annotations") or {}) | {keys.GROUP_ANNOTATION: given.get("podgroup", "")}
+    return _made(Pod, {**given, "annotations": annotations}, spec=spec, status={"phase": phase})
+
+
+def priority_class(given: Given) -> PriorityClass:
+    """With the mark that lets groups have it whatever their pods have, as in Volcano."""
+    return _made(
+        PriorityClass, {**given, "annotations": {keys.FOR_POD_GROUPS: "true"}}, value=given.get("value", 0)
+    )
+
+
+def key(given: Given) -> str:
+    return f"{given['namespace']}/{given['name']}"
+
+
+def _made(kind: type[T], given: Given, **rest: Any) -> T:
+    same = ("name", "namespace", "labels", "annotations")
+    metadata = {name: given[name] for name in same if given.get(name) is not None}
+    metadata["uid"] = f"{given.get('namespace', '')}/{given['name']}"
+    return msgspec.convert({"metadata": metadata, **rest}, kind)

@@ -1,0 +1,85 @@
+"""Sums of a session: before anything happened, and after all that it expects to be bound is bound."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from extender.domain.model.records import PodRecord
+from extender.domain.model.requests import pod_requests
+from extender.domain.model.resources import PODS, Resources, add, offered, total
+from extender.domain.shares.comparisons import within
+from tests.conformance.cases import Case
+from tests.conformance.volcano.objects import key, objects, pod
+from tests.domain.world import World
+
+Given = Mapping[str, Any]
+_BUT_PODS = frozenset({PODS})
+
+
+def requests(given: Iterable[Given]) -> dict[str, int]:
+    return total(pod_requests(pod(each).spec) for each in given)
+
+
+def running(case: Case) -> list[Given]:
+    return [each for each in case.input.get("pods", ()) if each.get("node")]
+
+
+def pending(case: Case, group: Given) -> list[Given]:
+    """The pods of a group that are on no node yet."""
+    name = (group["namespace"], group["name"])
+    return [
+        each
+        for each in case.input.get("pods", ())
+        if (each["namespace"], each["podgroup"]) == name and each.get("phase") == "Pending"
+    ]
+
+
+def queue_of(case: Case, each: Given) -> str:
+    groups = {key(group): group["queue"] for group in case.input["podGroups"]}
+    return str(groups.get(f"{each['namespace']}/{each['podgroup']}", ""))
+
+
+def idle(case: Case) -> Resources:
+    """What all nodes together have left."""
+    sums = total(offered(each["allocatable"]) for each in case.input.get("nodes", ()))
+    add(sums, requests(running(case)), -1)
+    return sums
+
+
+class After:
+    """Muster's view of a session once everything that the case expects is bound."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._binds = case.expect.get("binds") or case.expect.get("exampleBinds") or {}
+        self.pods = [{**each, "node": self._node(each)} for each in case.input.get("pods", ())]
+        self._world = World(*objects({**case.input, "pods": self.pods})).settle()
+
+    def _node(self, each: Given) -> str | None:
+        node = each.get("node") or self._binds.get(key(each))
+        return str(node) if node else None
+
+    def planned(self) -> list[PodRecord]:
+        """Whom Muster would start beside all that."""
+        return [claim.pod for claim in self._world.ledger.to_release()]
+
+    def planned_sums(self) -> dict[str, dict[str, int]]:
+        """The same as sums by queue."""
+        sums: dict[str, dict[str, int]] = {}
+        for member in self.planned():
+            queue = self._world.decisions.groups[member.group].queue
+            add(sums.setdefault(queue, {}), member.shape.requests)
+        return sums
+
+    def waiting(self, queue: str) -> list[dict[str, int]]:
+        """The requests of each pod of a queue that still waits."""
+        left = [each for each in self.pods if not each["node"] and queue_of(self._case, each) == queue]
+        return [requests([each]) for each in left]
+
+    def has_share_for(self, queue: str, asked: Resources) -> bool:
+        """Whether the share gate lets a queue have `asked` on top of what it holds."""
+        now = self._world.queue(queue)
+        return within(asked, now.allocated, now.deserved, _BUT_PODS)
+
+    def is_above_share(self, queue: str) -> bool:
+        now = self._world.queue(queue)
+        return not within(now.allocated, {}, now.deserved, _BUT_PODS)

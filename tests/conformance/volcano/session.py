@@ -1,0 +1,76 @@
+"""Kind `session`: one cycle of a scheduler over nodes, queues, groups and pods.
+
+Muster decides on the whole picture at once, so of Volcano's actions `enqueue` is the first decision (phases
+are what it writes to the PodGroups) and `allocate` is the stock scheduler's part: binding what is planned.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from extender.api.objects import Pod, PodGroup
+from extender.domain.model.records import Uid
+from tests.conformance.amounts import amounts, differing, unequal
+from tests.conformance.cases import Case
+from tests.conformance.verdicts import NoCounterpart
+from tests.conformance.volcano.objects import key, objects
+from tests.conformance.volcano.phases import phases
+from tests.conformance.volcano.scheduler import Binds, schedule
+from tests.domain.world import World
+
+DECIDED, SCHEDULED = ("enqueue", "backfill"), "allocate"
+PERFORMED = frozenset({*DECIDED, SCHEDULED})
+
+
+def check_session(case: Case) -> Iterator[str]:
+    _refuse_what_is_not_performed(case.input["actions"])
+    given = list(objects(case.input))
+    world = World(*given).settle()
+    yield from _decided(case, world, given)
+    pods = [each for each in given if isinstance(each, Pod)]
+    binds = schedule(world, pods) if SCHEDULED in case.input["actions"] else {}
+    yield from _bound(case, binds)
+
+
+def check_cycles(case: Case) -> Iterator[str]:
+    """Kind `session.multi`: several cycles one after the other, each with what came before it."""
+    world, pods = World(*objects(case.input)), list[Pod]()
+    for number, (cycle, expect) in enumerate(zip(case.input["cycles"], case.expect["cycles"], strict=True)):
+        _refuse_what_is_not_performed(cycle.get("actions", ()))
+        came = list(objects({"podGroups": cycle.get("addPodGroups"), "pods": cycle.get("addPods")}))
+        pods += [each for each in came if isinstance(each, Pod)]
+        world.add(*came)
+        binds = schedule(world, pods) if SCHEDULED in cycle.get("actions", ()) else {}
+        yield from unequal(f"binds of cycle {number}", expect["binds"], binds)
+
+
+def _refuse_what_is_not_performed(actions: Iterable[str]) -> None:
+    missing = sorted(set(actions) - PERFORMED)
+    if missing:
+        raise NoCounterpart(f"action {', '.join(missing)}")
+
+
+def _decided(case: Case, world: World, given: list[Any]) -> Iterator[str]:
+    for name, vector in (case.expect.get("deserved") or {}).items():
+        got = world.queue(name).deserved if name in world.decisions.queues else {}
+        yield from differing(f"deserved of {name}", amounts(vector), got)
+    if case.expect.get("podGroupPhases"):
+        now = phases(world, [each for each in given if isinstance(each, PodGroup)])
+        for group, phase in case.expect["podGroupPhases"].items():
+            yield from unequal(f"phase of {group}", phase, now.get(group))
+
+
+def _bound(case: Case, binds: Binds) -> Iterator[str]:
+    if "binds" in case.expect:
+        yield from unequal("binds", case.expect["binds"], dict(binds))
+    else:
+        yield from unequal("bound per group", case.expect["boundPerGroup"], per_group(case, binds))
+    for what in ("evicted", "evictedPerGroup", "pipelined", "pipelinedPerGroup"):
+        if expected := case.expect.get(what):  # nothing that Muster performs so far evicts
+            yield f"{what}: expected {expected}, got nothing"
+
+
+def per_group(case: Case, binds: Mapping[Uid, str]) -> dict[str, int]:
+    """How many pods of each group are bound."""
+    groups = {key(pod): f"{pod['namespace']}/{pod['podgroup']}" for pod in case.input["pods"]}
+    return dict(Counter(groups[uid] for uid in binds))

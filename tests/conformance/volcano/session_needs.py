@@ -1,0 +1,137 @@
+"""What a session needs that Muster does otherwise, read off its input and what it expects.
+
+The deviations are DESIGN's: Muster lends idle room above the share (§6), serves those within their share
+before any that goes above its own (§6), lets what came before go on in a queue that closes and counts nothing
+that came later (§3), and calls a group Inqueue only with a place for its members on real nodes (§4).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from extender.domain.model.resources import PODS, offered
+from extender.domain.shares.comparisons import within
+from tests.conformance.cases import Case
+from tests.conformance.volcano.objects import key
+from tests.conformance.volcano.picture import After, idle, pending, queue_of, requests, running
+from tests.conformance.volcano.session import SCHEDULED
+
+Given = Mapping[str, Any]
+_BUT_PODS = frozenset({PODS})
+_CAME_IN = ("Inqueue", "Running")
+
+
+def _plugins(case: Case) -> Iterator[Given]:
+    for tier in case.input["tiers"]:
+        yield from tier
+
+
+def _enables(case: Case, function: str) -> bool:
+    return any(function in plugin.get("enabled", ()) for plugin in _plugins(case))
+
+
+def uses_stand_in(case: Case) -> bool:
+    """Whether a gate is switched on that only Volcano's own tests have."""
+    return any(plugin.get("plugin", "").startswith("test-") for plugin in _plugins(case))
+
+
+# ---- what is bound
+
+
+def leaves_room_idle(case: Case) -> bool:
+    """Whether Muster would lend, to queues above their share, room that stays idle as the case expects it."""
+    if SCHEDULED not in case.input["actions"]:
+        return False
+    after = After(case)
+    lent = after.planned_sums()
+    return bool(lent) and not any(after.has_share_for(queue, more) for queue, more in lent.items())
+
+
+def leaves_empty_requests_to_backfill(case: Case) -> bool:
+    """Whether all that Muster would start beyond what the case expects asks for nothing but a place."""
+    if SCHEDULED not in case.input["actions"] or "backfill" in case.input["actions"]:
+        return False
+    more = After(case).planned()
+    return bool(more) and all(pod.shape.requests.keys() <= _BUT_PODS for pod in more)
+
+
+def leaves_pending_groups_to_enqueue(case: Case) -> bool:
+    """Whether all that Muster would start beyond what the case expects is of groups that are still Pending,
+    which only an action that is not run would let in."""
+    if not case.input.get("enqueueActionConfigured") or "enqueue" in case.input["actions"]:
+        return False
+    waiting = {key(group) for group in case.input["podGroups"] if group.get("phase") in ("Pending", None)}
+    more = After(case).planned()
+    return bool(more) and all(pod.group in waiting for pod in more)
+
+
+def outranks_shares(case: Case) -> bool:
+    """Whether, without the share gate, a queue of higher priority is served above its share while another
+    waits within its own."""
+    if SCHEDULED not in case.input["actions"] or _enables(case, "Allocatable"):
+        return False
+    after = After(case)
+    priorities = {queue["name"]: queue.get("priority", 0) for queue in case.input["queues"]}
+    above = [priority for queue, priority in priorities.items() if after.is_above_share(queue)]
+    return any(
+        priority < max(above, default=priority) and after.has_share_for(queue, more)
+        for queue, priority in priorities.items()
+        for more in after.waiting(queue)
+    )
+
+
+# ---- queues that are not open
+
+
+def expects_closed_queue_to_stop(case: Case) -> bool:
+    """Whether pods of groups that came while the queue was open are to stay unbound."""
+    return SCHEDULED in case.input["actions"] and any(
+        group.get("phase") in _CAME_IN and pending(case, group) for group in _in_closed_queues(case)
+    )
+
+
+def counts_late_comers(case: Case) -> bool:
+    """Whether groups that came when their queue was not open count to its request, or become Inqueue."""
+    return any(
+        (pending(case, group) and group["queue"] in case.expect.get("deserved", {}))
+        or _expected_phase(case, group) == "Inqueue"
+        for group in _in_closed_queues(case)
+        if group.get("phase") not in _CAME_IN
+    )
+
+
+def _in_closed_queues(case: Case) -> list[Given]:
+    closed = {queue["name"] for queue in case.input["queues"] if queue.get("state") not in ("Open", "", None)}
+    return [group for group in case.input["podGroups"] if group["queue"] in closed]
+
+
+# ---- groups that become Inqueue
+
+
+def _expected_phase(case: Case, group: Given) -> str:
+    return str(case.expect.get("podGroupPhases", {}).get(key(group), ""))
+
+
+def _coming_in(case: Case) -> list[Given]:
+    return [group for group in case.input["podGroups"] if _expected_phase(case, group) == "Inqueue"]
+
+
+def admits_without_place(case: Case) -> bool:
+    """Whether a group is to become Inqueue although it lacks members, room, or a part of its ceiling."""
+    return any(not _has_place(case, group) for group in _coming_in(case))
+
+
+def _has_place(case: Case, group: Given) -> bool:
+    members = pending(case, group)[: max(group["minMember"], 1)]
+    queue: Given = next((queue for queue in case.input["queues"] if queue["name"] == group["queue"]), {})
+    ceiling, needed = offered(queue.get("capability")), requests(members)
+    held = requests(each for each in running(case) if queue_of(case, each) == group["queue"])
+    return (
+        len(members) >= max(group["minMember"], 1)
+        and within(needed, {}, idle(case))
+        and within({name: n for name, n in needed.items() if name in ceiling}, held, ceiling)
+    )
+
+
+def lets_in_no_gang(case: Case) -> bool:
+    """Whether a group of minMember 0 is to become Inqueue: it is no gang, its pods start one by one."""
+    return any(group["minMember"] == 0 for group in _coming_in(case))
