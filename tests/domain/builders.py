@@ -1,6 +1,7 @@
 """Objects as the API server sends them, in a few words each."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from extender.api import keys
 from extender.api.objects import (
@@ -137,16 +138,19 @@ def group(
     min_resources: Quantities | None = None,
     queue_uid: str = "",
     admitted: bool = False,
+    annotations: Mapping[str, str] | None = None,
+    namespace: str = NAMESPACE,
 ) -> PodGroup:
     uid = uid or f"uid-{name}"
     notes = {**(note(queue_uid, uid) if queue_uid else {}), **({keys.ADMITTED: uid} if admitted else {})}
+    notes |= annotations or {}
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
         conditions.append(whole_condition(uid, min_member))
     return PodGroup(
         Meta(
             name=name,
-            namespace=NAMESPACE,
+            namespace=namespace,
             uid=uid,
             creation_timestamp=created or None,
             annotations=notes or None,
@@ -193,7 +197,9 @@ def queue(
     marked: bool = False,
     last_command: str = "",
     uid: str = "",
+    **more: Any,
 ) -> Queue:
+    """`more`: other fields of its spec."""
     annotations = {keys.CLOSED_BY_PARENT: "true" if marked else "", keys.LAST_COMMAND: last_command}
     return Queue(
         Meta(
@@ -210,6 +216,7 @@ def queue(
             parent=parent,
             dequeue_strategy=strategy,
             state=spec_state,
+            **more,
         ),
         QueueStatus(status_state),
     )

@@ -35,6 +35,7 @@ from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
 _PATIENCE = 50
+EPOCH = 1_770_000_000.0  # in February 2026, when the clock is at 0
 LIMITS = Limits(
     window=1000,
     start_deadline=120.0,
@@ -73,6 +74,7 @@ class World:
             clock=lambda: self.now,
             on_change=self._note_change,
             on_shown=(lambda: None) if viewed else None,
+            wall_clock=lambda: EPOCH + self.now,
         )
         self.ledger.trust_marks(marks_kept)
         self.changes = 0
@@ -363,12 +365,16 @@ def gang(
     priority_class: str = "",
     created: str = "",
     admitted: bool = False,
+    notes: Mapping[str, str] | None = None,
     **pods: Any,
 ) -> list[Any]:
     """A PodGroup and its pods, `name-0` and so on. Without min_member, all of them are needed. `admitted`:
-    it has the note that Muster admitted its start, before this process began."""
+    it has the note that Muster admitted its start, before this process began. `notes`: annotations of the
+    PodGroup."""
     needed = members if min_member is None else min_member
-    record = builders.group(name, needed, queue, roles, priority_class, created, admitted=admitted)
+    record = builders.group(
+        name, needed, queue, roles, priority_class, created, admitted=admitted, annotations=notes
+    )
     return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 
 

@@ -15,6 +15,7 @@ from extender.api.objects import (
     Workload,
 )
 from extender.domain.cache.changes import Changes
+from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.node_capacity import NodeCapacity
 from extender.domain.cache.registry import Registry
 from extender.domain.model.pod_owners import owner_record
@@ -29,9 +30,12 @@ from extender.domain.snapshot.nodes import NodeRecord
 class Intake:
     """Callers hold the ledger's lock."""
 
-    def __init__(self, registry: Registry, capacity: NodeCapacity, changes: Changes) -> None:
+    def __init__(
+        self, registry: Registry, capacity: NodeCapacity, moves: ClaimMoves, changes: Changes
+    ) -> None:
         self._registry = registry
         self._capacity = capacity
+        self._moves = moves
         self._changes = changes
 
     def set_node(self, node: Node) -> None:
@@ -43,6 +47,7 @@ class Intake:
             allocatable=offered_by_node(node.status.allocatable),
         )
         if self._capacity.set_node(record):
+            self._moves.note_freed()
             self._changes.mark()
 
     def drop_node(self, name: str) -> None:
@@ -70,6 +75,7 @@ class Intake:
 
     def set_queue(self, queue: Queue) -> None:
         if self._registry.set_queue(queue_record(queue)):
+            self._moves.note_freed()
             self._changes.mark()
 
     def drop_queue(self, name: str) -> None:

@@ -78,6 +78,7 @@ class Publishing:
             orphans=self._registry.orphans(),
             touched=frozenset(self._unpublished),
             attention=self._attendance.attention,
+            freed=self._moves.freed,
         )
 
     def publish(self, decisions: Decisions) -> None:
@@ -132,6 +133,7 @@ class Publishing:
 
     def _started(self, group: Group, decision: GroupDecision) -> Start:
         start = group.start
+        lap = start.lap if decision.lap is None else decision.lap
         if decision.failed:
             admitted = start.admitted and bool(decision.undo)
             return Start(
@@ -139,11 +141,12 @@ class Publishing:
                 retry_at=decision.retry_at,
                 failure=decision.failed,
                 admitted=admitted,
+                lap=lap,
                 claims_since=start.claims_since,
             )
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
-                return msgspec.structs.replace(start, admitted_at=self._clock(), admitted=True)
+                return msgspec.structs.replace(start, admitted_at=self._clock(), admitted=True, lap=lap)
             case Verdict.RUNNING if group.stood_whole and not decision.retry_at:
                 return Start()
             case Verdict.ENDED:
@@ -155,7 +158,9 @@ class Publishing:
                 since = start.claims_since
                 if decision.claims_room and since is None:
                     since = self._clock()
-                return msgspec.structs.replace(start, admitted_at=None, admitted=False, claims_since=since)
+                return msgspec.structs.replace(
+                    start, admitted_at=None, admitted=False, lap=lap, claims_since=since
+                )
         return start
 
     def _replan(self, decision: GroupDecision, version: int) -> None:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects import Queue
 from extender.api.quantities import BadQuantity
-from extender.domain.model.resources import Resources, offered
+from extender.domain.model.resources import Resources, asked, offered
+from extender.domain.queues.policy_fields import policy_fault, running_limits
 from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
 
 
@@ -52,13 +53,14 @@ def queue_record(queue: Queue) -> QueueRecord:
         return replace(_queue_record(queue), fault=f"queue {queue.metadata.name}: {fault}")
 
 
-def _queue_amounts(queue: Queue) -> tuple[Resources | None, Resources | None, Resources]:
-    """Capability, deserved, guarantee. Raises BadQuantity."""
+def _queue_amounts(queue: Queue) -> tuple[Resources | None, Resources | None, Resources, Resources]:
+    """Capability, deserved, guarantee, default request. Raises BadQuantity."""
     spec = queue.spec
     return (
         offered(spec.capability) if spec.capability else None,
         offered(spec.deserved) if spec.deserved else None,
         offered(spec.guarantee.resource) if spec.guarantee else {},
+        asked(spec.default_request),
     )
 
 
@@ -67,9 +69,10 @@ def _queue_record(
     capability: Resources | None = None,
     deserved: Resources | None = None,
     guarantee: Resources = MappingProxyType({}),
+    default_request: Resources = MappingProxyType({}),
 ) -> QueueRecord:
     meta, spec = queue.metadata, queue.spec
-    annotations = meta.annotations or {}
+    annotations, fault = meta.annotations or {}, policy_fault(spec)
     return QueueRecord(
         name=meta.name,
         weight=max(spec.weight, 1),
@@ -82,9 +85,15 @@ def _queue_record(
         status_state=queue.status.state,
         parent=spec.parent,
         hierarchy=annotations.get(keys.HIERARCHY, ""),
+        priority_threshold=spec.priority_threshold,
+        ageing=max(spec.ageing, 0),
+        stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
+        limits=running_limits(spec.limits),
+        default_request=default_request,
         restricted=spec.restricted,
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         last_command=annotations.get(keys.LAST_COMMAND, ""),
+        fault=fault and f"queue {meta.name}: {fault}",
     )

@@ -1,4 +1,5 @@
-"""The budget of a round: room, shares of queues, places in the window. Whatever is taken is taken here.
+"""The budget of a round: room, shares of queues, limits on what they run, places in the window. Whatever is
+taken is taken here.
 
 What one group takes the next one lacks; what a group took whose judging failed is given back.
 """
@@ -14,6 +15,7 @@ from extender.domain.model.shapes import requests_of
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.queue_shares import QueueShares
+from extender.domain.scheduling.running_counts import RunningCounts
 from extender.domain.scheduling.window import Window
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
@@ -24,6 +26,7 @@ class BudgetMark(msgspec.Struct, frozen=True):
 
     room: int
     shares: int
+    running: int
     places: int
 
 
@@ -32,6 +35,7 @@ class Budget:
         self.planner = Planner.of(snapshot, totals)
         self.totals = self.planner.capacity.kept
         self.shares = QueueShares(snapshot)
+        self.running = RunningCounts(snapshot)
         self.window = Window(snapshot.limits.window)
         self.takings = 0
         """How often room was taken; while the number is unchanged, so is everything else."""
@@ -55,6 +59,7 @@ class Budget:
         if plan:
             self.takings += 1
             self.shares.take(group.queue, _requests(group, plan))
+            self.running.take(group, len(plan))
         return plan
 
     def count(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
@@ -63,22 +68,25 @@ class Budget:
         if plan:
             self.takings += 1
             self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
+            self.running.take(group, len(plan))
             self.window.take(len(plan))
 
     def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Give back what was taken for members."""
         self.planner.give_back(group.waiting, plan)
         self.shares.take(group.queue, _requests(group, plan), -1)
+        self.running.take(group, -len(plan))
         self.window.take(-len(plan))
 
     # ---- rolling back
 
     def mark(self) -> BudgetMark:
-        return BudgetMark(self.planner.mark(), self.shares.mark(), self.window.left)
+        return BudgetMark(self.planner.mark(), self.shares.mark(), self.running.mark(), self.window.left)
 
     def roll_back(self, mark: BudgetMark) -> None:
         self.planner.roll_back(mark.room)
         self.shares.roll_back(mark.shares)
+        self.running.roll_back(mark.running)
         self.window.left = mark.places
 
 

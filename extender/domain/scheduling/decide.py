@@ -13,10 +13,13 @@ from extender.domain.scheduling import elastic, gangs, replacing, starting
 from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.kept_plans import keep_all
 from extender.domain.scheduling.lending import Lending
+from extender.domain.scheduling.lost_turns import lose_turns
 from extender.domain.scheduling.memory import memory_of
 from extender.domain.scheduling.obstacles import at_rest, obstacle, runs_without_its_group, waits
+from extender.domain.scheduling.readiness import ready
 from extender.domain.scheduling.results import decisions_of
 from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.strategies import Strategies
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -32,7 +35,8 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
             return carried
     round_ = Round(snapshot, memory.totals if memory is not None else None)
     lending = Lending(round_)
-    admission = gangs.Admission(round_, lending)
+    strategies = Strategies(round_)
+    admission = gangs.Admission(round_, lending, strategies)
 
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(round_)
@@ -49,12 +53,14 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     reserved = replacing.reserve(round_, replacements)
 
     # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
-    above_share = admission.admit(gangs.ready(round_, groups[State.WAITING]))
+    judged = ready(round_, strategies, groups[State.WAITING])
+    above_share = admission.admit(judged)
 
     # 6. Lending: those above it, with the room on which no group of step 5 has a claim.
     if above_share:
         lending.begin()
         admission.admit(above_share)
+    lose_turns(round_, strategies, judged)
 
     # 7. Replacements start, as many as there are places in the window.
     replacing.replace(round_, reserved)

@@ -121,6 +121,7 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
     """How many more pods of a shape may start, and what stops the next one."""
     shares, queue, requests = round_.budget.shares, batch.group.queue, batch.shape.requests
     yield shares.headroom(queue, requests, shares.ceiling(queue)), Reason.QUEUE_CEILING
+    yield round_.budget.running.headroom(batch.group), Reason.QUEUE_CEILING
     yield round_.budget.window.places, Reason.WINDOW_FULL
     if not is_lent:
         yield shares.headroom(queue, requests, shares.deserved(queue)), Reason.QUEUE_SHARE

@@ -11,65 +11,37 @@ from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import Missing, Signature, missing, missing_of
-from extender.domain.lifecycle.start_clock import in_pieces_since
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
-from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Planner
-from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
+from extender.domain.scheduling.backoff import back_off
+from extender.domain.scheduling.heads import Heads
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import above_capability, waits
+from extender.domain.scheduling.obstacles import exceeds_queue, waits
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.running_counts import Scope
+from extender.domain.scheduling.strategies import Strategies
 from extender.domain.scheduling.unschedulable import explain
 from extender.domain.snapshot.group_view import GroupView
 
 _NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)  # a group that can never start holds up no other
-_FIFO = "fifo"
-
-
-def ready(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
-    """Those that room would help. The others are settled."""
-    return [group for group in groups if round_.judge(_is_ready, group)]
-
-
-def _is_ready(round_: Round, group: GroupView) -> bool:
-    decision = _not_ready(round_, group)
-    if decision is not None:
-        round_.settle(decision)
-    return decision is None
-
-
-def _not_ready(round_: Round, group: GroupView) -> GroupDecision | None:
-    if too_much := above_capability(round_, group):
-        return _exceeds_queue(group, too_much)
-    absent = missing(group).absent
-    if round_.snapshot.now < group.start.retry_at and (group.is_on_nodes or not absent):
-        return back_off(round_, group)
-    if _stands_in_pieces(round_, group):
-        return fail(round_, group, TOO_LATE)
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
-
-
-def _stands_in_pieces(round_: Round, group: GroupView) -> bool:
-    """Whether members have been on nodes for longer than a start may take, though Muster admitted none."""
-    since = in_pieces_since(group, round_.snapshot)
-    return since is not None and round_.is_due(since + round_.limits.deadline(group.min_member))
 
 
 class Admission:
     """What is remembered while gangs are judged one after the other."""
 
-    def __init__(self, round_: Round, lending: Lending) -> None:
+    def __init__(self, round_: Round, lending: Lending, strategies: Strategies) -> None:
         self._round = round_
+        self._strategies = strategies
         self._budget = round_.budget
         self._lending = lending
-        self._heads: dict[str, GroupKey] = {}  # of fifo queues: the group that must go first
+        self._heads = Heads()
         self._unplaceable: dict[Signature | None, tuple[Reason, str]] = {}
-        self._equals: dict[Signature, GroupDecision | None] = {}  # what was said of such groups in this turn
+        self._equals: dict[object, GroupDecision | None] = {}  # what was said of such groups in this turn
 
     def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
         """Judge `groups` in their order; returns those above their share (none once room is lent)."""
-        queues, lines = self._round.snapshot.queues, in_lines(groups, lambda group: group)
+        queues, lines = self._round.snapshot.queues, in_lines(groups, _itself, self._strategies.rank)
         self._unplaceable.clear()
         above_share: list[GroupView] = []
         for _, line in TurnOrder(self._budget.shares, queues, lines):
@@ -78,7 +50,7 @@ class Admission:
 
     def _until_one_takes(self, line: deque[GroupView]) -> list[GroupView]:
         """Judge the first groups of a queue: it has its turn until one of them takes something. Returns those
-        above their share; in a fifo queue the rest waits with them."""
+        above their share; behind one that lets none pass, the rest waits with it."""
         above_share: list[GroupView] = []
         self._equals.clear()
         takings = self._budget.takings
@@ -89,44 +61,59 @@ class Admission:
                 self._round.settle(decision)
             elif not self._round.is_broken(group):
                 above_share.append(group)
-                if self._is_fifo(group):
+                if self._lets_none_pass(group):
                     above_share += line
                     line.clear()
         return above_share
 
     def _judge(self, _: Round, group: GroupView) -> GroupDecision | None:
         """The decision on one group; None where it is above its share and lending comes later."""
-        head = self._heads.get(group.queue)
+        head = self._heads.before(self._budget.running.scopes_of(group))
         if head is not None:
             return waits(group, Reason.BEHIND_OTHERS, f"{head} goes first in queue {group.queue}")
-        decision = self._decide_on_equals(group)
+        decision = self._back_off(group) or self._decide_on_equals(group)
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
-        if self._is_fifo(group) and decision.reason not in _NEVER:
-            self._heads[group.queue] = group.key
+        if self._lets_none_pass(group) and decision.reason not in _NEVER:
+            self._heads.note(self._scope(group, decision), group.key)
         if decision.reason in LACKS_ROOM:
             self._round.shortages.add(missing(group).signature, group.key)
         has_claim = self._lending.has_claim(group, decision.reason)
         return replace(decision, claims_room=True) if has_claim else decision
 
-    def _is_fifo(self, group: GroupView) -> bool:
-        return self._round.snapshot.queues[group.queue].record.strategy == _FIFO
+    def _lets_none_pass(self, group: GroupView) -> bool:
+        return self._strategies.of(group).lets_none_pass(group)
+
+    def _scope(self, group: GroupView, decision: GroupDecision) -> Scope:
+        """Whom a group that lets none pass holds up: all of its queue or, at the limit of a user or a
+        namespace, only these."""
+        if decision.reason is Reason.QUEUE_CEILING:
+            excess = self._budget.running.excess(group, len(missing(group).members))
+            if excess is not None:
+                return excess.scope
+        return Scope(group.queue)
+
+    def _back_off(self, group: GroupView) -> GroupDecision | None:
+        backs_off = self._strategies.of(group).backs_off(group)
+        return back_off(self._round, group) if backs_off else None
 
     def _decide_on_equals(self, group: GroupView) -> GroupDecision | None:
         """Groups of one queue that want the same are judged once, until one takes something."""
         signature = None if _may_choose(group) else _signature(self._budget.planner, missing(group))
         if signature is None:
             return self._decide(group)
-        if signature not in self._equals:
-            self._equals[signature] = self._decide(group)
-        known = self._equals[signature]
+        alike = (signature, self._budget.running.whose(group))
+        if alike not in self._equals:
+            self._equals[alike] = self._decide(group)
+        known = self._equals[alike]
         return None if known is None else replace(known, key=group.key)
 
-    # ---- one group: ceiling, window, share, room
+    # ---- one group: limits, ceiling, window, share, room
 
     def _decide(self, group: GroupView) -> GroupDecision | None:
         wanted = self._wanted(group)
-        obstacle = self._ceiling(group, wanted) or self._window(group, wanted)
+        limit = self._limit(group, wanted) or self._ceiling(group, wanted)
+        obstacle = limit or self._window(group, wanted)
         if obstacle is not None:
             return obstacle
         if not self._lending.has_begun and self._budget.shares.is_above_share(group.queue, wanted.requests):
@@ -141,13 +128,21 @@ class Admission:
         self._round.shortages.are_all = False
         return missing_of(group, planner.fitting(group.waiting))
 
+    def _limit(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
+        excess = self._budget.running.excess(group, len(wanted.members))
+        if excess is None:
+            return None
+        if excess.always:
+            return exceeds_queue(group, f"too large for a limit: {excess.text}")
+        return waits(group, Reason.QUEUE_CEILING, excess.text)
+
     def _ceiling(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
         shares, asked = self._budget.shares, wanted.requests
         above = shares.above_ceiling(group.queue, asked)
         if not above:
             return None
         if shares.is_never_below_ceiling(group.queue, asked):
-            return _exceeds_queue(group, f"too large for the ceiling of queue {group.queue}: {above}")
+            return exceeds_queue(group, f"too large for the ceiling of queue {group.queue}: {above}")
         return waits(group, Reason.QUEUE_CEILING, f"queue {group.queue}: {above}")
 
     def _window(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
@@ -184,8 +179,8 @@ class Admission:
         return explain(self._round, unclaimed or self._budget.planner, group, wanted)
 
 
-def _exceeds_queue(group: GroupView, detail: str) -> GroupDecision:
-    return replace(waits(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
+def _itself(group: GroupView) -> GroupView:
+    return group
 
 
 def _may_choose(group: GroupView) -> bool:
