@@ -408,13 +408,14 @@ def test_a_queue_has_every_field_of_its_api() -> None:
     assert set(spec) == {
         "weight", "priority", "state", "dequeueStrategy", "capability", "deserved", "guarantee",
         "reclaimable", "parent", "restricted", "type", "affinity", "extendClusters", "flavors",
+        "priorityThreshold", "ageing", "stopPolicy", "limits", "defaultRequest",
     }  # fmt: skip
     assert set(status) == {
         "state", "unknown", "pending", "inqueue", "running", "completed", "failed", "aborted", "allocated",
         "deserved", "share", "reservation", "conditions", "flavors",
     }  # fmt: skip
     assert (spec["weight"]["minimum"], spec["weight"]["maximum"], spec["weight"]["default"]) == (1, 65535, 1)
-    assert spec["dequeueStrategy"]["enum"] == ["fifo", "traverse", "priority", "rotation"]
+    assert spec["dequeueStrategy"]["enum"] == ["fifo", "traverse", "priority", "rotation", "mixed"]
     assert spec["dequeueStrategy"]["default"] == "traverse"
     assert set(status["state"]["enum"]) == {"", "Open", "Closed", "Closing", "Unknown"}
 

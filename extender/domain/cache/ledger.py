@@ -66,7 +66,7 @@ class Ledger(LedgerQueries):
         releases = Releases(on_shown, clock)
         moves = ClaimMoves(claims, registry, releases, changes, clock)
         self._attendance = Attendance(self.limits.asking_pause, clock)
-        self._intake = Intake(registry, claims, changes)
+        self._intake = Intake(registry, claims, moves, changes)
         pods = PodIntake(ownership, registry, claims, moves, releases, changes, self._attendance, clock)
         views = GroupViews(registry, claims)
         publishing = Publishing(

@@ -90,6 +90,7 @@ class Publishing:
             spared=dict(self._spared),
             attention=self._attendance.attention,
             history=self._history,
+            freed=self._moves.freed,
         )
         self._moment = snapshot.moment
         return snapshot
@@ -166,6 +167,7 @@ class Publishing:
 
     def _started(self, group: Group, decision: GroupDecision) -> Start:
         start = group.start
+        lap = start.lap if decision.lap is None else decision.lap
         if decision.failed:
             admitted = start.admitted and bool(decision.undo)
             return Start(
@@ -173,13 +175,14 @@ class Publishing:
                 retry_at=decision.retry_at,
                 failure=decision.failed,
                 admitted=admitted,
+                lap=lap,
                 claims_since=start.claims_since,
             )
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
                 now = self._clock()
                 return msgspec.structs.replace(
-                    start, admitted_at=now, admitted=True, reservation=None, reclaim=None
+                    start, admitted_at=now, admitted=True, lap=lap, reservation=None, reclaim=None
                 )
             case Verdict.RUNNING if group.stood_whole and not decision.retry_at:
                 return Start()
@@ -199,6 +202,7 @@ class Publishing:
                     start,
                     admitted_at=None,
                     admitted=False,
+                    lap=lap,
                     claims_since=since,
                     reservation=decision.reservation,
                     reclaim=decision.reclaim,

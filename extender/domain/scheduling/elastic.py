@@ -120,6 +120,7 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
     """How many more pods of a shape may start, and what stops the next one."""
     shares, queue, requests = round_.budget.shares, batch.group.queue, batch.shape.requests
     yield shares.headroom_below_ceiling(queue, requests), Reason.QUEUE_CEILING
+    yield round_.budget.running.headroom(batch.group), Reason.QUEUE_CEILING
     yield round_.budget.window.places, Reason.WINDOW_FULL
     if not is_lent:
         yield shares.headroom_within_share(queue, requests), Reason.QUEUE_SHARE
