@@ -39,6 +39,7 @@ class Publishing:
         releases: Releases,
         changes: Changes,
         attendance: Attendance,
+        refusals: Refusals,
         clock: Callable[[], float],
     ) -> None:
         self.decisions = Decisions()
@@ -51,7 +52,7 @@ class Publishing:
         self._changes = changes
         self._attendance = attendance
         self._clock = clock
-        self._refusals = Refusals(claims)
+        self._refusals = refusals
         self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
 
     def snapshot(self) -> Snapshot:
