@@ -32,6 +32,7 @@ from extender.domain.cache.ledger_queries import LedgerQueries
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.preemption_grants import PreemptionGrants
 from extender.domain.cache.publishing import Publishing
+from extender.domain.cache.refusals import Refusals
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.releases import Releases
 from extender.domain.cache.reservations import Confirmation, Reservations
@@ -69,7 +70,9 @@ class Ledger(LedgerQueries):
         self._intake = Intake(registry, claims, moves, changes)
         pods = PodIntake(ownership, registry, claims, moves, releases, changes, self._attendance, clock)
         views = GroupViews(registry, claims)
+        refusals = Refusals(claims)
         publishing = Publishing(
+<<<<<<< HEAD
             self.limits,
             registry,
             views,
@@ -81,6 +84,9 @@ class Ledger(LedgerQueries):
             clock,
             wall_clock,
             pods.others,
+=======
+            self.limits, registry, views, claims, moves, releases, changes, self._attendance, refusals, clock
+>>>>>>> 5b56af4
         )
         self._reservations = Reservations(
             pods.pods, registry, claims, moves, releases, changes, lambda: publishing.decisions, clock
@@ -96,6 +102,7 @@ class Ledger(LedgerQueries):
             moves,
             changes,
             self._attendance,
+            refusals,
             clock,
         )
         super().__init__(lock, registry, views, claims, pods, publishing, changes)
