@@ -241,6 +241,13 @@ class Guarantee(Wire, frozen=True):
     resource: Quantities | None = None
 
 
+class Provisioning(Wire, frozen=True):
+    """How a queue asks an autoscaler for nodes: by ProvisioningRequests."""
+
+    class_name: str = ""  # empty: not at all
+    parameters: dict[str, str] | None = None
+
+
 class QueueSpec(Wire, frozen=True):
     weight: int = 1
     capability: Quantities | None = None
@@ -252,6 +259,7 @@ class QueueSpec(Wire, frozen=True):
     priority: int = 0
     dequeue_strategy: str = ""
     state: str = ""
+    provisioning: Provisioning | None = None
 
 
 class QueueStatus(Wire, frozen=True):
@@ -359,6 +367,17 @@ class PriorityClass(Wire, frozen=True):
 
 class Namespace(Wire, frozen=True):
     metadata: Meta
+
+
+class ProvisioningRequestStatus(Wire, frozen=True):
+    conditions: list[Condition] | None = None
+
+
+class ProvisioningRequest(Wire, frozen=True):
+    """A request to an autoscaler for nodes (autoscaling.x-k8s.io/v1)."""
+
+    metadata: Meta
+    status: ProvisioningRequestStatus = ProvisioningRequestStatus()
 
 
 class LeaseSpec(Wire, frozen=True):
