@@ -28,7 +28,7 @@ FILES = sorted(
     for path in (ROOT / folder).rglob("*.yaml")
     if not path.is_relative_to(CHART)  # templates are not YAML before they are rendered
 )
-COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "gates"}
+COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "gates", "provisioning"}
 CONFIGURATIONS = ["sidecar.yaml", "sidecar-gates.yaml", "default-scheduler.yaml"]
 WITHOUT_THE_VIEW = ["sidecar-gates.yaml", "default-scheduler.yaml"]
 OF_THE_SIDECAR = ["sidecar.yaml", "sidecar-gates.yaml"]
@@ -407,7 +407,7 @@ def test_a_queue_has_every_field_of_its_api() -> None:
     spec, status = (schema_of("queues", part)["properties"] for part in ("spec", "status"))
     assert set(spec) == {
         "weight", "priority", "state", "dequeueStrategy", "capability", "deserved", "guarantee",
-        "reclaimable", "parent", "restricted", "type", "affinity", "extendClusters", "flavors",
+        "reclaimable", "parent", "restricted", "type", "affinity", "extendClusters", "flavors", "provisioning",
         "priorityThreshold", "ageing", "stopPolicy", "limits", "defaultRequest",
     }  # fmt: skip
     assert set(status) == {

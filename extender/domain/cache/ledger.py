@@ -72,7 +72,6 @@ class Ledger(LedgerQueries):
         views = GroupViews(registry, claims)
         refusals = Refusals(claims)
         publishing = Publishing(
-<<<<<<< HEAD
             self.limits,
             registry,
             views,
@@ -81,12 +80,10 @@ class Ledger(LedgerQueries):
             releases,
             changes,
             self._attendance,
+            refusals,
             clock,
             wall_clock,
             pods.others,
-=======
-            self.limits, registry, views, claims, moves, releases, changes, self._attendance, refusals, clock
->>>>>>> 5b56af4
         )
         self._reservations = Reservations(
             pods.pods, registry, claims, moves, releases, changes, lambda: publishing.decisions, clock

@@ -57,16 +57,12 @@ class Publishing:
         self._changes = changes
         self._attendance = attendance
         self._clock = clock
-<<<<<<< HEAD
         self._wall_clock = wall_clock
         self._others = others
         self._spared: dict[Uid, float] = {}  # until when
-        self._refusals = Refusals(claims)
+        self._refusals = refusals
         self._history = RunHistory()
         self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
-=======
-        self._refusals = refusals
->>>>>>> 5b56af4
         self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
 
     def snapshot(self) -> Snapshot:
