@@ -407,11 +407,12 @@ def test_a_queue_has_every_field_of_its_api() -> None:
     spec, status = (schema_of("queues", part)["properties"] for part in ("spec", "status"))
     assert set(spec) == {
         "weight", "priority", "state", "dequeueStrategy", "capability", "deserved", "guarantee",
-        "reclaimable", "parent", "restricted", "type", "affinity", "extendClusters",
+        "reclaimable", "parent", "restricted", "type", "affinity", "extendClusters", "borrowingLimit",
+        "lendingLimit", "oversell",
     }  # fmt: skip
     assert set(status) == {
         "state", "unknown", "pending", "inqueue", "running", "completed", "failed", "aborted", "allocated",
-        "deserved", "share", "reservation", "conditions",
+        "deserved", "borrowed", "share", "reservation", "conditions",
     }  # fmt: skip
     assert (spec["weight"]["minimum"], spec["weight"]["maximum"], spec["weight"]["default"]) == (1, 65535, 1)
     assert spec["dequeueStrategy"]["enum"] == ["fifo", "traverse", "priority", "rotation"]

@@ -310,6 +310,7 @@ class QueueStatus(Wire, frozen=True):
     state: str = ""
     allocated: Quantities | None = None
     deserved: Quantities | None = None
+    borrowed: Quantities | None = None
     share: float | None = None
     pending: int | None = None
     inqueue: int | None = None

@@ -40,6 +40,7 @@ def _status(before: QueueStatus, decision: QueueDecision) -> Json:
         "state": decision.state,
         "allocated": _written(decision.allocated),
         "deserved": _written(decision.deserved),
+        "borrowed": _written(decision.borrowed) or ({} if before.borrowed else None),
         "share": round(decision.share, 3),
         **decision.counts,
         "reservation": _reservation(decision.reservation),
