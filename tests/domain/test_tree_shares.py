@@ -32,7 +32,7 @@ def cpus(total: int, *demands: QueueDemand) -> dict[str, float]:
 
 
 def wants(name: str, request: int, parent: str = "", weight: int = 1, **more: Any) -> QueueDemand:
-    amounts = {field: {"cpu": n} if isinstance(n, int) else n for field, n in more.items()}
+    amounts: dict[str, Any] = {field: {"cpu": n} if isinstance(n, int) else n for field, n in more.items()}
     return QueueDemand(name, weight, {"cpu": request}, parent=parent, groups=request > 0, **amounts)
 
 
@@ -124,7 +124,7 @@ def test_division(demands: list[QueueDemand], deserved: dict[str, float]) -> Non
 
 
 def tree(*queues: Any, cpu: str = "32", limits: Limits | None = None) -> World:
-    return World(node("n", cpu=cpu), *queues, **({"limits": limits} if limits else {}))
+    return World(node("n", cpu=cpu), *queues, limits=limits or Limits())
 
 
 def test_the_ceiling_of_the_parent_binds_all_its_children_together() -> None:
