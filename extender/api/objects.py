@@ -326,6 +326,7 @@ class QueueStatus(Wire, frozen=True):
     allocated: Quantities | None = None
     deserved: Quantities | None = None
     flavors: list[QueueFlavorStatus] | None = None
+    borrowed: Quantities | None = None
     share: float | None = None
     pending: int | None = None
     inqueue: int | None = None

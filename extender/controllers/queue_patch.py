@@ -41,6 +41,7 @@ def _status(before: QueueStatus, decision: QueueDecision) -> Json:
         "allocated": _written(decision.allocated),
         "deserved": _written(decision.deserved),
         "flavors": _flavors(decision),
+        "borrowed": _written(decision.borrowed) or ({} if before.borrowed else None),
         "share": round(decision.share, 3),
         **decision.counts,
         "reservation": _reservation(decision.reservation),

@@ -15,6 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
 _HEAVIEST = 65_535
+_MOST_OVERSELL = 100
 _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
@@ -60,6 +61,18 @@ def _count(text: str) -> tuple[str, int | None]:
     return name, int(number)
 
 
+def _factor(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        fits = value is None or 1000 <= at_least(value, 1000) <= _MOST_OVERSELL * 1000
+    except BadQuantity:
+        fits = False
+    if not fits:
+        raise click.BadParameter(
+            f"got {value!r}; allowed is a number from 1 to {_MOST_OVERSELL}, such as 1.5"
+        )
+    return value
+
+
 def _truth(_context: click.Context, _parameter: click.Parameter, value: str | None) -> bool | None:
     return None if value is None else value == "true"
 
@@ -90,6 +103,11 @@ def _of_truth(name: str, help: str) -> _Flag:
 
 
 _WEIGHT = {"type": click.IntRange(1, _HEAVIEST), "help": "Its part of what queues share."}
+_OVERSELL = {
+    "metavar": "FACTOR",
+    "callback": _factor,
+    "help": "How many times its capability may be admitted.",
+}
 _PRIORITY = {"type": click.IntRange(0, _INT32), "help": "Queues of higher priority are served first."}
 _STATES = {"type": click.Choice(["Open", "Closed"]), "help": "Whether it takes groups."}
 _ORDERS = {
@@ -112,8 +130,13 @@ _STOPS = {
 _FLAGS = (
     _Flag(("-w", "--weight"), ("weight",), _WEIGHT),
     _of_amounts("--capability", "capability", help="The most that the queue may use."),
-    _of_amounts("--deserved", "deserved", help="The amount that it deserves (not used yet)."),
+    _of_amounts("--deserved", "deserved", help="What it deserves before the rest is divided by weight."),
     _of_amounts("--guarantee", "guarantee", "resource", help="Reserved for the queue even while it is idle."),
+    _of_amounts(
+        "--borrowing-limit", "borrowingLimit", help="The most that it may use above what it deserves."
+    ),
+    _of_amounts("--lending-limit", "lendingLimit", help="The most of --deserved that others may use."),
+    _Flag(("--oversell",), ("oversell",), _OVERSELL),
     _Flag(("--parent",), ("parent",), {"metavar": "QUEUE", "help": "The queue above it."}),
     _Flag(("--priority",), ("priority",), _PRIORITY),
     _Flag(("-S", "--state"), ("state",), _STATES),

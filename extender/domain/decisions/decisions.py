@@ -81,6 +81,8 @@ class QueueDecision(msgspec.Struct, frozen=True):
     """A QueueState."""
     weight: int
     """Its part in the division, at least 1."""
+    parent: str
+    """The queue above it, as its share is divided; empty for root."""
     allocated: Resources
     """What its pods on nodes, and those pinned to nodes, ask for; those of all queues below it, too."""
     requested: Resources
