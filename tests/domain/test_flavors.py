@@ -263,6 +263,19 @@ def test_replacements_take_the_flavor_of_their_role() -> None:
     assert world.plan("g") == {"g-9": "spot-2"}
 
 
+def test_replacements_do_not_go_to_another_flavor_that_has_room_by_now() -> None:
+    """g came to ondemand because spot was full; now it is not."""
+    world = cluster(flavor("spot"), flavor("ondemand"), spot="2", ondemand="3")
+    world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a").add(gang("g", 2, queue="q")).start(
+        "g"
+    )
+    world.finish("a-0", "a-1").finish("g-0", phase="Failed").add(pod("g-9", "g")).settle()
+    assert world.plan("g") == {"g-9": "ondemand"}
+    world.add(group("g", 1, queue="q"), pod("g-8", "g", cpu="2")).settle()
+    assert nodes_of(world, "g") == {"ondemand"}
+    assert world.reason("g") is Reason.NO_ROOM
+
+
 def test_elastic_members_take_the_flavor_of_the_others_within_its_amount() -> None:
     world = cluster(flavor("spot", {"cpu": "3"}), flavor("ondemand")).add(
         gang("g", 6, min_member=2, queue="q")
