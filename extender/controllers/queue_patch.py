@@ -57,7 +57,7 @@ def _reservation(reservation: Reservation | None) -> QueueReservation | None:
 
 def _flavors(decision: QueueDecision) -> list[QueueFlavorStatus] | None:
     used = decision.flavors.items()
-    return [QueueFlavorStatus(name, _written(amounts)) for name, amounts in used] or None
+    return [QueueFlavorStatus(name, {**_written(amounts)}) for name, amounts in used] or None
 
 
 def _written(amounts: Mapping[str, float]) -> dict[str, str | int]:
