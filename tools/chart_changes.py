@@ -16,6 +16,7 @@ WHEN = {
     "webhooks": "",
     "older-kubernetes": f'and (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) (not ({VIEW}))',
     "cert-manager": ".Values.certManager.enabled",
+    "provisioning": ".Values.provisioning.enabled",
 }
 # Files that are rendered under a condition more than their folder's.
 ALSO_WHEN = {

@@ -23,6 +23,7 @@ MARKS = frozenset({PLACE_MARK, BIND_MARK})
 ASK_MARK = "kube-muster.io/ask"  # a resource in the copy of a pod that a scheduler sees: it asks filter
 HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" keeps it back
 RUN_TIME = "kube-muster.io/run-time"  # annotation of a PodGroup: how long it will run, as a duration
+STOP_NONE, STOP_HOLD, STOP_DRAIN = "None", "Hold", "HoldAndDrain"  # spec.stopPolicy of a queue
 SUBMITTER = "kube-muster.io/submitter"  # annotation of a PodGroup: the user who made it, by its admission
 ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup: its start was admitted, and is not whole yet
 QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: the UIDs of its queue and of itself

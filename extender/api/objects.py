@@ -275,6 +275,13 @@ class QueueFlavor(Wire, frozen=True):
     deserved: Quantities | None = None
 
 
+class Provisioning(Wire, frozen=True):
+    """How a queue asks an autoscaler for nodes: by ProvisioningRequests."""
+
+    class_name: str = ""  # empty: not at all
+    parameters: dict[str, str] | None = None
+
+
 class QueueSpec(Wire, frozen=True):
     weight: int = 1
     capability: Quantities | None = None
@@ -297,6 +304,7 @@ class QueueSpec(Wire, frozen=True):
     reserve_after: str = ""
     preemption: QueuePreemption | None = None
     flavors: list[QueueFlavor] | None = None
+    provisioning: Provisioning | None = None
 
 
 class QueueReservation(Wire, frozen=True):
@@ -318,6 +326,7 @@ class QueueStatus(Wire, frozen=True):
     allocated: Quantities | None = None
     deserved: Quantities | None = None
     flavors: list[QueueFlavorStatus] | None = None
+    borrowed: Quantities | None = None
     share: float | None = None
     pending: int | None = None
     inqueue: int | None = None
@@ -422,6 +431,17 @@ class PriorityClass(Wire, frozen=True):
 
 class Namespace(Wire, frozen=True):
     metadata: Meta
+
+
+class ProvisioningRequestStatus(Wire, frozen=True):
+    conditions: list[Condition] | None = None
+
+
+class ProvisioningRequest(Wire, frozen=True):
+    """A request to an autoscaler for nodes (autoscaling.x-k8s.io/v1)."""
+
+    metadata: Meta
+    status: ProvisioningRequestStatus = ProvisioningRequestStatus()
 
 
 class LeaseSpec(Wire, frozen=True):

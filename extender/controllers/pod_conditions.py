@@ -16,6 +16,7 @@ from extender.api.keys import UNSCHEDULABLE
 from extender.controllers.conditions import timestamp
 from extender.controllers.controller import ControllerContext
 from extender.controllers.paced import PacedController
+from extender.controllers.provisioning_queues import ProvisioningQueues
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.decisions.pod_conditions import ConditionPolicy, spoken_reason
 from extender.domain.model.reasons import Reason
@@ -44,10 +45,13 @@ class PodConditionsController(PacedController[GroupKey]):
         self,
         context: ControllerContext,
         policy: ConditionPolicy,
+        asking: ProvisioningQueues,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(context)
         self._policy = policy
+        self._asking = asking
+        self._queue_turns = asking.turns()
         self._now = now
 
     def prepare(self) -> None:
@@ -67,14 +71,25 @@ class PodConditionsController(PacedController[GroupKey]):
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Nothing is due at once: a new reason, or a change of members, has to last first. Groups that are
         about to be told anyway keep their place."""
-        for key in self._changed_groups.of(decisions):
-            course = _course(decisions.groups.get(key))
+        for key in (*self._changed_groups.of(decisions), *self._queue_turns.groups(decisions)):
+            course = self._course(decisions.groups.get(key))
             if course is None:
                 self._forget(key)
             elif not self._is_parked(key, course):
                 self._turns[key] = _Turn(course, self._clock())
                 self._park(key, course, LASTING)
         return ()
+
+    def _course(self, decision: GroupDecision | None) -> Hashable:
+        """What begins a new turn when it changes; None: nothing is said. While members are still being
+        created, each one does: most groups are complete before it is worth saying that they are not."""
+        if decision is None or (reason := spoken_reason(decision)) is None:
+            return None
+        filling = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
+        return reason, decision.exceeds_queue, filling, self._is_by_request(decision)
+
+    def _is_by_request(self, decision: GroupDecision) -> bool:
+        return self._asking.of(decision.queue) is not None
 
     def _forget(self, key: GroupKey) -> None:
         self._queue.forget(key)
@@ -114,7 +129,11 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
         """None as well for a pod that has a node planned, or is on its way to one."""
-        return None if self._ledger.claim(pod.uid) else self._policy.wanted(decision, pod)
+        return (
+            None
+            if self._ledger.claim(pod.uid)
+            else self._policy.wanted(decision, pod, self._is_by_request(decision))
+        )
 
     def _note_said(
         self, key: GroupKey, wanted: dict[Uid, tuple[PodRecord, Unscheduled]]
@@ -159,11 +178,3 @@ class PodConditionsController(PacedController[GroupKey]):
         forget_node = words.reason == UNSCHEDULABLE and bool(pod.nominated)
         self._cluster.say_unscheduled(pod.namespace, pod.name, uid, pod.version, condition, forget_node)
         metrics.pod_conditions.labels(words.reason).inc()
-
-
-def _course(decision: GroupDecision | None) -> Hashable:
-    """What begins a new turn when it changes; None: nothing is said. While members are still being created,
-    each one does: most groups are complete before it is worth saying that they are not."""
-    if decision is None or (reason := spoken_reason(decision)) is None:
-        return None
-    return reason, decision.exceeds_queue, decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""

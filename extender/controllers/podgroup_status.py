@@ -12,19 +12,21 @@ the API server and made again on the new one.
 from collections.abc import Iterator
 from functools import partial
 
+from msgspec.structs import replace
+
 from extender.api.objects import PodGroup
 from extender.controllers.controller import ControllerContext
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.paced import PacedController
 from extender.controllers.podgroup_patch import ReportedStatus, patch, report_of, reported
+from extender.controllers.provisioning_objects import ProvisioningRequests
+from extender.controllers.references import GROUP_KINDS
 from extender.controllers.write_backoff import WriteBackoff
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.model.marks import admitted_note, whole_note
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, Origin
-from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS
 
-_OTHERS = {Origin.PLUGINS: PLUGINS_POD_GROUPS, Origin.NATIVE: NATIVE_POD_GROUPS}
 _COUNTS, _DETAIL = 1, 2  # lanes of numbers
 _PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
 _SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
@@ -34,10 +36,17 @@ class PodGroupStatusController(PacedController[GroupKey]):
     name = "podgroup-status"
     lanes, rate, burst = 3, 3.0, 10
 
-    def __init__(self, context: ControllerContext, copies: ObjectStore[GroupKey, PodGroup]) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        copies: ObjectStore[GroupKey, PodGroup],
+        provisioning: ProvisioningRequests,
+    ) -> None:
         super().__init__(context)
         self._copies = copies
+        self._provisioning = provisioning
         copies.listen(self._see)
+        provisioning.listen(lambda key, _: self._see(key))
 
     def prepare(self) -> None:
         super().prepare()
@@ -125,7 +134,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _note_on_others(self, key: GroupKey) -> None:
         """The status of a PodGroup of another API belongs to its own controller, so marks are annotations."""
         record = self._ledger.group_record(key)
-        if record is None or record.origin not in _OTHERS:
+        if record is None or record.origin is Origin.VOLCANO:
             return
         members, _, admitted = self._ledger.history(key)
         notes: dict[str, str | None] = {}
@@ -134,11 +143,13 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if admitted is not record.admitted:
             notes.update(admitted_note(record.uid, admitted))
         if notes:
-            kind, note = _OTHERS[record.origin], self._cluster.note_on_group
+            kind, note = GROUP_KINDS[record.origin], self._cluster.note_on_group
             self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
-        return report_of(decision, *self._ledger.history(key), written)
+        report = report_of(decision, *self._ledger.history(key), written)
+        failure = self._provisioning.failure(key)
+        return replace(report, detail=f"{report.detail}; {failure}") if failure else report
 
     def _write(self, key: GroupKey) -> None:
         self.write(key, partial(self._patch, key))

@@ -41,6 +41,7 @@ def _status(before: QueueStatus, decision: QueueDecision) -> Json:
         "allocated": _written(decision.allocated),
         "deserved": _written(decision.deserved),
         "flavors": _flavors(decision),
+        "borrowed": _written(decision.borrowed) or ({} if before.borrowed else None),
         "share": round(decision.share, 3),
         **decision.counts,
         "reservation": _reservation(decision.reservation),
@@ -56,7 +57,7 @@ def _reservation(reservation: Reservation | None) -> QueueReservation | None:
 
 def _flavors(decision: QueueDecision) -> list[QueueFlavorStatus] | None:
     used = decision.flavors.items()
-    return [QueueFlavorStatus(name, _written(amounts)) for name, amounts in used] or None
+    return [QueueFlavorStatus(name, {**_written(amounts)}) for name, amounts in used] or None
 
 
 def _written(amounts: Mapping[str, float]) -> dict[str, str | int]:

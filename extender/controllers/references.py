@@ -1,9 +1,17 @@
-"""The objects that Events are about, in the form in which Events name them."""
+"""How objects name others: those that Events are about, and owners."""
+
+from typing import Any
 
 from extender.api.objects import Reference
-from extender.domain.model.records import GroupRecord, PodRecord
+from extender.domain.model.records import GroupRecord, Origin, PodRecord
+from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS, POD_GROUPS
 
-_VOLCANO = "scheduling.volcano.sh/v1beta1"
+GROUP_KINDS = {
+    Origin.VOLCANO: POD_GROUPS,
+    Origin.PLUGINS: PLUGINS_POD_GROUPS,
+    Origin.NATIVE: NATIVE_POD_GROUPS,
+}
+_VOLCANO = POD_GROUPS.version
 
 
 def of_pod(pod: PodRecord) -> Reference:
@@ -16,3 +24,16 @@ def of_group(group: GroupRecord) -> Reference:
 
 def of_queue(name: str, uid: str) -> Reference:
     return Reference(_VOLCANO, "Queue", name, "", uid)
+
+
+def owner_group(group: GroupRecord) -> dict[str, Any]:
+    """An owner reference to a group, of whichever API it is. It does not block the group's deletion, which
+    would take the right to update its finalizers."""
+    version = GROUP_KINDS[group.origin].version
+    return {
+        "apiVersion": version,
+        "kind": "PodGroup",
+        "name": group.name,
+        "uid": group.uid,
+        "controller": True,
+    }

@@ -16,6 +16,9 @@ from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
 from extender.controllers.pod_conditions import PodConditionsController
 from extender.controllers.podgroup_status import PodGroupStatusController
+from extender.controllers.provisioning import ProvisioningController
+from extender.controllers.provisioning_objects import ProvisioningRequests
+from extender.controllers.provisioning_queues import ProvisioningQueues
 from extender.controllers.queue_status import QueueStatusController
 from extender.controllers.queue_waits import QueueWaits
 from extender.controllers.releases import Releaser
@@ -49,7 +52,11 @@ class Controllers:
         patient = urgent._replace(writers=patient_writers)
         recorder = EventRecorder(cluster, patient_writers, leads)
         self.objects = objects()
-        podgroup_status = PodGroupStatusController(patient, self.objects.podgroups)
+        self.provisioning_requests = ProvisioningRequests()
+        asking = ProvisioningQueues(self.objects.queues, lambda: self.provisioning_is_served())
+        podgroup_status = PodGroupStatusController(
+            patient, self.objects.podgroups, self.provisioning_requests
+        )
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
         self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
@@ -57,12 +64,14 @@ class Controllers:
         self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()
         self._queue_waits = QueueWaits()
+        self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).look,
             SchedulingGatesController(urgent).look,
             EvictionsController(patient, recorder).look,
             podgroup_status.look,
-            PodConditionsController(patient, conditions).look,
+            PodConditionsController(patient, conditions, asking).look,
+            ProvisioningController(patient, asking, self.provisioning_requests, conditions).look,
             self.auto_podgroups.look,
             DefaultQueuesController(patient).look,
             queue_status.look,

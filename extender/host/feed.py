@@ -18,10 +18,12 @@ from extender.api.objects import (
     Pod,
     PodGroup,
     PriorityClass,
+    ProvisioningRequest,
     Queue,
     Workload,
 )
 from extender.controllers.object_store import QueueCopy
+from extender.controllers.provisioning_objects import MANAGED_BY
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.host.controllers import Controllers
@@ -41,6 +43,7 @@ from extender.kube.resources import (
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    PROVISIONING_REQUESTS,
     QUEUES,
     REPLICA_SETS,
     STATEFUL_SETS,
@@ -82,8 +85,18 @@ class Feed:
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
-        optional = (watch(COMMANDS, Command, controllers.bus_commands), *self._optional_reflectors(watch))
-        self._optional = OptionalWatches(ApiClient(connection), optional)
+        asked = watch(
+            PROVISIONING_REQUESTS,
+            ProvisioningRequest,
+            controllers.provisioning_requests,
+            label_selector="=".join(MANAGED_BY),
+        )
+        controllers.provisioning_is_served = lambda: asked.synced
+        commands = watch(COMMANDS, Command, controllers.bus_commands)
+        optional = (commands, asked, *self._optional_reflectors(watch))
+        self._optional = OptionalWatches(
+            ApiClient(connection), optional, granted_apart={PROVISIONING_REQUESTS}
+        )
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
                 NAMESPACES,

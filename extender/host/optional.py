@@ -1,16 +1,18 @@
 """Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
 
-Nothing waits long for them. If a kind is missing, or may not be read, Muster works without it.
+Nothing waits long for them. If a kind is missing, or may not be read, Muster works without it. For some
+kinds a component of the manifests grants the rights: they are not tried without.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError
 from extender.kube.polling import Poller
 from extender.kube.reflector import Reflector
+from extender.kube.resources import Resource
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
@@ -25,8 +27,10 @@ class OptionalWatches:
         cluster: ApiClient,
         watches: Sequence[Reflector[Any]],
         clock: Callable[[], float] = time.monotonic,
+        granted_apart: Collection[Resource] = (),
     ) -> None:
         self._cluster = cluster
+        self._granted_apart = granted_apart
         self._missing = list(watches)
         self._clock = clock
         self._poller = Poller("optional-watches", _AGAIN, self._poll)
@@ -74,8 +78,10 @@ class OptionalWatches:
             log.info("this cluster lacks some kinds, which are not watched", kinds=kinds)
 
     def _is_served(self, reflector: Reflector[Any]) -> bool:
+        resource = reflector.resource
         try:
-            return self._cluster.serves(reflector.resource)
+            served = self._cluster.serves(resource)
+            return served and (resource not in self._granted_apart or self._cluster.may_watch(resource))
         except ApiError as fault:
             log.warning(
                 "cannot check whether a kind exists", kind=reflector.resource.path(), error=str(fault)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, POD_SCHEDULED
-from extender.api.objects import Condition, Lease, Pod, PodGroup, Queue, Wire
+from extender.api.objects import Condition, Lease, Meta, Pod, PodGroup, Queue, Wire
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from extender.kube.events import ObjectIdentity
 from extender.kube.requests import APPLY, STRATEGIC, Requests, decoded
@@ -19,8 +19,11 @@ from extender.kube.resources import (
     EVENTS,
     LEASES,
     POD_GROUPS,
+    POD_TEMPLATES,
     PODS,
+    PROVISIONING_REQUESTS,
     QUEUES,
+    SELF_ACCESS_REVIEWS,
     VALIDATING_BINDINGS,
     VALIDATING_POLICIES,
     Resource,
@@ -36,6 +39,14 @@ class _Served(msgspec.Struct):
     name: str
 
 
+class _Allowed(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Allowed = _Allowed()
+
+
 class _ServedList(msgspec.Struct):
     resources: list[_Served] = []
 
@@ -46,6 +57,10 @@ _IN_STATUS = {"Closed": "Closing"}  # until Muster has checked whether groups ar
 
 class _Bare(msgspec.Struct, frozen=True):
     metadata: ObjectIdentity
+
+
+class _Owned(Wire, frozen=True):
+    metadata: Meta
 
 
 class _Bares(msgspec.Struct, frozen=True):
@@ -197,6 +212,17 @@ class ApiClient(Requests):
         patch = {"metadata": {"uid": uid, "annotations": notes}}
         self._patch(kind.path(namespace, name), patch, timeout)
 
+    def may_watch(self, resource: Resource, timeout: float = 10) -> bool:
+        """Whether Muster may watch a resource in all namespaces. Everybody may ask that of themselves."""
+        asked = {"verb": "watch", "group": resource.group, "resource": resource.plural}
+        review = {
+            "apiVersion": SELF_ACCESS_REVIEWS.version,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        answer = self._post(SELF_ACCESS_REVIEWS.path(), review, timeout)
+        return decoded(answer, _Review, "an access review").status.allowed
+
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
         """Whether the API server has a resource."""
         try:
@@ -274,6 +300,37 @@ class ApiClient(Requests):
 
     def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._delete(POD_GROUPS.path(namespace, name), uid, timeout)
+
+    def whole_pod(self, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
+        """The pod with all fields, those that Muster does not know included."""
+        return self._get(PODS.path(namespace, name), dict[str, Any], timeout)
+
+    def create_provisioning_request(
+        self, namespace: str, request: dict[str, Any], timeout: float = 10
+    ) -> str:
+        """Returns its UID, also if one of this name exists already."""
+        try:
+            answer = self._post(PROVISIONING_REQUESTS.path(namespace), request, timeout)
+        except Conflict:
+            path = PROVISIONING_REQUESTS.path(namespace, request["metadata"]["name"])
+            return self._get(path, _Bare, timeout).metadata.uid
+        return decoded(answer, _Bare, "a ProvisioningRequest").metadata.uid
+
+    def delete_provisioning_request(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        self._delete(PROVISIONING_REQUESTS.path(namespace, name), uid, timeout)
+
+    def create_pod_template(
+        self, namespace: str, template: dict[str, Any], owner: str, timeout: float = 10
+    ) -> None:
+        """Nothing is done if this owner, a UID, has one of this name already. Raises Conflict if another
+        has."""
+        try:
+            self._post(POD_TEMPLATES.path(namespace), template, timeout)
+        except Conflict:
+            path = POD_TEMPLATES.path(namespace, template["metadata"]["name"])
+            owners = self._get(path, _Owned, timeout).metadata.owner_references or ()
+            if all(each.uid != owner for each in owners):
+                raise
 
     def delete_command(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._delete(COMMANDS.path(namespace, name), uid, timeout)

@@ -11,6 +11,16 @@ class Resource:
     root: str
     plural: str
 
+    @property
+    def group(self) -> str:
+        """As RBAC names it; empty for the core API."""
+        return self.version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """As `apiVersion` says it in objects."""
+        return self.root.removeprefix("/apis/").removeprefix("/api/")
+
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path of the collection, of that of one namespace, of one object or of its subresource."""
         scope = ("namespaces", quote(namespace, safe="")) if namespace else ()
@@ -33,6 +43,8 @@ JOBS = Resource("/apis/batch/v1", "jobs")
 PLUGINS_POD_GROUPS = Resource("/apis/scheduling.x-k8s.io/v1alpha1", "podgroups")
 NATIVE_POD_GROUPS = Resource("/apis/scheduling.k8s.io/v1alpha2", "podgroups")
 POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
+POD_TEMPLATES = Resource("/api/v1", "podtemplates")
+PROVISIONING_REQUESTS = Resource("/apis/autoscaling.x-k8s.io/v1", "provisioningrequests")
 SERVICES = Resource("/api/v1", "services")
 CONFIG_MAPS = Resource("/api/v1", "configmaps")
 SECRETS = Resource("/api/v1", "secrets")

@@ -463,3 +463,56 @@ def test_refusals_have_the_words_of_the_server(town: Desk, refusal: StatusError,
     result = town.muster("queue", "update", "research", "--weight", "2")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {words}")
+
+
+# ---- policies, hold and resume
+
+
+def test_policies_are_fields_of_the_spec(town: Desk) -> None:
+    flags = "--dequeue-strategy mixed --priority-threshold 7 --ageing 2 --default-request cpu=1"
+    limits = "--limits groups=4,pods=40 --user-limits groups=1 --namespace-limits pods=8"
+    town.muster(*f"queue update idle {flags} {limits}".split())
+    assert spec(town, "idle") == {
+        **DEFAULTS,
+        "dequeueStrategy": "mixed",
+        "priorityThreshold": 7,
+        "ageing": 2,
+        "defaultRequest": {"cpu": "1"},
+        "limits": {"groups": 4, "pods": 40, "perUser": {"groups": 1}, "perNamespace": {"pods": 8}},
+    }
+    town.says("queue", "update", "idle", "--limits", "groups-", "--user-limits", "pods=9")
+    assert spec(town, "idle")["limits"] == {
+        "pods": 40,
+        "perUser": {"groups": 1, "pods": 9},
+        "perNamespace": {"pods": 8},
+    }
+
+
+@pytest.mark.parametrize("given", ["groups", "cpu=2", "groups=x", "pods=-1", "groups-=2", "pods=9999999999"])
+def test_a_limit_that_is_no_number_is_told(town: Desk, given: str) -> None:
+    said = town.refuses("queue", "update", "idle", "--limits", given, status=2)
+    assert f"'--limits': got '{given}'; allowed is groups=NUMBER, pods=NUMBER" in said
+
+
+def test_a_queue_is_held_and_resumed(town: Desk) -> None:
+    assert town.says("queue", "hold", "research", "idle") == f"{Q}/research held\n{Q}/idle held\n"
+    assert spec(town, "research")["stopPolicy"] == "Hold"
+    assert town.says("queue", "hold", "research", "--drain") == f"{Q}/research draining\n"
+    assert spec(town, "research")["stopPolicy"] == "HoldAndDrain"
+    assert town.says("queue", "resume", "research") == f"{Q}/research resumed\n"
+    assert spec(town, "research")["stopPolicy"] == "None"
+
+
+def test_a_group_is_held_and_resumed(town: Desk) -> None:
+    def annotations() -> Any:
+        found = town.store.get(POD_GROUPS, "other", "sweep")
+        assert found is not None
+        return found["metadata"].get("annotations")
+
+    assert town.says("hold", "sweep", "-n", "other", "--dry-run", "client") == f"{G}/sweep held (dry run)\n"
+    assert not annotations()
+    assert town.says("hold", "sweep", "-n", "other") == f"{G}/sweep held\n"
+    assert annotations() == {"kube-muster.io/hold": "true"}
+    assert town.says("resume", "sweep", "-n", "other") == f"{G}/sweep resumed\n"
+    assert not annotations()
+    assert "sweeep" in town.refuses("hold", "sweeep", "-n", "other")

@@ -36,6 +36,11 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         "queue research is Closed, because queue lab above it is closed",
         [("open the queue above it", "muster queue open lab", "patch queues lab")],
     ),
+    Reason.QUEUE_STOPPED: (
+        "spec.stopPolicy of queue research is Hold",
+        [("let it admit groups again", "muster queue resume research", "patch queues research")],
+    ),
+    Reason.HELD: ("", [("let it start", "muster resume g -n team", "patch podgroups in team")]),
     Reason.NOT_ENOUGH_MEMBERS: (
         "2 of 4 members exist",
         [

@@ -283,7 +283,7 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
         (
             {"status": unschedulable("0/1 nodes are available: 1 muster: QueueCeiling: the queue has …")},
             "Waiting for 20d: QueueCeiling The pod names no group, so it waits on its own. The queue has"
-            " reached its capability.",
+            " reached its capability, or a limit on what may run.",
         ),
         (
             {"status": unschedulable("0/1 nodes are available: 1 node(s) had no magic.")},
@@ -302,7 +302,9 @@ def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> No
     desk.event("p", "NeverFits", "the group is too large for this cluster: cpu: 9 of 8", minutes=20)
     desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
     desk.event("p", "Pulling", "an image: busybox", minutes=1)
-    desk.event("other", "QueueCeiling", "the queue has reached its capability", minutes=1)
+    desk.event(
+        "other", "QueueCeiling", "the queue has reached its capability, or a limit on what may run", minutes=1
+    )
     assert verdict(desk.says("why", "p")) == (
         "Waiting for 20d: NoRoom The pod names no group, so it waits on its own. The suitable nodes do not"
         " have room for the whole group. cpu: 8 needed"

@@ -112,6 +112,27 @@ class Api(ApiClient):
     ) -> None:
         self._note("note on group", name, (kind, notes))
 
+    def whole_pod(self, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
+        self._note("whole pod", name)
+        return {
+            "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {"containers": [], "nodeName": ""},
+        }
+
+    def create_provisioning_request(
+        self, namespace: str, request: dict[str, Any], timeout: float = 10
+    ) -> str:
+        self._note("request nodes", request["metadata"]["name"], request)
+        return f"uid-{request['metadata']['name']}"
+
+    def delete_provisioning_request(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
+        self._note("withdraw request", name, uid)
+
+    def create_pod_template(
+        self, namespace: str, template: dict[str, Any], owner: str, timeout: float = 10
+    ) -> None:
+        self._note("pod template", template["metadata"]["name"], template)
+
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
         self._note("event", event["metadata"]["name"], event)
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from extender.api.objects import PodGroup, PodGroupStatus
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
+from extender.controllers.provisioning_objects import ProvisioningRequests
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Conflict
 from tests.controllers.bench import Bench
@@ -22,7 +23,8 @@ class Desk(Bench):
         self.copies: dict[str, PodGroup] = {}
         super().__init__(*objects)
         self.store: ObjectStore[GroupKey, PodGroup] = ObjectStore()
-        self.reporter = PodGroupStatusController(self.means(), self.store)
+        self.provisioning = ProvisioningRequests()
+        self.reporter = PodGroupStatusController(self.means(), self.store, self.provisioning)
         self.api.patched = self._take_in
         for name in self.copies:
             self.show(name)

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.objects import Condition
+from extender.api.objects import Condition, Provisioning
+from extender.controllers.object_store import ObjectStore, QueueCopy
 from extender.controllers.pod_conditions import LASTING, PodConditionsController
+from extender.controllers.provisioning_queues import ProvisioningQueues
 from extender.domain.decisions.pod_conditions import ConditionPolicy
 from extender.domain.model.reasons import Reason, refusal
 from extender.kube.errors import Conflict, Forbidden, NotFound, Unreachable
@@ -36,10 +38,12 @@ class Conditions(Bench):
         super().__init__(*objects, viewed=viewed)
         self.policy = policy
         self.echoes = echoes
+        self.queues: ObjectStore[str, QueueCopy] = ObjectStore()
+        self.asking = ProvisioningQueues(self.queues, lambda: True)
         self.restart()
 
     def restart(self) -> None:
-        self.controller = PodConditionsController(self.means(), self.policy, lambda: MOMENT)
+        self.controller = PodConditionsController(self.means(), self.policy, self.asking, lambda: MOMENT)
 
     def look(self) -> list[Call]:
         """The writes of one look: the pod's name and its condition."""
@@ -114,6 +118,19 @@ def test_each_turn_of_the_reason_is_written() -> None:
         bench.add(queue("q", capability={"cpu": "1"}))
         assert bench.told() == {"g-0": "NeverFits", "g-1": "NeverFits"}
         bench.add(queue("q"))
+        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+
+
+def test_where_nodes_are_asked_for_by_requests_no_pod_asks_for_them() -> None:
+    """Also once it has done so: no node is to be added twice."""
+    waits = gang("g", 2, queue="q", gated=False)
+    with conditions(full(queue("q"), waits)) as bench:
+        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        by_request = queue("q")
+        by_request = replace(by_request, spec=replace(by_request.spec, provisioning=Provisioning("a-class")))
+        bench.queues.put("q", QueueCopy(by_request, 0))
+        assert bench.told() == {"g-0": "NoRoom", "g-1": "NoRoom"}
+        bench.queues.put("q", QueueCopy(queue("q"), 0))
         assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
 
 

@@ -15,6 +15,7 @@ from extender.controllers import podgroup_status
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_patch import ReportedStatus, reported
 from extender.controllers.podgroup_status import PodGroupStatusController
+from extender.controllers.provisioning_objects import ProvisioningRequests
 from extender.domain.model.marks import admitted_note, whole_condition, whole_note
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
@@ -509,7 +510,10 @@ class Counted(ObjectStore[GroupKey, PodGroup]):
 def test_who_waits_its_turn_is_not_looked_at_again() -> None:
     with desk(*crowd(100)) as bench:
         counted = Counted()
-        bench.reporter, bench.store = PodGroupStatusController(bench.means(), counted), counted
+        bench.reporter, bench.store = (
+            PodGroupStatusController(bench.means(), counted, ProvisioningRequests()),
+            counted,
+        )
         for name in bench.copies:
             bench.show(name)
         bench.look()

@@ -142,17 +142,20 @@ def group(
     queue_uid: str = "",
     admitted: bool = False,
     run_time: str = "",
+    annotations: Mapping[str, str] | None = None,
+    namespace: str = NAMESPACE,
 ) -> PodGroup:
     uid = uid or f"uid-{name}"
     notes = {**(note(queue_uid, uid) if queue_uid else {}), **({keys.ADMITTED: uid} if admitted else {})}
     notes |= {keys.RUN_TIME: run_time} if run_time else {}
+    notes |= annotations or {}
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
         conditions.append(whole_condition(uid, min_member))
     return PodGroup(
         Meta(
             name=name,
-            namespace=NAMESPACE,
+            namespace=namespace,
             uid=uid,
             creation_timestamp=created or None,
             annotations=notes or None,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from extender.domain.model.resources import asked, offered
 from extender.domain.shares.comparisons import EPSILON, exceeded, share, within
 from extender.domain.shares.demand import QueueDemand
-from extender.domain.shares.deserved import Share, divide
+from extender.domain.shares.deserved import divide
+from extender.domain.shares.division import Share
 
 DATA = json.loads((Path(__file__).parent / "data" / "deserved.json").read_text())
 NAMES = {"cpuMilli": "cpu", "memoryBytes": "memory"}

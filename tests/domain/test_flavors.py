@@ -8,7 +8,7 @@ from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.flavor_records import MOST_FLAVORS
 from extender.domain.queues.queue_records import queue_record
-from tests.domain.builders import flavor, group, node, on_flavor, pod, queue
+from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
@@ -263,6 +263,19 @@ def test_replacements_take_the_flavor_of_their_role() -> None:
     assert world.plan("g") == {"g-9": "spot-2"}
 
 
+def test_replacements_do_not_go_to_another_flavor_that_has_room_by_now() -> None:
+    """g came to ondemand because spot was full; now it is not."""
+    world = cluster(flavor("spot"), flavor("ondemand"), spot="2", ondemand="3")
+    world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a").add(gang("g", 2, queue="q")).start(
+        "g"
+    )
+    world.finish("a-0", "a-1").finish("g-0", phase="Failed").add(pod("g-9", "g")).settle()
+    assert world.plan("g") == {"g-9": "ondemand"}
+    world.add(group("g", 1, queue="q"), pod("g-8", "g", cpu="2")).settle()
+    assert nodes_of(world, "g") == {"ondemand"}
+    assert world.reason("g") is Reason.NO_ROOM
+
+
 def test_elastic_members_take_the_flavor_of_the_others_within_its_amount() -> None:
     world = cluster(flavor("spot", {"cpu": "3"}), flavor("ondemand")).add(
         gang("g", 6, min_member=2, queue="q")
@@ -274,6 +287,15 @@ def test_elastic_members_take_the_flavor_of_the_others_within_its_amount() -> No
         Reason.QUEUE_CEILING,
         "flavor spot of queue q is used up",
     ]
+
+
+def test_room_that_is_kept_on_other_nodes_is_not_what_elastic_members_lack() -> None:
+    world = cluster(flavor("spot"), spot="2", ondemand="4").add(queue("r"), stranger("s", on="ondemand"))
+    world.add(gang("g", 4, min_member=2, queue="q")).start("g")
+    claimant = gang("claimant", 4, queue="r", selector=on_flavor("ondemand"))
+    world.add(claimant).settle()
+    assert world.decision("claimant").claims_room
+    assert world.reason("g") is Reason.NO_ROOM
 
 
 def test_elastic_members_beyond_what_the_queue_deserves_of_a_flavor_come_last() -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
+from extender.api import keys
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
 from extender.domain.snapshot.limits import Limits
 from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue, stranger
@@ -56,6 +57,16 @@ CASES = {
         Reason.QUEUE_NOT_OPEN,
         "queue q is Closing",
         lambda: World(node("n"), queue("q", spec_state="Closed"), gang("g", 1, queue="q")),
+    ),
+    "queue stopped": Case(
+        Reason.QUEUE_STOPPED,
+        "spec.stopPolicy of queue q is Hold",
+        lambda: World(node("n"), queue("q", stop_policy="Hold"), gang("g", 1, queue="q")),
+    ),
+    "held back": Case(
+        Reason.HELD,
+        f'the annotation {keys.HOLD} is "true"',
+        lambda: World(node("n"), gang("g", 1, notes={keys.HOLD: "true"})),
     ),
     "too few members": Case(
         Reason.NOT_ENOUGH_MEMBERS,

@@ -11,7 +11,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain import builders
 from tests.domain.builders import node, pod, stranger
-from tests.domain.world import World, gang, key, names, nodes
+from tests.domain.world import World, gang, key, names, nodes, timestamp
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 
@@ -173,7 +173,7 @@ def test_minimum_runtime() -> None:
     world = borrowed(preemption=rules).add(gang("x", 1, queue="a"))
     for n in range(4):
         before = world.pods[f"b{n}-0"]
-        world.add(replace(before, status=replace(before.status, start_time="1970-01-01T00:16:40Z")))
+        world.add(replace(before, status=replace(before.status, start_time=timestamp(world.now))))
     assert not evicted(world.settle())
     world.pass_time(3601.0)
     assert len(evicted(world.settle())) == 1

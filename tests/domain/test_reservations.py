@@ -24,7 +24,7 @@ def job(world: World, name: str, members: int = 1, **more: Any) -> World:
 def busy(run_time: str = HOUR, cluster: int = 2, **queues: Any) -> World:
     """Nodes of 4 cpu, each full of two jobs of 2 cpu; `big` has come, and needs two whole nodes."""
     own = queue("default", **queues)
-    world = World(nodes(*(f"n{n}" for n in range(cluster))), own, queue("r"), dated=True)
+    world = World(nodes(*(f"n{n}" for n in range(cluster))), own, queue("r"))
     for n in range(2 * cluster):
         job(world, f"small{n}", run_time=run_time).start(f"small{n}")
     return job(world, "big", 2, cpu="4")
@@ -102,7 +102,7 @@ def test_a_group_that_never_fits_gets_none() -> None:
 
 
 def test_none_is_made_where_pods_of_others_stay() -> None:
-    world = World(node("n0"), node("n1"), stranger("s", on="n0"), dated=True)
+    world = World(node("n0"), node("n1"), stranger("s", on="n0"))
     job(world, "big", 2, cpu="4").pass_time(PATIENCE + 1.0)
     assert world.decision("big").reservation is None
     world.delete("s").settle()
@@ -110,7 +110,7 @@ def test_none_is_made_where_pods_of_others_stay() -> None:
 
 
 def test_there_is_one_for_each_queue_and_eight_at_most() -> None:
-    world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(10)], dated=True)
+    world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(10)])
     job(world, "runs", cpu="40", run_time=HOUR).start("runs")
     for n in range(10):
         job(world, f"a{n}", cpu="4", queue=f"q{n}")
@@ -150,7 +150,7 @@ def test_groups_start_elsewhere() -> None:
 
 
 def test_room_on_its_nodes_that_it_will_not_need_is_free() -> None:
-    world = World(node("n", cpu="6"), dated=True)
+    world = World(node("n", cpu="6"))
     for n, run_time in enumerate(("1h", "1h", "2h")):
         job(world, f"small{n}", run_time=run_time).start(f"small{n}")
     job(world, "big", cpu="4").pass_time(PATIENCE + 1.0)
@@ -185,7 +185,7 @@ def test_without_run_times_room_is_kept_as_it_falls_free() -> None:
 
 
 def test_run_times_are_learnt_from_groups_of_the_same_kind() -> None:
-    world = World(nodes("n0", "n1"), dated=True)
+    world = World(nodes("n0", "n1"))
     job(world, "train-1").start("train-1").pass_time(900.0)
     end(world, "train-1")
     for n in range(2, 6):
@@ -224,7 +224,7 @@ def test_declared_times_of_a_series_that_lies_are_stretched() -> None:
 
 
 def test_a_group_above_its_share_reserves_nothing_against_those_within_theirs() -> None:
-    world = World(nodes("n0", "n1"), queue("q"), queue("r"), dated=True)
+    world = World(nodes("n0", "n1"), queue("q"), queue("r"))
     for n in range(4):
         job(world, f"small{n}", run_time=HOUR, queue="q").start(f"small{n}")
     job(world, "big", 2, cpu="4", queue="q").pass_time(PATIENCE + 1.0)

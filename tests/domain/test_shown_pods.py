@@ -120,6 +120,36 @@ def test_a_refused_pod_disappears_and_comes_back_with_another_node() -> None:
     assert world.shows() == {"g-0": Appearance("c")}
 
 
+def test_a_pod_refused_for_one_that_has_left_comes_back_when_the_scheduler_hears_of_that() -> None:
+    """Muster knew before: the scheduler's watch may be behind."""
+    world = viewed(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
+    _refuse_twice(world)
+    world.ledger.shown.note_left("b")
+    world.pass_time(0.6)
+    assert world.settle().shown() == {}
+    world.ledger.shown.note_left("a")
+    world.pass_time(0.6)
+    assert "g-0" in world.settle().shown()
+
+
+def test_a_node_given_up_for_a_pod_that_has_left_is_planned_again_when_the_scheduler_hears_of_that() -> None:
+    world = viewed(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
+    _refuse_twice(world)
+    world.pass_time(30)
+    assert (world.verdict("g"), world.shown()) == (Verdict.WAITING, {})
+    world.ledger.shown.note_left("a")
+    assert "g-0" in world.settle().shown()
+
+
+def _refuse_twice(world: World) -> None:
+    """The first time it is shown again soon."""
+    world.report("g-0", WORDS)
+    world.settle().pass_time(0.6)
+    assert "g-0" in world.settle().shown()
+    world.report("g-0", WORDS)
+    assert world.settle().shown() == {}
+
+
 def test_it_is_shown_again_only_after_the_scheduler_reported_the_end_of_the_old_attempt() -> None:
     world = viewed(node("a"), gang("g", 2, gated=False))
     world.shows()

@@ -1,12 +1,20 @@
 """Shares of a tree of queues: who deserves what at each level, what binds, what is borrowed and lent."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.shares.comparisons import EPSILON
 from extender.domain.shares.demand import QueueDemand
 from extender.domain.shares.deserved import divide
+from extender.domain.shares.division import Division
+from extender.domain.shares.holdings import Holdings
 from extender.domain.snapshot.limits import Limits
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang
@@ -24,7 +32,7 @@ def cpus(total: int, *demands: QueueDemand) -> dict[str, float]:
 
 
 def wants(name: str, request: int, parent: str = "", weight: int = 1, **more: Any) -> QueueDemand:
-    amounts = {field: {"cpu": n} if isinstance(n, int) else n for field, n in more.items()}
+    amounts: dict[str, Any] = {field: {"cpu": n} if isinstance(n, int) else n for field, n in more.items()}
     return QueueDemand(name, weight, {"cpu": request}, parent=parent, groups=request > 0, **amounts)
 
 
@@ -116,7 +124,7 @@ def test_division(demands: list[QueueDemand], deserved: dict[str, float]) -> Non
 
 
 def tree(*queues: Any, cpu: str = "32", limits: Limits | None = None) -> World:
-    return World(node("n", cpu=cpu), *queues, **({"limits": limits} if limits else {}))
+    return World(node("n", cpu=cpu), *queues, limits=limits or Limits())
 
 
 def test_the_ceiling_of_the_parent_binds_all_its_children_together() -> None:
@@ -275,3 +283,119 @@ def test_what_runs_goes_on_when_the_parent_is_gone_and_asks_for_no_more() -> Non
     world.add(gang("more", 4, queue="a")).settle()
     assert [world.verdict("g"), world.reason("more")] == [Verdict.RUNNING, Reason.INVALID_SPEC]
     assert world.queue("a").deserved["cpu"] == 2000
+
+
+# ---- properties
+
+RESOURCES = ("cpu", "memory", "x.io/gpu")
+few = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 1000))
+absurd = st.dictionaries(st.sampled_from(RESOURCES), st.integers(-(2**70), 2**70))
+NAMES = [f"q{n}" for n in range(9)]
+
+
+@st.composite
+def forests(draw: st.DrawFn, amounts: st.SearchStrategy[dict[str, int]] = few) -> dict[str, QueueDemand]:
+    """Queues with any parents: some form cycles, some do not exist."""
+    return {
+        name: QueueDemand(
+            name,
+            draw(st.integers(1, 9)),
+            draw(amounts),
+            draw(st.none() | amounts),
+            draw(amounts) if draw(st.booleans()) else {},
+            groups=draw(st.booleans()),
+            parent=draw(st.sampled_from(["", "root", "nowhere", *NAMES])),
+            deserved=draw(st.none() | amounts),
+            borrowing_limit=draw(st.none() | amounts),
+            lending_limit=draw(st.none() | amounts),
+            oversell=draw(st.sampled_from([1.0, 1.5])),
+        )
+        for name in NAMES[: draw(st.integers(1, 9))]
+    }
+
+
+@given(few, forests())
+def test_children_deserve_no_more_than_their_parent_and_hold_no_more_than_it_may(
+    total: dict[str, int], demands: dict[str, QueueDemand]
+) -> None:
+    division = Division.of(total, demands)
+    for each in range(len(division.tree)):
+        if division.tree.has_children(each):
+            rows, _ = division.tree.children([each])
+            room = np.maximum(division.deserved[each], division.kept[rows].sum(axis=0))
+            assert np.all(division.deserved[rows].sum(axis=0) <= room + 1)
+            kept = division.kept[rows]
+            limit = np.maximum(division.ceilings[each], kept.max(axis=0))
+            assert np.all(division.ceilings[rows] <= limit + EPSILON)
+
+
+@given(few, forests())
+def test_what_is_deserved_is_all_there_is_or_all_that_is_asked_for(
+    total: dict[str, int], demands: dict[str, QueueDemand]
+) -> None:
+    plain = {
+        name: QueueDemand(name, each.weight, each.request, groups=each.groups, parent=each.parent)
+        for name, each in demands.items()
+    }
+    division = Division.of(total, plain)
+    leaves = [each for each in range(len(division.tree)) if not division.tree.has_children(each)]
+    for column, resource in enumerate(division.names):
+        asked = sum(each.request.get(resource, 0) for each in plain.values() if each.groups)
+        given_ = division.deserved[leaves, column].sum()
+        assert given_ == pytest.approx(min(total[resource], asked), abs=2.0)
+
+
+@given(few, forests(), forests())
+def test_a_division_made_from_an_earlier_one_is_the_same(
+    total: dict[str, int], first: dict[str, QueueDemand], second: dict[str, QueueDemand]
+) -> None:
+    before, fresh = Division.of(total, first), Division.of(total, second)
+    later = Division.of(total, second, before)
+    half = {name: second[name] if n % 2 else first[name] for n, name in enumerate(first) if name in second}
+    for one, other in (
+        (fresh, later),
+        (Division.of(total, half), Division.of(total, half, Division.of(total, half | first))),
+    ):
+        assert np.array_equal(one.deserved, other.deserved)
+        assert np.array_equal(one.ceilings, other.ceilings)
+        assert np.array_equal(one.potential, other.potential)
+        assert [one.share(n) for n in range(len(one.tree))] == [
+            other.share(n) for n in range(len(other.tree))
+        ]
+
+
+@given(few, forests(), st.data())
+def test_one_change_at_a_time_gives_the_same_division_and_holdings(
+    total: dict[str, int], demands: dict[str, QueueDemand], data: st.DataObject
+) -> None:
+    division = Division.of(total, demands)
+    own = {name: dict(each.request) for name, each in demands.items()}
+    holdings = Holdings(division, own)
+    for _ in range(4):
+        name = data.draw(st.sampled_from(sorted(demands)))
+        changed = replace(
+            demands[name], request=data.draw(few), groups=data.draw(st.booleans()), guarantee=data.draw(few)
+        )
+        demands, own = {**demands, name: changed}, {**own, name: dict(changed.request)}
+        division = Division.of(total, demands, division)
+        holdings = holdings.after(division, own)
+        fresh = Division.of(total, demands)
+        assert np.array_equal(division.deserved, fresh.deserved)
+        assert np.array_equal(division.ceilings, fresh.ceilings)
+        for each in range(len(fresh.tree)):
+            assert division.share(each) == fresh.share(each)
+            new = Holdings(fresh, own)
+            assert positive(holdings.held(each)) == positive(new.held(each))
+            assert positive(holdings.filled(each)) == positive(new.filled(each))
+
+
+def positive(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+@given(absurd, forests(absurd))
+def test_absurd_amounts_never_raise(total: dict[str, int], demands: dict[str, QueueDemand]) -> None:
+    division = Division.of(total, demands)
+    Holdings(division, {name: each.request for name, each in demands.items()})
+    assert not np.isnan(division.deserved).any()
+    assert not np.isnan(division.ceilings).any()

@@ -36,7 +36,7 @@ from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
 _PATIENCE = 50
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()  # of a dated world
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()  # when the clock is at 0
 LIMITS = Limits(
     window=1000,
     start_deadline=120.0,
@@ -53,7 +53,7 @@ LIMITS = Limits(
 
 
 class World:
-    """`viewed`: the scheduler reads its pods through Muster. `dated`: its clock is that of `timestamp`."""
+    """`viewed`: the scheduler reads its pods through Muster."""
 
     def __init__(
         self,
@@ -62,7 +62,6 @@ class World:
         auto_groups: bool = False,
         marks_kept: bool = True,
         viewed: bool = False,
-        dated: bool = False,
     ) -> None:
         self.now = 1000.0
         self.pods: dict[str, Pod] = {}
@@ -76,7 +75,7 @@ class World:
             clock=lambda: self.now,
             on_change=self._note_change,
             on_shown=(lambda: None) if viewed else None,
-            wall_clock=lambda: self.now + (EPOCH if dated else 0.0),
+            wall_clock=lambda: EPOCH + self.now,
         )
         self.ledger.trust_marks(marks_kept)
         self.changes = 0
@@ -373,13 +372,23 @@ def gang(
     created: str = "",
     admitted: bool = False,
     run_time: str = "",
+    notes: Mapping[str, str] | None = None,
     **pods: Any,
 ) -> list[Any]:
     """A PodGroup and its pods, `name-0` and so on. Without min_member, all of them are needed. `admitted`:
-    it has the note that Muster admitted its start, before this process began."""
+    it has the note that Muster admitted its start, before this process began. `notes`: annotations of the
+    PodGroup."""
     needed = members if min_member is None else min_member
     record = builders.group(
-        name, needed, queue, roles, priority_class, created, admitted=admitted, run_time=run_time
+        name,
+        needed,
+        queue,
+        roles,
+        priority_class,
+        created,
+        admitted=admitted,
+        run_time=run_time,
+        annotations=notes,
     )
     return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 

@@ -62,6 +62,7 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
     (): {},
     ("monitoring",): {"monitoring.enabled": "true"},
     ("cert-manager",): {"certManager.enabled": "true"},
+    ("provisioning",): {"provisioning.enabled": "true"},
 }
 VARIANTS = [
     Variant(install, (*mode, *components), {"install": install, **values, **more})

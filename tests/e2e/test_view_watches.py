@@ -71,9 +71,11 @@ class Watch:
     def __init__(self, proxy: FaultProxy, whose: str) -> None:
         self._passing = threading.Event()
         self._passing.set()
-        proxy.inject(stands_still(whose, self._passing))
+        self._fault = stands_still(whose, self._passing)
+        proxy.inject(self._fault)
 
     def stop(self) -> None:
+        assert self._fault.hit.is_set(), "no such watch has begun"
         self._passing.clear()
 
     def go_on(self) -> None:
@@ -194,7 +196,8 @@ def test_gangs_come_and_go_while_one_watch_is_late(
     stage: Stage, proxy: FaultProxy, muster_user: User, whose: str
 ) -> None:
     """Each has room only where another has ended, and another scheduler takes some of it again and again."""
-    proxy.inject(is_late(whose, LATE))
+    late = is_late(whose, LATE)
+    proxy.inject(late)
     muster = stage.start_muster(user=muster_user, server=proxy.server, view=True)
     scheduler = stage.start_sidecar(muster, user=muster_user)
     stage.nodes(4, cpu="4")
@@ -208,6 +211,7 @@ def test_gangs_come_and_go_while_one_watch_is_late(
         if not gangs:
             break
     scheduler.wait_agrees()
+    assert late.hit.is_set()
 
 
 def _running(stage: Stage, gangs: dict[str, list[str]]) -> list[str]:

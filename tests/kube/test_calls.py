@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -9,6 +10,7 @@ from extender.api.objects import PodGroup
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid, Refused
+from extender.kube.resources import PROVISIONING_REQUESTS
 from tests.kube.server import Reply, Server, status
 
 POD = "/api/v1/namespaces/ns/pods/p"
@@ -261,3 +263,37 @@ def test_marks_are_kept_by_a_policy_that_is_bound_and_refuses(
         server.script.append(status(each) if isinstance(each, int) else Reply(body=json.dumps(each).encode()))
     assert cluster.keeps_marks() is kept
     assert server.requests[0].path.endswith("/validatingadmissionpolicies/kube-muster-marks")
+
+
+# ---- asking for nodes
+
+
+REQUEST = {"metadata": {"name": "r", "namespace": "ns"}}
+TEMPLATE = {"metadata": {"name": "r-0"}}
+
+
+def test_a_request_for_nodes_that_is_there_already_is_found(server: Server, cluster: ApiClient) -> None:
+    there = Reply(body=json.dumps({"metadata": {"name": "r", "uid": "theirs"}}).encode())
+    server.script.extend([status(409, "Conflict"), there])
+    assert cluster.create_provisioning_request("ns", REQUEST) == "theirs"
+    path = "/apis/autoscaling.x-k8s.io/v1/namespaces/ns/provisioningrequests"
+    assert [each.path for each in server.requests] == [path, f"{path}/r"]
+
+
+@pytest.mark.parametrize(("owner", "fails"), [("mine", False), ("before", True)])
+def test_a_template_that_is_there_already_has_to_be_the_owners(
+    owner: str, fails: bool, server: Server, cluster: ApiClient
+) -> None:
+    there = {"metadata": {"name": "r-0", "ownerReferences": [{"uid": owner}]}}
+    server.script.extend([status(409, "Conflict"), Reply(body=json.dumps(there).encode())])
+    with pytest.raises(Conflict) if fails else nullcontext():
+        cluster.create_pod_template("ns", TEMPLATE, "mine")
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_muster_asks_what_it_may(allowed: bool, server: Server, cluster: ApiClient) -> None:
+    server.script.append(Reply(201, json.dumps({"status": {"allowed": allowed}}).encode()))
+    assert cluster.may_watch(PROVISIONING_REQUESTS) is allowed
+    (request,) = server.requests
+    asked = {"verb": "watch", "group": "autoscaling.x-k8s.io", "resource": "provisioningrequests"}
+    assert request.json["spec"] == {"resourceAttributes": asked}

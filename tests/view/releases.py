@@ -49,6 +49,8 @@ class ReleasedByHand(Appearances):
             taken, self._changes = self._changes, []
             return taken
 
+    def note_left(self, node: str) -> None: ...
+
     def note_fresh_start(self) -> None:
         self.fresh_starts += 1
 

@@ -56,6 +56,15 @@ def test_the_facts_of_a_pod(form: PodForm) -> None:
     assert bound.facts == SEEN._replace(node="n-1")
 
 
+@pytest.mark.parametrize(
+    ("phase", "ended"), [("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True)]
+)
+def test_whether_a_pod_has_ended(form: PodForm, phase: str, ended: bool) -> None:
+    obj = pod(node="n-1")
+    obj["status"] = {**obj.get("status", {}), "phase": phase}
+    assert only(form, "MODIFIED", obj).facts == SEEN._replace(node="n-1", ended=ended)
+
+
 def test_bookmarks_and_errors(form: PodForm) -> None:
     end = only(form, "BOOKMARK", bookmark("77", INITIAL_EVENTS_END))
     assert (end.version, end.facts, end.ends_initial, end.unreadable) == (77, None, True, False)

@@ -90,6 +90,12 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
         yield from _changed_group(case, f"start with {pods}", {"minMember": case.there})
 
 
+def _resumed(case: Case) -> Iterator[Offer]:
+    if case.group:
+        line = f"muster resume {case.group.name} -n {case.namespace}"
+        yield Offer("let it start", line, right_to("patch", POD_GROUPS, case.namespace))
+
+
 # ---- looking further
 
 
@@ -113,6 +119,8 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.QUEUE_NOT_FOUND: _without_queue,
     Reason.INVALID_SPEC: _edited,
     Reason.QUEUE_NOT_OPEN: queue_offers.opened,
+    Reason.QUEUE_STOPPED: queue_offers.resumed,
+    Reason.HELD: _resumed,
     Reason.NOT_ENOUGH_MEMBERS: _fewer_members,
     Reason.NEVER_FITS: queue_offers.higher_capability,
     Reason.QUEUE_CEILING: queue_offers.higher_capability,

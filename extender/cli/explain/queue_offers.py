@@ -20,6 +20,12 @@ def opened(case: Case) -> Iterator[Offer]:
         yield opening(case.queue, case.detail)
 
 
+def resumed(case: Case) -> Iterator[Offer]:
+    if is_name(case.queue):
+        line = f"muster queue resume {case.queue}"
+        yield Offer("let it admit groups again", line, right_to("patch", QUEUES, name=case.queue))
+
+
 def higher_capability(case: Case) -> Iterator[Offer]:
     """As much as the group needs, of what the queue's own capability limits."""
     queue = case.evidence.queue(case.queue)

@@ -15,6 +15,10 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.QUEUE_NOT_FOUND: "Create the queue, or name another in `spec.queue`.",
     Reason.INVALID_SPEC: ("Correct that field of the PodGroup or, if the message says so, of the queue."),
     Reason.QUEUE_NOT_OPEN: ("Open the queue (`spec.state: Open`), or name another."),
+    Reason.QUEUE_STOPPED: (
+        "Wait until whoever stopped the queue resumes it (`spec.stopPolicy: None`), or name another."
+    ),
+    Reason.HELD: "Resume the group: take the annotation `kube-muster.io/hold` from its PodGroup.",
     Reason.NOT_ENOUGH_MEMBERS: (
         "Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the "
         "same namespace and has the right `schedulerName`."
@@ -24,17 +28,17 @@ REMEDIES: Mapping[Reason, str] = {
         "group is judged again whenever the cluster changes."
     ),
     Reason.QUEUE_CEILING: (
-        "Wait for other groups of the queue to end, or raise its `spec.capability`. Guarantees of other "
-        "queues lower the ceiling, too. A ceiling as high as the whole cluster is not counted as one; "
-        "the reason is then `NoRoom`."
+        "Wait for other groups of the queue to end, or raise its `spec.capability` or, if the message counts "
+        "groups or pods, its `spec.limits`. Guarantees of other queues lower the ceiling, too. A ceiling as "
+        "high as the whole cluster is not counted as one; the reason is then `NoRoom`."
     ),
     Reason.QUEUE_SHARE: (
         "Wait: room that other queues do not claim is lent. A higher `spec.weight` gives the queue a "
         "larger share."
     ),
     Reason.BEHIND_OTHERS: (
-        "Wait until that group starts or is deleted: the queue is `fifo`. With another "
-        "`dequeueStrategy`, groups that fit may overtake."
+        "Wait until that group starts or is deleted: the queue's `dequeueStrategy` is `fifo`, or `mixed` and "
+        "that group's priority is high. With another strategy, groups that fit may overtake."
     ),
     Reason.NO_ROOM: (
         "Wait for running pods to end, or request less. Administrators can see on the debug pages what "

@@ -14,6 +14,7 @@ from extender.cli.queues.edit import create_queue, update_queue
 from extender.cli.queues.listing import get_queues, list_queues
 from extender.cli.queues.open_close import close_queues, open_queues
 from extender.cli.queues.operate import operate_queue
+from extender.cli.queues.stop import hold_queues, resume_queues
 
 _COMMANDS = (
     list_queues,
@@ -23,6 +24,8 @@ _COMMANDS = (
     update_queue,
     open_queues,
     close_queues,
+    hold_queues,
+    resume_queues,
     operate_queue,
     delete_queue,
 )

@@ -40,5 +40,5 @@ def show_result(obj: Json, done: str, output: str | None, dry_run: str) -> None:
         say(obj["metadata"]["name"], done, dry_run)
 
 
-def say(queue: str, done: str, dry_run: str = "none") -> None:
-    echo(f"queue.scheduling.volcano.sh/{queue} {done}{_SAID[dry_run]}")
+def say(name: str, done: str, dry_run: str = "none", kind: str = "queue.scheduling.volcano.sh") -> None:
+    echo(f"{kind}/{name} {done}{_SAID[dry_run]}")

@@ -15,7 +15,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
 _HEAVIEST = 65_535
+_MOST_OVERSELL = 100
 _INT32 = 2**31 - 1
+_COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 
 
@@ -38,6 +40,39 @@ def _amount(text: str) -> tuple[str, str | None]:
     return name, quantity
 
 
+def _counts(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Json | None:
+    """`groups=2,pods=40` as a mapping; `groups-` takes that limit away."""
+    if value is None:
+        return None
+    try:
+        return dict(map(_count, value.split(",")))
+    except ValueError as fault:
+        raise click.BadParameter(f"got {value!r}; allowed is {_COUNTS}; NAME- takes one away") from fault
+
+
+def _count(text: str) -> tuple[str, int | None]:
+    name, given, number = text.strip().partition("=")
+    if name.removesuffix("-") not in ("groups", "pods") or bool(given) == name.endswith("-"):
+        raise ValueError(text)
+    if not given:
+        return name[:-1], None
+    if not 0 <= int(number) <= _INT32:
+        raise ValueError(text)
+    return name, int(number)
+
+
+def _factor(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        fits = value is None or 1000 <= at_least(value, 1000) <= _MOST_OVERSELL * 1000
+    except BadQuantity:
+        fits = False
+    if not fits:
+        raise click.BadParameter(
+            f"got {value!r}; allowed is a number from 1 to {_MOST_OVERSELL}, such as 1.5"
+        )
+    return value
+
+
 def _truth(_context: click.Context, _parameter: click.Parameter, value: str | None) -> bool | None:
     return None if value is None else value == "true"
 
@@ -58,30 +93,72 @@ def _of_amounts(name: str, *path: str, help: str) -> _Flag:
     return _Flag((name,), path, {"metavar": "NAME=QUANTITY,...", "callback": _amounts, "help": help})
 
 
+def _of_counts(name: str, *path: str, help: str) -> _Flag:
+    return _Flag((name,), path, {"metavar": "groups=N,pods=N", "callback": _counts, "help": help})
+
+
 def _of_truth(name: str, help: str) -> _Flag:
     kind = {"type": click.Choice(["true", "false"]), "callback": _truth, "help": help}
     return _Flag((name,), (name.removeprefix("--"),), kind)
 
 
 _WEIGHT = {"type": click.IntRange(1, _HEAVIEST), "help": "Its part of what queues share."}
+_OVERSELL = {
+    "metavar": "FACTOR",
+    "callback": _factor,
+    "help": "How many times its capability may be admitted.",
+}
 _PRIORITY = {"type": click.IntRange(0, _INT32), "help": "Queues of higher priority are served first."}
 _STATES = {"type": click.Choice(["Open", "Closed"]), "help": "Whether it takes groups."}
 _ORDERS = {
-    "type": click.Choice(["traverse", "fifo", "priority", "rotation"]),
-    "help": "Which of its groups is tried next.",
+    "type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed"]),
+    "help": "Which of its groups is tried next, and whether others may pass it.",
+}
+_THRESHOLD = {
+    "type": click.IntRange(-_INT32 - 1, _INT32),
+    "help": "With the strategy mixed: from which priority on groups let none pass.",
+}
+_AGEING = {
+    "type": click.IntRange(0, _INT32),
+    "help": "The priority that its groups gain per hour of waiting.",
+}
+_STOPS = {
+    "type": click.Choice(["None", "Hold", "HoldAndDrain"]),
+    "help": "Whether it admits nothing new, and drains.",
 }
 
 _FLAGS = (
     _Flag(("-w", "--weight"), ("weight",), _WEIGHT),
     _of_amounts("--capability", "capability", help="The most that the queue may use."),
-    _of_amounts("--deserved", "deserved", help="The amount that it deserves (not used yet)."),
+    _of_amounts("--deserved", "deserved", help="What it deserves before the rest is divided by weight."),
     _of_amounts("--guarantee", "guarantee", "resource", help="Reserved for the queue even while it is idle."),
+    _of_amounts(
+        "--borrowing-limit", "borrowingLimit", help="The most that it may use above what it deserves."
+    ),
+    _of_amounts("--lending-limit", "lendingLimit", help="The most of --deserved that others may use."),
+    _Flag(("--oversell",), ("oversell",), _OVERSELL),
     _Flag(("--parent",), ("parent",), {"metavar": "QUEUE", "help": "The queue above it."}),
     _Flag(("--priority",), ("priority",), _PRIORITY),
     _Flag(("-S", "--state"), ("state",), _STATES),
     _of_truth("--reclaimable", "Whether others may take back what it uses above its share."),
     _of_truth("--restricted", 'Whether using it takes the verb "use" on it, granted by RBAC.'),
     _Flag(("--dequeue-strategy",), ("dequeueStrategy",), _ORDERS),
+    _Flag(("--priority-threshold",), ("priorityThreshold",), _THRESHOLD),
+    _Flag(("--ageing",), ("ageing",), _AGEING),
+    _Flag(("--stop-policy",), ("stopPolicy",), _STOPS),
+    _of_counts("--limits", "limits", help="The most that it runs at once."),
+    _of_counts("--user-limits", "limits", "perUser", help="The most that it runs at once for each user."),
+    _of_counts(
+        "--namespace-limits",
+        "limits",
+        "perNamespace",
+        help="The most that it runs at once for each namespace.",
+    ),
+    _of_amounts(
+        "--default-request",
+        "defaultRequest",
+        help="What a member counts for before it is there, in groups without minResources.",
+    ),
 )
 FLAG_NAMES = tuple(flag.names[-1] for flag in _FLAGS)
 
@@ -97,7 +174,7 @@ def taken(options: Json) -> Json:
     spec: Json = {}
     for flag in _FLAGS:
         if (value := options.pop(flag.parameter)) is not None:
-            spec |= _at(flag.path, value)
+            _put(spec, flag.path, value)
     return spec
 
 
@@ -109,9 +186,12 @@ def refuse_removals(spec: Json) -> None:
             raise click.UsageError(f"{flag.names[-1]}: got NAME-; allowed in a new queue is {_AMOUNTS}")
 
 
-def _at(path: tuple[str, ...], value: Any) -> Json:
-    inner = _at(path[1:], value) if path[1:] else value
-    return {path[0]: inner}
+def _put(spec: Json, path: tuple[str, ...], value: Any) -> None:
+    """Amounts and counts join those of flags for the same field."""
+    for step in path[:-1]:
+        spec = spec.setdefault(step, {})
+    there = spec.get(path[-1])
+    spec[path[-1]] = {**there, **value} if isinstance(there, dict) else value
 
 
 def _found(spec: Json, path: tuple[str, ...]) -> Any:

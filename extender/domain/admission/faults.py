@@ -19,6 +19,8 @@ class Code(StrEnum):
     NEGATIVE_QUANTITY = "NegativeQuantity"
     DESERVED_BELOW_GUARANTEE = "DeservedBelowGuarantee"
     DESERVED_ABOVE_CAPABILITY = "DeservedAboveCapability"
+    LENDING_ABOVE_DESERVED = "LendingAboveDeserved"
+    OVERSELL_OUT_OF_RANGE = "OversellOutOfRange"
     HIERARCHY_LENGTH_MISMATCH = "HierarchyLengthMismatch"
     HIERARCHY_WEIGHT_NOT_NUMBER = "HierarchyWeightNotNumber"
     HIERARCHY_WEIGHT_NOT_POSITIVE = "HierarchyWeightNotPositive"

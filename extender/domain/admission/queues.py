@@ -11,6 +11,7 @@ from extender.api.objects import Quantities, Queue
 from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.hierarchy import judge_place, judge_resources
+from extender.domain.queues.queue_records import MOST_OVERSELL
 from extender.domain.queues.queue_tree import QueueTree
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
@@ -46,10 +47,18 @@ def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 
 def _judge_amounts(queue: Queue) -> Iterator[Fault]:
-    lists = _lists(queue)
-    wrong = [fault for field, amounts in lists.items() for fault in _not_amounts(field, amounts)]
-    yield from wrong or _judge_relations(*lists.values())
-    for number, flavor in enumerate(queue.spec.flavors or ()):
+    lists, spec = _lists(queue), queue.spec
+    limits = {
+        "spec.borrowingLimit": spec.borrowing_limit or {},
+        "spec.lendingLimit": spec.lending_limit or {},
+    }
+    wrong = [fault for field, amounts in (lists | limits).items() for fault in _not_amounts(field, amounts)]
+    yield from wrong or (
+        *_judge_relations(*lists.values()),
+        *_judge_lending(spec.lending_limit or {}, spec.deserved or {}),
+    )
+    yield from _judge_oversell(spec.oversell)
+    for number, flavor in enumerate(spec.flavors or ()):
         yield from _not_amounts(f"spec.flavors[{number}].capability", flavor.capability or {})
         yield from _not_amounts(f"spec.flavors[{number}].deserved", flavor.deserved or {})
 
@@ -95,6 +104,29 @@ def _judge_relations(capability: Quantities, deserved: Quantities, guarantee: Qu
                 f"spec.deserved[{name}]",
                 f"got {amount}; allowed is the capability, {capability[name]}, or less",
             )
+
+
+def _judge_lending(lent: Quantities, deserved: Quantities) -> Iterator[Fault]:
+    for name, amount in lent.items():
+        at = f"spec.lendingLimit[{name}]"
+        if name not in deserved:
+            text = f"got {amount}, but spec.deserved has no {name}: a queue lends of what it deserves by name"
+            yield Fault(Code.LENDING_ABOVE_DESERVED, at, text)
+        elif _exact(amount) > _exact(deserved[name]):
+            text = f"got {amount}; allowed is the deserved amount, {deserved[name]}, or less"
+            yield Fault(Code.LENDING_ABOVE_DESERVED, at, text)
+
+
+def _judge_oversell(oversell: Quantity | None) -> Iterator[Fault]:
+    if oversell is None:
+        return
+    try:
+        fits = 1000 <= _exact(oversell) <= MOST_OVERSELL * 1000
+    except BadQuantity:
+        fits = False
+    if not fits:
+        text = f"got {oversell}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5"
+        yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
 
 
 def _exact(quantity: Quantity) -> int:

@@ -12,6 +12,7 @@ from extender.domain.cache.groups import Group
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.releases import Releases
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.snapshot.freed import OF_OTHERS, Freed
 
 
 class ClaimMoves:
@@ -30,6 +31,8 @@ class ClaimMoves:
         self._releases = releases
         self._changes = changes
         self._clock = clock
+        self.freed = Freed()
+        """When something last became free."""
         self._moved: dict[GroupKey, int] = {}  # by group: the version at which one of its claims last moved
 
     def put(
@@ -53,6 +56,7 @@ class ClaimMoves:
         stage = after(event, self._stage(pod.uid))
         assert stage is None, event
         before = self._claims.drop(pod.uid)
+        self.note_freed(pod.group)
         self._registry.group(pod.group).expected_since.pop(pod.uid, None)
         self._note(pod, before)
 
@@ -75,13 +79,21 @@ class ClaimMoves:
             self._claims.put(
                 pod, claim.node, claim.stage, claim.since, claim.version, claim.token, claim.posting
             )
+        now = self._claims.get(pod.uid)
+        if before is not None and (now is None or now.stage is not before.stage):  # its room, or its place
+            self.note_freed(pod.group)
         if pod.group:
-            self._releases.follow(pod, before, self._claims.get(pod.uid))
+            self._releases.follow(pod, before, now)
 
     def drop(self, pod: PodRecord) -> None:
         """The pod is gone."""
-        self._claims.drop(pod.uid)
+        if self._claims.drop(pod.uid) is not None:
+            self.note_freed(pod.group)
         self._releases.forget(pod)
+
+    def note_freed(self, by: GroupKey = OF_OTHERS) -> None:
+        """Something that belonged to a group, or to others, is free now."""
+        self.freed = self.freed.noted(self._clock(), by)
 
     def restand(self, group: Group, pod: PodRecord) -> None:
         """Count a member as standing, or no longer."""

@@ -157,7 +157,7 @@ def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
     """The fields of a PodGroup on which decisions depend. Its status is not one of them."""
     if record is None:
         return None
-    return (record.uid, record.queue, record.min_member, record.min_task_member, record.fault)
+    return (record.uid, record.queue, record.min_member, record.min_task_member, record.fault, record.held)
 
 
 class Members:

@@ -15,6 +15,7 @@ from extender.api.objects import (
     Workload,
 )
 from extender.domain.cache.changes import Changes
+from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claims import Claims
 from extender.domain.cache.registry import Registry
 from extender.domain.model.pod_owners import owner_record
@@ -29,10 +30,11 @@ from extender.domain.snapshot.nodes import NodeRecord
 class Intake:
     """Callers hold the ledger's lock."""
 
-    def __init__(self, registry: Registry, claims: Claims, changes: Changes) -> None:
+    def __init__(self, registry: Registry, claims: Claims, moves: ClaimMoves, changes: Changes) -> None:
         self._registry = registry
         self._claims = claims
         self._capacity = claims.capacity
+        self._moves = moves
         self._changes = changes
 
     def set_node(self, node: Node) -> None:
@@ -45,6 +47,7 @@ class Intake:
         )
         before = self._capacity.labels(record.name)
         if self._capacity.set_node(record):
+            self._moves.note_freed()
             self._changes.mark()
         if before != record.labels:
             self._touch_flavored(record.name)
@@ -81,6 +84,7 @@ class Intake:
 
     def set_queue(self, queue: Queue) -> None:
         if self._registry.set_queue(queue_record(queue)):
+            self._moves.note_freed()
             self._changes.mark()
 
     def drop_queue(self, name: str) -> None:

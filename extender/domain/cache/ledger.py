@@ -32,6 +32,7 @@ from extender.domain.cache.ledger_queries import LedgerQueries
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.preemption_grants import PreemptionGrants
 from extender.domain.cache.publishing import Publishing
+from extender.domain.cache.refusals import Refusals
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.releases import Releases
 from extender.domain.cache.reservations import Confirmation, Reservations
@@ -66,9 +67,10 @@ class Ledger(LedgerQueries):
         releases = Releases(on_shown, clock)
         moves = ClaimMoves(claims, registry, releases, changes, clock)
         self._attendance = Attendance(self.limits.asking_pause, clock)
-        self._intake = Intake(registry, claims, changes)
+        self._intake = Intake(registry, claims, moves, changes)
         pods = PodIntake(ownership, registry, claims, moves, releases, changes, self._attendance, clock)
         views = GroupViews(registry, claims)
+        refusals = Refusals(claims)
         publishing = Publishing(
             self.limits,
             registry,
@@ -78,6 +80,7 @@ class Ledger(LedgerQueries):
             releases,
             changes,
             self._attendance,
+            refusals,
             clock,
             wall_clock,
             pods.others,
@@ -96,6 +99,7 @@ class Ledger(LedgerQueries):
             moves,
             changes,
             self._attendance,
+            refusals,
             clock,
         )
         super().__init__(lock, registry, views, claims, pods, publishing, changes)

@@ -43,6 +43,7 @@ class Publishing:
         releases: Releases,
         changes: Changes,
         attendance: Attendance,
+        refusals: Refusals,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         others: Callable[[], Mapping[Uid, PodRecord]],
@@ -61,7 +62,7 @@ class Publishing:
         self._others = others
         self._spared: dict[Uid, float] = {}  # until when
         self._kept = KeptRoom(registry, claims.capacity)
-        self._refusals = Refusals(claims)
+        self._refusals = refusals
         self._history = RunHistory()
         self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
         self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
@@ -92,6 +93,7 @@ class Publishing:
             spared=dict(self._spared),
             attention=self._attendance.attention,
             history=self._history,
+            freed=self._moves.freed,
         )
         self._moment = snapshot.moment
         return snapshot
@@ -170,6 +172,7 @@ class Publishing:
 
     def _started(self, group: Group, decision: GroupDecision) -> Start:
         start = group.start
+        lap = start.lap if decision.lap is None else decision.lap
         if decision.failed:
             admitted = start.admitted and bool(decision.undo)
             return Start(
@@ -177,13 +180,14 @@ class Publishing:
                 retry_at=decision.retry_at,
                 failure=decision.failed,
                 admitted=admitted,
+                lap=lap,
                 claims_since=start.claims_since,
             )
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
                 now = self._clock()
                 return msgspec.structs.replace(
-                    start, admitted_at=now, admitted=True, reservation=None, reclaim=None
+                    start, admitted_at=now, admitted=True, lap=lap, reservation=None, reclaim=None
                 )
             case Verdict.RUNNING if group.stood_whole and not decision.retry_at:
                 return Start()
@@ -203,6 +207,7 @@ class Publishing:
                     start,
                     admitted_at=None,
                     admitted=False,
+                    lap=lap,
                     claims_since=since,
                     reservation=decision.reservation,
                     reclaim=decision.reclaim,

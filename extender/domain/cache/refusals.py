@@ -26,6 +26,13 @@ class Refusals:
                 rows.setdefault(shape, set()).add(row)
         return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
 
+    def forget(self, node: str) -> bool:
+        """Whether anything was refused on a node: it may not be any more."""
+        kept = {key: known for key, known in self._known.items() if key[1] != node}
+        was_known = len(kept) < len(self._known)
+        self._known = kept
+        return was_known
+
     def until(self) -> float | None:
         """When the next refusal expires; None: there is none."""
         return min((expires for _, expires in self._known.values()), default=None)

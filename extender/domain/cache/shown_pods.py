@@ -12,6 +12,7 @@ from extender.domain.cache.claims import Claim, Claims
 from extender.domain.cache.detours import Detours
 from extender.domain.cache.groups import Group
 from extender.domain.cache.pod_intake import PodIntake
+from extender.domain.cache.refusals import Refusals
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.releases import ReleaseCounts, Releases
 from extender.domain.model.reasons import REFUSAL_PREFIX
@@ -35,6 +36,7 @@ class ShownPods(Appearances):
         moves: ClaimMoves,
         changes: Changes,
         attendance: Attendance,
+        refusals: Refusals,
         clock: Callable[[], float],
     ) -> None:
         self._lock = lock
@@ -45,6 +47,7 @@ class ShownPods(Appearances):
         self._moves = moves
         self._changes = changes
         self._attendance = attendance
+        self._refusals = refusals
         self._clock = clock
         self._minds_gangs = (
             False  # gangs have claims that the scheduler cannot see; looked up once for all due
@@ -79,6 +82,14 @@ class ShownPods(Appearances):
     def take_changes(self) -> Sequence[Change]:
         with self._lock:
             return self._releases.take_changes()
+
+    def note_left(self, node: str) -> None:
+        """The scheduler's watch may be behind Muster's: what it refused on this node until now, it refused
+        for a pod of which Muster knew that it is gone."""
+        with self._lock:
+            forgotten = [claim for claim in self._claims.on_node(node) if self._forget_refusal(claim)]
+            if self._refusals.forget(node) or forgotten:
+                self._changes.mark()
 
     def note_fresh_start(self) -> None:
         with self._lock:
@@ -126,6 +137,17 @@ class ShownPods(Appearances):
                     self._changes.mark()
 
     # ---- inside
+
+    def _forget_refusal(self, claim: Claim) -> bool:
+        """Whether the scheduler had refused a member that is planned: it is shown again."""
+        if claim.stage is not ClaimStage.PLANNED:
+            return False
+        group = self._registry.group(claim.pod.group)
+        if group.refusals.pop(claim.pod.uid, None) is None:
+            return False
+        self._releases.note_planned(claim.pod.group)
+        self._registry.touch(claim.pod.group)
+        return True
 
     def _release_group(self, group: Group) -> bool:
         """Whether all planned members are shown now."""

@@ -46,11 +46,12 @@ class Usage:
             self.count(view, 1)
 
     def count(self, view: GroupView, times: int) -> None:
-        """Add a group; with `times` -1, remove it. A group that is not entitled asks for nothing."""
+        """Add a group; with `times` -1, remove it. A group that is not entitled, or is held, asks for
+        nothing."""
         used = self._of.setdefault(view.queue, Used())
         self._add(used.allocated, view.allocated, times)
         self._add(used.requested, view.allocated, times)
-        if view.entitled and not view.fault:
+        if view.entitled and not view.fault and not view.held:
             self._add(used.requested, view.pending, times)
         for flavor, amounts in view.by_flavor.items():
             self._add(used.by_flavor.setdefault(flavor, {}), amounts, times)

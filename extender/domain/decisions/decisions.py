@@ -46,6 +46,8 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """Its phase and numbers of members, filled in once all is decided."""
     stood_whole: bool = False
     """Whether the round found that it has stood whole by now."""
+    lap: int | None = None
+    """The lap of its queue's rotation in which it has its next turn; None: that does not change."""
     claims_room: bool = False
     """Whether room is kept for it, within its queue's share."""
     reservation: Reservation | None = None
@@ -74,6 +76,8 @@ class QueueDecision(msgspec.Struct, frozen=True):
     """A QueueState."""
     weight: int
     """Its part in the division, at least 1."""
+    parent: str
+    """The queue above it, as its share is divided; empty for root."""
     allocated: Resources
     """What its pods on nodes, and those pinned to nodes, ask for; those of all queues below it, too."""
     requested: Resources

@@ -34,22 +34,28 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
     shows_never_fits: bool = False
     """Whether pods that no node could hold are, because larger nodes may come."""
 
-    def wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
-        """What a waiting member without a planned node should say; None: what it says now."""
+    def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
+        """What a waiting member without a planned node should say; None: what it says now. `by_request`:
+        nodes are asked for by a ProvisioningRequest, so that no pod may ask for them as well."""
         reason = spoken_reason(decision)
         if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
-        nodes_help = self._nodes_help(reason, decision)
+        nodes_help = not by_request and self._shows(reason) and self.nodes_help(decision)
         if pod.gated and not nodes_help:
             return _GATED if pod.unscheduled and pod.unscheduled.is_ours else None
         if not (pod.gated or self.ungated):
             return None
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
 
-    def _nodes_help(self, reason: Reason, decision: GroupDecision) -> bool:
+    def _shows(self, reason: Reason) -> bool:
+        return self.shows_waiting_for_room or reason is Reason.NEVER_FITS
+
+    def nodes_help(self, decision: GroupDecision) -> bool:
+        """Whether the members of a group that wait could start if nodes came."""
+        reason = spoken_reason(decision)
         if reason is Reason.NEVER_FITS:
             return self.shows_never_fits and not decision.exceeds_queue
-        return self.shows_waiting_for_room and reason in _NODES_HELP
+        return reason in _NODES_HELP
 
 
 def spoken_reason(decision: GroupDecision) -> Reason | None:

@@ -53,3 +53,16 @@ def flavors_in_use(amounts: FlavorAmounts, group: GroupView, plan: Mapping[Uid, 
         if (flavor := amounts.on(group.queue, node)) is not None:
             used.setdefault(role_of(group, pod), flavor)
     return used
+
+
+def where_they_join(
+    amounts: FlavorAmounts, group: GroupView, pods: Iterable[PodRecord], plan: Mapping[Uid, str]
+) -> list[PodRecord]:
+    """The same pods, bound to the nodes of the flavor that members of their role use, if any does."""
+    in_use = flavors_in_use(amounts, group, plan)
+    return [
+        replace(pod, shape=pod.shape.within(flavor.nodes))
+        if (flavor := in_use.get(role_of(group, pod))) is not None
+        else pod
+        for pod in pods
+    ]

@@ -25,6 +25,8 @@ class Reason(StrEnum):
     QUEUE_NOT_FOUND = "QueueNotFound"
     INVALID_SPEC = "InvalidSpec"
     QUEUE_NOT_OPEN = "QueueNotOpen"
+    QUEUE_STOPPED = "QueueStopped"
+    HELD = "Held"
     NOT_ENOUGH_MEMBERS = "NotEnoughMembers"
     NEVER_FITS = "NeverFits"
     QUEUE_CEILING = "QueueCeiling"
@@ -69,9 +71,11 @@ _SENTENCES = {
     Reason.QUEUE_NOT_FOUND: "the queue does not exist",
     Reason.INVALID_SPEC: "the group's specification is invalid",
     Reason.QUEUE_NOT_OPEN: "the group was created after its queue was closed",
+    Reason.QUEUE_STOPPED: "the queue admits nothing until it is resumed",
+    Reason.HELD: "its owner keeps the group back",
     Reason.NOT_ENOUGH_MEMBERS: "fewer pods exist than the group needs to start",
     Reason.NEVER_FITS: "the group is too large for this cluster or its queue",
-    Reason.QUEUE_CEILING: "the queue has reached its capability",
+    Reason.QUEUE_CEILING: "the queue has reached its capability, or a limit on what may run",
     Reason.QUEUE_SHARE: "the queue has used its deserved share, and other queues have a claim on the rest",
     Reason.BEHIND_OTHERS: "the queue's order puts other groups first",
     Reason.NO_ROOM: "the suitable nodes do not have room for the whole group",

@@ -10,8 +10,9 @@ from extender.api import keys
 from extender.api.durations import as_seconds
 from extender.api.objects import Quantities, Queue, QueuePreemption, QueueSpec
 from extender.api.quantities import BadQuantity, Quantity, at_most
-from extender.domain.model.resources import Resources, offered
+from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.queues.flavor_records import flavors_of
+from extender.domain.queues.policy_fields import policy_fault, running_limits
 from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
 
 MOST_OVERSELL = 100
@@ -58,6 +59,7 @@ class _Amounts(NamedTuple):
     borrowing_limit: Resources | None = None
     lending_limit: Resources | None = None
     oversell: float | None = None
+    default_request: Resources = MappingProxyType({})
 
 
 def queue_record(queue: Queue) -> QueueRecord:
@@ -82,6 +84,7 @@ def _queue_amounts(spec: QueueSpec) -> _Amounts:
         borrowing_limit=_limit("borrowingLimit", spec.borrowing_limit),
         lending_limit=_limit("lendingLimit", spec.lending_limit),
         oversell=_oversell(spec.oversell),
+        default_request=asked(spec.default_request),
     )
 
 
@@ -132,7 +135,7 @@ def _reserve_after(text: str) -> float:
 
 def _queue_record(queue: Queue, amounts: _Amounts) -> QueueRecord:
     meta, spec = queue.metadata, queue.spec
-    annotations = meta.annotations or {}
+    annotations, fault = meta.annotations or {}, policy_fault(spec)
     return QueueRecord(
         name=meta.name,
         weight=max(spec.weight, 1),
@@ -143,12 +146,16 @@ def _queue_record(queue: Queue, amounts: _Amounts) -> QueueRecord:
         parent=spec.parent,
         hierarchy=annotations.get(keys.HIERARCHY, ""),
         reclaimable=spec.reclaimable is not False,
-        stop_policy=spec.stop_policy,
+        priority_threshold=spec.priority_threshold,
+        ageing=max(spec.ageing, 0),
+        stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
+        limits=running_limits(spec.limits),
         restricted=spec.restricted,
         reserve_after=_reserve_after(spec.reserve_after),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         last_command=annotations.get(keys.LAST_COMMAND, ""),
+        fault=fault and f"queue {meta.name}: {fault}",
         **amounts._asdict(),
     )

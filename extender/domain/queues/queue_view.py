@@ -15,7 +15,7 @@ class QueueView(msgspec.Struct, frozen=True):
     state: str  # a QueueState; empty if the queue does not exist
     groups: int  # how many the queue has, of any phase
     allocated: Resources  # what its pods on nodes, and those pinned to nodes, ask for
-    requested: Resources  # the same, and what its entitled groups wait for
+    requested: Resources  # the same, and what its groups wait for that may start
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about its mark
     fault: str = ""  # what is wrong with it, or with its place in the tree, for people; empty if nothing is

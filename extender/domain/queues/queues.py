@@ -68,7 +68,7 @@ class Queues:
             state=str(self._state(record, groups > 0)) if record else "",
             groups=groups,
             allocated=allocated,
-            requested=requested,
+            requested=allocated if record and record.stop_policy else requested,
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
             fault=fault_of(name, self._records),

@@ -8,6 +8,7 @@ from extender.domain.model.records import Uid
 from extender.domain.scheduling.kept_plans import KeptPlan
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.limits import Limits
 
 TOO_LATE = "the group did not stand whole within its deadline"
 _FREE_MOVES = 2  # refusals after which the next node is tried at once
@@ -27,6 +28,7 @@ def fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None
         failed=why,
         retry_at=retry_at,
         moved=moved or {},
+        lap=None if group.start.lap is None else group.start.lap + 1,
     )
 
 
@@ -42,6 +44,11 @@ def back_off(round_: Round, group: GroupView) -> GroupDecision:
         undo=_bound(group),
         retry_at=group.start.retry_at,
     )
+
+
+def failed_at(group: GroupView, limits: Limits) -> float:
+    """When the last start of a group that backs off failed."""
+    return group.start.retry_at - limits.retry_after(group.start.failures - 1)
 
 
 class Retry(NamedTuple):

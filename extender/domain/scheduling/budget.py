@@ -1,4 +1,5 @@
-"""The budget of a round: room, shares of queues, places in the window. Whatever is taken is taken here.
+"""The budget of a round: room, shares of queues, limits on what they run, places in the window. Whatever is
+taken is taken here.
 
 What one group takes the next one lacks; what a group took whose judging failed is given back.
 """
@@ -16,6 +17,7 @@ from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.kept_shares import KeptShares
 from extender.domain.scheduling.queue_shares import QueueShares
+from extender.domain.scheduling.running_counts import RunningCounts
 from extender.domain.scheduling.window import Window
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
@@ -27,6 +29,7 @@ class BudgetMark(msgspec.Struct, frozen=True):
     room: int
     shares: int
     flavors: int
+    running: int
     places: int
 
 
@@ -38,6 +41,7 @@ class Budget:
         self.totals = self.planner.capacity.kept
         self.shares = QueueShares(snapshot, shares)
         self.flavors = FlavorAmounts(snapshot)
+        self.running = RunningCounts(snapshot)
         self.window = Window(snapshot.limits.window)
         self.takings = 0
         """How often room was taken; while the number is unchanged, so is everything else."""
@@ -62,6 +66,7 @@ class Budget:
             self.takings += 1
             self.shares.take(group.queue, _requests(group, plan))
             self.flavors.take(group, plan)
+            self.running.take(group, len(plan))
         return plan
 
     def count(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
@@ -71,6 +76,7 @@ class Budget:
             self.takings += 1
             self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
             self.flavors.take(group, plan)
+            self.running.take(group, len(plan))
             self.window.take(len(plan))
 
     def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
@@ -78,6 +84,7 @@ class Budget:
         self.planner.give_back(group.waiting, plan)
         self.shares.take(group.queue, _requests(group, plan), -1)
         self.flavors.take(group, plan, -1)
+        self.running.take(group, -len(plan))
         self.window.take(-len(plan))
 
     def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
@@ -85,21 +92,30 @@ class Budget:
         self.takings += 1
         self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
         self.shares.take(group.queue, _requests(group, plan))
+        self.flavors.take(group, plan)
 
     def let_go(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Undo a hold."""
         self.planner.give_back(group.waiting, plan)
         self.shares.take(group.queue, _requests(group, plan), -1)
+        self.flavors.take(group, plan, -1)
 
     # ---- rolling back
 
     def mark(self) -> BudgetMark:
-        return BudgetMark(self.planner.mark(), self.shares.mark(), self.flavors.mark(), self.window.left)
+        return BudgetMark(
+            self.planner.mark(),
+            self.shares.mark(),
+            self.flavors.mark(),
+            self.running.mark(),
+            self.window.left,
+        )
 
     def roll_back(self, mark: BudgetMark) -> None:
         self.planner.roll_back(mark.room)
         self.shares.roll_back(mark.shares)
         self.flavors.roll_back(mark.flavors)
+        self.running.roll_back(mark.running)
         self.window.left = mark.places
 
 

@@ -18,6 +18,7 @@ from extender.domain.placement.kept_totals import FEW
 from extender.domain.placement.tally import Tally
 from extender.domain.scheduling.memory import Memory, Waiting
 from extender.domain.scheduling.obstacles import at_rest
+from extender.domain.scheduling.running_counts import pods_of
 from extender.domain.scheduling.shortages import Shortages
 from extender.domain.scheduling.unschedulable import explain_shortage
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
@@ -94,6 +95,8 @@ def _resting(snapshot: Snapshot, previous: Decisions, then: Snapshot) -> _Change
             return None
         decision = at_rest(now) if now is not None else None
         if now is not None and decision is None:
+            return None
+        if (pods_of(now) if now is not None else 0) != pods_of(before):
             return None
         changed[key] = decision
     return changed

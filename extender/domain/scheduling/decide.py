@@ -14,11 +14,14 @@ from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.giving_back import giving_back
 from extender.domain.scheduling.kept_plans import keep_all
 from extender.domain.scheduling.lending import Lending
+from extender.domain.scheduling.lost_turns import lose_turns
 from extender.domain.scheduling.memory import memory_of
 from extender.domain.scheduling.obstacles import at_rest, obstacle, runs_without_its_group, waits
+from extender.domain.scheduling.readiness import ready
 from extender.domain.scheduling.reserving import Reserving
 from extender.domain.scheduling.results import decisions_of
 from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.strategies import Strategies
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -33,18 +36,18 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         if (carried := carry_over(snapshot, previous, memory)) is not None:
             return carried
     round_ = Round(snapshot, memory.totals, memory.shares) if memory is not None else Round(snapshot)
-    lending, reserving = Lending(round_), Reserving(round_)
-    admission = gangs.Admission(round_, lending, reserving)
+    lending, reserving, strategies = Lending(round_), Reserving(round_), Strategies(round_)
+    admission = gangs.Admission(round_, lending, reserving, strategies)
 
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(round_)
-    waiting = gangs.ready(round_, groups[State.WAITING])
+    in_line = ready(round_, strategies, groups[State.WAITING])
 
     # 2. Whatever is on its way keeps what was planned for it.
     starts = starting.keep_starts(round_, groups[State.STARTING])
     replacements = replacing.keep_replacements(round_, groups[State.REPLACING])
     standing = keep_all(round_, groups[State.STANDING])
-    waiting = reclaiming.keep(round_, waiting)
+    waiting = reclaiming.keep(round_, in_line)
 
     # 3. Starts under way, or left short by a crash, are completed.
     starting.complete(round_, starts)
@@ -56,13 +59,14 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     reserving.begin(waiting)
 
     # 6. Gangs at or below their queue's deserved share, queue by queue in order of share.
-    above_share = admission.admit(waiting)
+    above_share = admission.admit(in_line)
 
     # 7. Lending: those above it, with the room on which no group of step 6 has a claim.
     reserving.lend()
     if above_share:
         lending.begin()
         admission.admit(above_share)
+    lose_turns(round_, strategies, in_line)
 
     # 8. Replacements start, as many as there are places in the window.
     replacing.replace(round_, reserved)

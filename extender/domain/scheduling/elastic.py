@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.flavors.roles import flavors_in_use
+from extender.domain.flavors.roles import flavors_in_use, where_they_join
 from extender.domain.lifecycle.stood_whole import whole_at
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
@@ -120,6 +120,7 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
     """How many more pods of a shape may start, and what stops the next one."""
     shares, queue, requests = round_.budget.shares, batch.group.queue, batch.shape.requests
     yield shares.headroom_below_ceiling(queue, requests), Reason.QUEUE_CEILING
+    yield round_.budget.running.headroom(batch.group), Reason.QUEUE_CEILING
     yield round_.budget.window.places, Reason.WINDOW_FULL
     if not is_lent:
         yield shares.headroom_within_share(queue, requests), Reason.QUEUE_SHARE
@@ -128,7 +129,8 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
 def _decision(round_: Round, group: GroupView, kept: KeptPlan, lending: Lending) -> GroupDecision:
     retry, left = retry_of(round_, kept), kept.left()
     is_short = bool(left)
-    if kept.reason is Reason.NO_ROOM and any(lending.keeps_room_from(pod) for pod in _one_of_each(left)):
+    alike = where_they_join(round_.budget.flavors, group, _one_of_each(left), kept.plan)
+    if kept.reason is Reason.NO_ROOM and any(lending.keeps_room_from(pod) for pod in alike):
         kept.reason, kept.detail = Reason.QUEUE_SHARE, lending.text()
     return GroupDecision(
         group.key,

@@ -17,7 +17,8 @@ def giving_back(round_: Round, group: GroupView) -> GroupDecision | None:
     why = why_it_gives_back(round_, group) if state_of(group) in _ON_NODES else ""
     if not why:
         return None
-    reason = Reason.BEHIND_OTHERS if group.waiting else None
+    blocking = Reason.QUEUE_STOPPED if is_drained(round_, group) else Reason.BEHIND_OTHERS
+    reason = blocking if group.waiting else None
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
 
 

@@ -1,10 +1,14 @@
 """What keeps a group from being judged at all: that it rests, its own faults, and the state of its queue."""
 
+from msgspec.structs import replace
+
+from extender.api import keys
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.phases import ending, life_of
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import show
+from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -38,7 +42,25 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
         return waits(group, Reason.INVALID_SPEC, queue.fault)
     if not group.entitled:
         return waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
+    return _held(group, queue.record)
+
+
+def _held(group: GroupView, queue: QueueRecord) -> GroupDecision | None:
+    """What its owner, or that of its queue, keeps back on purpose."""
+    if group.held:
+        return waits(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
+    if queue.stop_policy:
+        detail = f"spec.stopPolicy of queue {queue.name} is {queue.stop_policy}"
+        return waits(group, Reason.QUEUE_STOPPED, detail)
     return None
+
+
+def not_replaced(round_: Round, group: GroupView) -> GroupDecision | None:
+    """Why members that a group lost are not replaced: it is held, or its queue drains. A queue that only
+    admits nothing new keeps whole what runs."""
+    queue = round_.snapshot.queues.get(group.queue)
+    drains = queue is not None and queue.record.stop_policy == keys.STOP_DRAIN
+    return _held(group, queue.record) if queue is not None and (group.held or drains) else None
 
 
 def above_capability(round_: Round, group: GroupView) -> str:
@@ -58,6 +80,11 @@ def _closed(queue: QueueView) -> str:
     name = queue.record.name
     text = f"queue {name} is {queue.state}"
     return text if queue.to_open == name else f"{text}, because queue {queue.to_open} above it is closed"
+
+
+def exceeds_queue(group: GroupView, detail: str) -> GroupDecision:
+    """It never fits because of its queue."""
+    return replace(waits(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
 
 
 def waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) -> GroupDecision:

@@ -93,9 +93,18 @@ class TurnOrder(Generic[T]):
         return Turn(priority, self._shares.of_node(node), created, queue, node)
 
 
-def in_lines(things: Iterable[T], group_of: Callable[[T], GroupView]) -> dict[str, deque[T]]:
-    """By queue, in the order inside it."""
+def by_priority(group: GroupView) -> tuple[float | str, ...]:
+    """Priority, then age, then name."""
+    return group.order
+
+
+def in_lines(
+    things: Iterable[T],
+    group_of: Callable[[T], GroupView],
+    rank: Callable[[GroupView], tuple[float | str, ...]] = by_priority,
+) -> dict[str, deque[T]]:
+    """By queue, in the order inside it: smallest rank first."""
     lines: dict[str, deque[T]] = {}
-    for thing in sorted(things, key=lambda each: group_of(each).order):
+    for thing in sorted(things, key=lambda each: rank(group_of(each))):
         lines.setdefault(group_of(thing).queue, deque()).append(thing)
     return lines

@@ -14,6 +14,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.flavors.roles import on_nodes_of
 from extender.domain.lifecycle.quorum import Missing, missing, whole
 from extender.domain.model.evictions import Cause, Eviction, Reclaim, Victim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
@@ -111,12 +112,32 @@ def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[str, str] 
     if round_.budget.shares.above_ceiling(group.queue, missing(group).requests):
         return None  # its own queue has to give way first
     mark = planner.mark()
-    plan = planner.take_nodes([(pod, reclaim.plan[pod.uid]) for pod in members])
+    plan = planner.take_nodes([_on_its_flavor(round_, pod, group, reclaim.plan[pod.uid]) for pod in members])
     if len(plan) == len(members):
         round_.budget.count(group, plan)
         return plan
     planner.roll_back(mark)
-    return round_.budget.place(group, members)
+    return None if round_.budget.flavors.of(group.queue) else round_.budget.place(group, members)
+
+
+def _on_its_flavor(round_: Round, pod: PodRecord, group: GroupView, node: str) -> tuple[PodRecord, str]:
+    """A member as it was planned for a node: it tolerates the taints that the flavor does."""
+    flavor = round_.budget.flavors.on(group.queue, node)
+    return (on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node)
+
+
+def _ways(round_: Round, group: GroupView, wanted: Missing) -> list[Missing]:
+    """The members as they may be placed: where the queue has flavors, all on the nodes of one of them that
+    its amounts allow, in their order."""
+    flavors = round_.budget.flavors
+    if not flavors.of(group.queue):
+        return [wanted]
+    ways = [(flavor, on_nodes_of(flavor, wanted.members)) for flavor in flavors.of(group.queue)]
+    return [
+        Missing(tuple(pods))
+        for flavor, pods in ways
+        if len(flavors.as_many_as(group.queue, flavor, pods, {}, is_lent=False)) == len(pods)
+    ]
 
 
 def _evictions(round_: Round, group: GroupView, reclaim: Reclaim) -> Iterator[Eviction]:
@@ -224,13 +245,16 @@ class _Beginning:
         units = self._candidates.of(group, _causes(self._round, group, wanted))
         if not units:
             return None
-        planner = self._room().clone()
-        planner.give_back(wanted.members, self._lending.kept_for(group))
-        giving = Giving(self._round, group, wanted, _scarce(planner, wanted))
-        mark = shares.mark()
-        found = Search(planner, giving, units).find(wanted)
-        shares.roll_back(mark)
-        return found
+        for way in _ways(self._round, group, wanted):
+            planner = self._room().clone()
+            planner.give_back(wanted.members, self._lending.kept_for(group))
+            giving = Giving(self._round, group, way, _scarce(planner, way))
+            mark = shares.mark()
+            found = Search(planner, giving, units).find(way)
+            shares.roll_back(mark)
+            if found is not None:
+                return found
+        return None
 
     def _room(self) -> Planner:
         """The room once all that is leaving is gone; shares are counted in the same way."""

@@ -21,6 +21,7 @@ from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.scheduling.backoff import Retry, retry_of
 from extender.domain.scheduling.joining import as_many_as_join
 from extender.domain.scheduling.kept_plans import KeptPlan, keep_all
+from extender.domain.scheduling.obstacles import not_replaced
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
@@ -45,7 +46,7 @@ def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) 
 
 def _reserve(round_: Round, group: GroupView, kept: KeptPlan) -> dict[Uid, str]:
     retry = retry_of(round_, kept)
-    if retry.waits or not kept.unplanned:
+    if retry.waits or not kept.unplanned or not_replaced(round_, group):
         return {}
     within_ceiling = _as_many_as(round_, group, kept.unplanned)
     in_use = flavors_in_use(round_.budget.flavors, group, kept.plan)
@@ -58,13 +59,13 @@ def _replace(round_: Round, group: GroupView, kept: KeptPlan, more: dict[Uid, st
     started = dict(islice(more.items(), window.places))
     window.take(len(started))
     kept.add(started)
-    reason = _why_not_all(kept, len(more) - len(started), retry)
+    reason, detail = _why_not_all(round_, kept, len(more) - len(started), retry)
     return GroupDecision(
         group.key,
         group.queue,
         Verdict.RUNNING,
         reason,
-        group.start.failure if reason is Reason.BACKING_OFF else lost(group).absent,
+        detail,
         plan=kept.plan,
         failed=retry.failed,
         retry_at=retry.at,
@@ -73,16 +74,23 @@ def _replace(round_: Round, group: GroupView, kept: KeptPlan, more: dict[Uid, st
     )
 
 
-def _why_not_all(kept: KeptPlan, without_place: int, retry: Retry) -> Reason | None:
+def _why_not_all(
+    round_: Round, kept: KeptPlan, without_place: int, retry: Retry
+) -> tuple[Reason | None, str]:
+    """Why members have no node yet, and the detail."""
+    absent = lost(kept.group).absent
     if not kept.left():
-        return None
+        return None, absent
+    if (kept_back := not_replaced(round_, kept.group)) is not None:
+        return kept_back.reason, kept_back.detail
     if retry.waits:
-        return Reason.BACKING_OFF
-    return Reason.WINDOW_FULL if without_place else Reason.NO_ROOM
+        return Reason.BACKING_OFF, kept.group.start.failure
+    return Reason.WINDOW_FULL if without_place else Reason.NO_ROOM, absent
 
 
 def _as_many_as(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> list[PodRecord]:
-    """The first of `pods` that the queue's ceiling admits."""
+    """The first of `pods` that the queue's limits and ceiling admit."""
+    pods = pods[: round_.budget.running.headroom(group)]
     admitted: list[PodRecord] = []
     shapes: Counter[Shape] = Counter()
     for pod in pods:

@@ -97,6 +97,7 @@ def _queue(
         name=name,
         state=queue.state,
         weight=queue.record.weight,
+        parent=shares.tree.parent_of(name),
         allocated=shares.allocated(name),
         requested=requested,
         deserved=shares.deserved(name),

@@ -81,7 +81,7 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     absent = missing(group).absent
     if group.start.admitted_at is None and (above := _above_ceiling(round_, kept)):
         round_.budget.release(group, kept.plan)
-        return fail(round_, group, f"queue {group.queue}: {above}")
+        return fail(round_, group, above)
     more = _place_missing(round_, kept) if kept.unplanned else {}
     if (more is None or absent) and not group.placed:
         if not group.pinned:
@@ -101,9 +101,13 @@ def _place_missing(round_: Round, kept: KeptPlan) -> dict[Uid, str] | None:
 
 
 def _above_ceiling(round_: Round, kept: KeptPlan) -> str:
-    """How the rest of an interrupted start would exceed the queue's ceiling; empty if it does not."""
-    asked = requests_of(Counter(pod.shape for pod in kept.unplanned))
-    return round_.budget.shares.above_ceiling(kept.group.queue, asked)
+    """How the rest of an interrupted start would exceed the queue's ceiling or a limit; empty if it does
+    not."""
+    asked, budget = requests_of(Counter(pod.shape for pod in kept.unplanned)), round_.budget
+    if (excess := budget.running.excess(kept.group, len(kept.unplanned))) is not None:
+        return excess.text
+    above = budget.shares.above_ceiling(kept.group.queue, asked)
+    return above and f"queue {kept.group.queue}: {above}"
 
 
 def _never_began(round_: Round, kept: KeptPlan, absent: str) -> GroupDecision:

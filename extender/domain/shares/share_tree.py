@@ -60,6 +60,11 @@ class ShareTree:
             self._paths[queue] = self._up(self.seat[queue])
         return self._paths[queue]
 
+    def parent_of(self, queue: str) -> str:
+        """The queue above; empty for root."""
+        node = self.node[queue]
+        return "" if node == TOP else self.queues[self.parents[node]]
+
     def ancestry(self, queue: str) -> list[str]:
         """A queue and those above it, root included."""
         return [self.queues[node] for node in self._up(self.node[queue])]

@@ -15,6 +15,7 @@ from extender.domain.model.term_index import TermIndex
 from extender.domain.queues.orphans import Orphan
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.attention import Attention
+from extender.domain.snapshot.freed import Freed
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.limits import Limits
 from extender.domain.snapshot.nodes import AmountRows, NodeTable
@@ -75,6 +76,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Pods whose eviction was refused: until when they are no victims."""
     attention: Attention = Attention()
     """Whether this replica leads and the scheduler asks."""
+    freed: Freed = Freed()
+    """When something last became free."""
 
     def moment(self, timestamp: str) -> float:
         """When, on the ledger's clock, an object's timestamp was; now where it cannot be read, or lies in the

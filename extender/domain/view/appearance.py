@@ -26,6 +26,7 @@ class PodFacts(NamedTuple):
     scheduler: str  # spec.schedulerName
     node: str  # spec.nodeName; empty while it is unbound
     version: int  # metadata.resourceVersion
+    ended: bool = False  # its phase is Succeeded or Failed: it takes no room on its node any more
 
 
 class Appearances(Protocol):
@@ -41,6 +42,9 @@ class Appearances(Protocol):
     def take_changes(self) -> Sequence[Change]:
         """What has changed since the last call, in order: a pod may have been taken back and shown again.
         Pods that were bound or are gone are not among them: the watch shows that."""
+
+    def note_left(self, node: str) -> None:
+        """A scheduler is told now that a bound pod has left this node: it may have refused others for it."""
 
     def note_fresh_start(self) -> None:
         """A scheduler has read all pods anew: nothing that it was doing with any of them goes on."""

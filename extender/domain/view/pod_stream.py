@@ -49,6 +49,7 @@ class PodStream:
             return [PassOn(event.frame), *self._end_listing(event)]
         if event.type == "DELETED" or not self._waiting.are_those(facts):
             self._shown.pop(facts.uid, None)
+            self._note_left(event.type, facts)
             return [PassOn(event.frame)]
         return self._meet(event, facts)
 
@@ -112,6 +113,10 @@ class PodStream:
             self._memory.wrote(facts.uid, appearance)
             return [Show("MODIFIED", event.pod, event.version, appearance)]
         return self._show(facts, event.pod, event.version, appearance)
+
+    def _note_left(self, type_: str, facts: PodFacts) -> None:
+        if facts.node and (facts.ended or type_ == "DELETED") and self._listing is None:
+            self._appearances.note_left(facts.node)
 
     def _appearance(self, uid: Uid) -> Appearance | None:
         return self._listing.appearance(uid) if self._listing else self._appearances.of(uid)

@@ -6,7 +6,7 @@ from statistics import mean, median
 
 import msgspec
 
-from extender.api.keys import DEFAULT_QUEUE
+from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
@@ -103,7 +103,8 @@ def _queue(measured: Measurements, name: str) -> QueueReport:
 
 
 def _utilisation(measured: Measurements) -> dict[str, float]:
-    sums = measured.sums.values()
+    queues = measured.decisions.queues
+    sums = [each for name, each in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
     return {
         name: _part(measured, name, sum(each.allocated[name] for each in sums))
         for name in _resources(measured)

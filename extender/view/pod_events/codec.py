@@ -10,6 +10,7 @@ from extender.domain.view.events import PodEvent, PodPage, PodWriter
 # etcd takes requests of 1.5 MiB, and JSON may need six bytes for one of a pod's.
 LONGEST_FRAME = 16 << 20
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"  # annotation of a bookmark: "true"
+OVER = frozenset({"Succeeded", "Failed"})
 MARK_NAME = "kube-muster"  # of the init container that carries the mark
 
 
@@ -52,12 +53,13 @@ class PodCodec(PodWriter, Protocol):
 
 
 def pod_facts(
-    uid: str, namespace: str, name: str, scheduler: str, node: str, version: int
+    uid: str, namespace: str, name: str, scheduler: str, node: str, version: int, phase: str
 ) -> PodFacts | None:
     """None without a UID: then it is no stored pod. Texts that many pods share are kept once."""
     if not uid or not version:
         return None
-    return PodFacts(Uid(uid), intern(namespace), name, intern(scheduler), intern(node), version)
+    shared = intern(namespace), name, intern(scheduler), intern(node)
+    return PodFacts(Uid(uid), *shared, version, phase in OVER)
 
 
 def version_number(text: str) -> int:

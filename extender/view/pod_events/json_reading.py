@@ -39,6 +39,8 @@ class _Spec(_Wire, frozen=True):
 class _Status(_Wire, frozen=True):
     """Must be an object, so that the nomination can be added."""
 
+    phase: str = ""
+
 
 class _Pod(_Wire, frozen=True):
     metadata: _Meta
@@ -150,7 +152,8 @@ def _facts(pod: bytes) -> PodFacts | None:
         return None
     meta, spec = read.metadata, read.spec
     version = version_number(meta.resource_version)
-    return pod_facts(meta.uid, meta.namespace, meta.name, spec.scheduler_name, spec.node_name, version)
+    where = spec.scheduler_name, spec.node_name
+    return pod_facts(meta.uid, meta.namespace, meta.name, *where, version, read.status.phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:

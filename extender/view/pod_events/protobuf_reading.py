@@ -19,6 +19,7 @@ LENGTH = 4  # bytes before each frame, the highest first
 _OF_TYPE = frozenset({its.TYPE_META_KIND})
 _OF_META = frozenset({its.META_NAME, its.META_NAMESPACE, its.META_UID, its.META_VERSION})
 _OF_SPEC = frozenset({its.SPEC_NODE, its.SPEC_SCHEDULER})
+_OF_STATUS = frozenset({its.STATUS_PHASE})
 _OF_LIST = frozenset({its.LIST_META_VERSION, its.LIST_META_CONTINUE})
 _OF_ENTRY = frozenset({its.ENTRY_KEY, its.ENTRY_VALUE})
 _END_NOTE = {its.ENTRY_KEY: INITIAL_EVENTS_END, its.ENTRY_VALUE: "true"}
@@ -121,11 +122,13 @@ def _facts(pod: bytes) -> PodFacts | None:
         parts = _message(pod)
         meta = texts(parts[its.POD_METADATA], _OF_META).get
         spec = texts(parts[its.POD_SPEC], _OF_SPEC).get
+        phase = texts(parts[its.POD_STATUS], _OF_STATUS).get(its.STATUS_PHASE, "")
     except BrokenMessage:
         return None
     uid, namespace, name = (meta(number, "") for number in (its.META_UID, its.META_NAMESPACE, its.META_NAME))
     scheduler, node = spec(its.SPEC_SCHEDULER, ""), spec(its.SPEC_NODE, "")
-    return pod_facts(uid, namespace, name, scheduler, node, version_number(meta(its.META_VERSION, "")))
+    version = version_number(meta(its.META_VERSION, ""))
+    return pod_facts(uid, namespace, name, scheduler, node, version, phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:

@@ -1,11 +1,161 @@
 """Whole cycles: who starts, who is evicted for it, who waits."""
 
-from tests.conformance.queueing.needs import not_built
-from tests.conformance.verdicts import Check, Skip
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-CHECKS: dict[str, Check] = {}
-SKIPS: tuple[Skip, ...] = not_built(
-    "admit_cycle",
-    "admit_cycle_fair",
-    "admit_cycle_v01",
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.queueing.first_kueue import as_today
+from tests.conformance.queueing.flavor_world import FlavorWorld
+from tests.conformance.queueing.needs import in_family
+from tests.conformance.verdicts import Check, NoCounterpart, Skip
+
+Given = Mapping[str, Any]
+_FIRST = "admit_cycle_v01"
+_FAMILIES = ("admit_cycle", "admit_cycle_fair", _FIRST)
+
+
+def check_cycle(case: Case) -> Iterator[str]:
+    """One head of each queue takes part. Whoever is not admitted waits: active or parked is the same here."""
+    if case.expect.get("preempted"):
+        raise NoCounterpart("eviction in a cycle")
+    built = _world(case)
+    yield from unequal("admitted", _admitted(case), built.starting())
+    for workload, assignment in case.expect["assignments"].items():
+        used = built.flavors(workload)
+        for part, flavors in _flavors(assignment).items():
+            yield from unequal(f"flavors of {part} of {workload}", flavors, used.get(part, set()))
+    for workload in _elastic(case):
+        yield from unequal(f"members of {workload}", _members(case, workload), built.members(workload))
+
+
+def _world(case: Case, only: Collection[str] | None = None) -> FlavorWorld:
+    """With the head of each queue; `only`: with these of them."""
+    given = as_today(case.input) if case.kind == _FIRST else case.input
+    return FlavorWorld(given, [each for each in _heads(case) if only is None or each["id"] in only])
+
+
+def _heads(case: Case) -> list[Given]:
+    """The first of each queue: by priority, then by age."""
+    first: dict[str, Given] = {}
+    pending = case.input["pending"]
+    for each in sorted(pending, key=lambda each: (-each["priority"], each["created"], each["id"])):
+        first.setdefault(each.get("queue", ""), each)
+    return list(first.values())
+
+
+def _admitted(case: Case) -> list[str]:
+    return sorted(case.expect["admitted"])
+
+
+def _flavors(assignment: Given) -> dict[str, set[str]]:
+    """By part of the workload."""
+    if "flavors" in assignment:
+        return {part: set(flavors.values()) for part, flavors in assignment["flavors"].items()}
+    return {part["name"]: {use["flavor"] for use in part["usage"].values()} for part in assignment["podsets"]}
+
+
+def _elastic(case: Case) -> list[str]:
+    """What is admitted and may run with fewer members."""
+    admitted = [each for each in case.input["pending"] if each["id"] in case.expect["admitted"]]
+    return [each["id"] for each in admitted if any("min_count" in part for part in each["podsets"])]
+
+
+def _members(case: Case, workload: str) -> dict[str, int]:
+    return {part["name"]: part["count"] for part in case.expect["assignments"][workload]["podsets"]}
+
+
+# ---- what is done otherwise
+
+
+def _evicts(case: Case) -> bool:
+    return bool(case.expect.get("preempted"))
+
+
+def _chooses_by_namespace(case: Case) -> bool:
+    """Whether the labels of a namespace keep a head out of its queue."""
+    selectors = {queue["name"]: queue.get("namespace_selector") for queue in case.input["queues"]}
+    spaces = case.input["namespaces"]
+    return any(
+        selectors.get(each.get("queue")) is not None
+        and not _selects(selectors[each["queue"]], spaces.get(each.get("namespace"), {}))
+        for each in _heads(case)
+    )
+
+
+def _selects(selector: Given, labels: Given) -> bool:
+    return all(labels.get(wish["key"]) in wish["values"] for wish in selector.get("match", ()))
+
+
+def _divides_resources(case: Case) -> bool:
+    parts = [_flavors(each) for each in case.expect["assignments"].values()]
+    return any(len(flavors) > 1 for part in parts for flavors in part.values())
+
+
+def _shrinks_in_proportion(case: Case) -> bool:
+    """Whether members beyond the least, which start one by one, are not those of the case."""
+    return any(
+        sum("min_count" in part for part in each["podsets"]) > 1
+        and _world(case).members(each["id"]) != _members(case, each["id"])
+        for each in _heads(case)
+        if each["id"] in _elastic(case)
+    )
+
+
+def _surplus(case: Case) -> list[str]:
+    """Heads that start although the case leaves them, where all start that it admits."""
+    starting = _world(case).starting()
+    return sorted({*starting} - {*_admitted(case)}) if {*_admitted(case)} <= {*starting} else []
+
+
+def _falls_back_at_once(case: Case) -> bool:
+    """Whether these take another flavor because the first was taken in the same decision."""
+    surplus, together = _surplus(case), _world(case)
+    return bool(surplus) and all(
+        together.flavors(each) != _world(case, [each]).flavors(each) for each in surplus
+    )
+
+
+def _lends_at_once(case: Case) -> bool:
+    """Whether these would take the same flavor alone: it has room that no group has a claim on."""
+    surplus, together = _surplus(case), _world(case)
+    return bool(surplus) and any(
+        together.flavors(each) == _world(case, [each]).flavors(each) for each in surplus
+    )
+
+
+def _orders_queues_otherwise(case: Case) -> bool:
+    """Whether the heads that the case admits would all start alone, and do not next to the others."""
+    admitted = {*_admitted(case)}
+    starting = {*_world(case).starting()}
+    return bool(admitted - starting) and {*_world(case, admitted).starting()} == admitted
+
+
+CHECKS: dict[str, Check] = dict.fromkeys(_FAMILIES, check_cycle)
+SKIPS: tuple[Skip, ...] = (
+    Skip("evictions in a cycle: not built yet", in_family(*_FAMILIES, where=_evicts)),
+    Skip(
+        "who may use a queue is a right of users, not a label of namespaces",
+        in_family(*_FAMILIES, where=_chooses_by_namespace),
+    ),
+    Skip(
+        "a role uses one flavor for all its resources",
+        in_family(*_FAMILIES, where=_divides_resources),
+    ),
+    Skip(
+        "members beyond minMember start one by one, by priority and name, not in proportion",
+        in_family(*_FAMILIES, where=_shrinks_in_proportion),
+    ),
+    Skip(
+        "flavors are chosen next to what earlier groups of the same decision took, not on a frozen picture",
+        in_family(*_FAMILIES, where=_falls_back_at_once),
+    ),
+    Skip(
+        "room that no group within its share has a claim on is lent at once, to several of a cohort",
+        in_family(*_FAMILIES, where=_lends_at_once),
+    ),
+    Skip(
+        "between queues their priority, share and age count, not those of their heads",
+        in_family(*_FAMILIES, where=_orders_queues_otherwise),
+    ),
 )

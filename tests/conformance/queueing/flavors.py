@@ -1,11 +1,101 @@
 """Which nodes a group may have: the flavors of its queue, in order."""
 
-from tests.conformance.queueing.needs import not_built
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from extender.domain.lifecycle.shrinking import shrunk
+from extender.domain.model.reasons import Reason
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.queueing.first_kueue import queue_as_today
+from tests.conformance.queueing.flavor_world import FlavorWorld
+from tests.conformance.queueing.needs import in_family
 from tests.conformance.verdicts import Check, Skip
 
-CHECKS: dict[str, Check] = {}
-SKIPS: tuple[Skip, ...] = not_built(
-    "assign_flavors",
-    "assign_flavors_v01",
-    "partial_admission_search",
+Given = Mapping[str, Any]
+
+
+def check_assignment(case: Case) -> Iterator[str]:
+    """Fit: it starts. Preempt: it waits, and could start if others left. NoFit: it waits, and could not,
+    unless the stand-in for the search says that nobody may be evicted."""
+    (pending,) = case.input["pending"]
+    built = FlavorWorld(case.input, [pending])
+    fits = case.expect["mode"] == "Fit"
+    yield from unequal("starts", fits, built.starts(pending["id"]))
+    decision = built.world.decision(pending["id"])
+    if fits:
+        yield from differing_flavors(pending, case.expect["podsets"], built.flavors(pending["id"]))
+    elif case.expect["mode"] == "Preempt" or not _nobody_may_be_evicted(case):
+        could = decision.reason is not Reason.NEVER_FITS
+        yield from unequal("could start", case.expect["mode"] == "Preempt", could)
+
+
+def differing_flavors(pending: Given, expected: list[Given], used: Mapping[str, set[str]]) -> Iterator[str]:
+    for part in expected:
+        flavors = {each["flavor"] for each in part["flavors"].values()}
+        yield from unequal(f"flavors of {part['podset']}", flavors, used.get(part["podset"], set()))
+
+
+def check_first_assignment(case: Case) -> Iterator[str]:
+    """Kueue v0.1. What is borrowed follows from the flavors."""
+    pending = {"id": "w", "queue": "q", "priority": 0, "created": 0, "podsets": case.input["podsets"]}
+    given = queue_as_today(case.input)
+    built = FlavorWorld(given, [pending])
+    yield from unequal("fits", case.expect["fits"], built.starts("w"))
+    used = built.flavors("w")
+    for part, flavors in case.expect["flavors"].items():
+        yield from unequal(f"flavors of {part}", set(flavors.values()), used.get(part, set()))
+
+
+def check_shrinking(case: Case) -> Iterator[str]:
+    parts, limit = case.input["podsets"], case.input["total_limit"]
+    wanted = {part["name"]: part["count"] for part in parts}
+    least = {part["name"]: part.get("min_count", part["count"]) for part in parts}
+    found = shrunk(wanted, least, lambda members: sum(members.values()) <= limit)
+    yield from unequal("found", case.expect["found"], found is not None)
+    yield from unequal("total", case.expect["total"], sum((found or {}).values()))
+
+
+def _nobody_may_be_evicted(case: Case) -> bool:
+    return any(each["result"] == "NoCandidates" for each in case.input["preempt_stub"])
+
+
+def _divides_resources(case: Case) -> bool:
+    """Whether a part of the workload gets several flavors."""
+    if isinstance(parts := case.expect.get("podsets"), list):
+        return any(len({each["flavor"] for each in part["flavors"].values()}) > 1 for part in parts)
+    return any(len(set(flavors.values())) > 1 for flavors in case.expect["flavors"].values())
+
+
+def _tolerates_for_pods(case: Case) -> bool:
+    return any(flavor.get("tolerations") for flavor in case.input["flavors"])
+
+
+def _evicts_before_the_next_flavor(case: Case) -> bool:
+    """Whether the search stops at a flavor that needs evictions although another has room."""
+    queues, (pending,) = case.input["queues"], case.input["pending"]
+    fungible = [queue.get("flavor_fungibility", {}) for queue in queues]
+    stops = any(each.get("when_can_preempt") == "MayStopSearch" for each in fungible)
+    evicts = stops and case.expect["mode"] == "Preempt"
+    return evicts and FlavorWorld(case.input, [pending]).starts(pending["id"])
+
+
+CHECKS: dict[str, Check] = {
+    "assign_flavors": check_assignment,
+    "assign_flavors_v01": check_first_assignment,
+    "partial_admission_search": check_shrinking,
+}
+SKIPS: tuple[Skip, ...] = (
+    Skip(
+        "a role uses one flavor for all its resources",
+        in_family("assign_flavors", "assign_flavors_v01", where=_divides_resources),
+    ),
+    Skip(
+        "a flavor gives pods no tolerations: Muster changes no pods",
+        in_family("assign_flavors", "assign_flavors_v01", where=_tolerates_for_pods),
+    ),
+    Skip(
+        "a flavor with room comes before one that has it only after evictions",
+        in_family("assign_flavors", where=_evicts_before_the_next_flavor),
+    ),
 )

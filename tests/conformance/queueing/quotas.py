@@ -1,14 +1,247 @@
 """How much a queue may have: limits of a tree, borrowing, divisions."""
 
-from tests.conformance.queueing.needs import not_built
-from tests.conformance.verdicts import Check, Skip
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-CHECKS: dict[str, Check] = {}
-SKIPS: tuple[Skip, ...] = not_built(
-    "quota_available",
-    "fair_share_value",
-    "kubequeue_quota",
-    "weighted_division_kai",
-    "guaranteed_reclaim_doc",
-    "blocked_capacity",
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling.queue_shares import QueueShares
+from extender.domain.shares.demand import QueueDemand
+from extender.domain.shares.deserved import divide
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.queueing.needs import in_family, not_built
+from tests.conformance.verdicts import Check, Skip
+from tests.domain.builders import node, pod, queue
+from tests.domain.world import World, gang
+
+Given = Mapping[str, Any]
+_PLENTY = "1000000"  # cpus and GPUs of the only node: it limits nothing
+_GPU = "x.io/gpu"
+_PARTS = 100  # of a GPU: cases name fractions
+
+
+# ---- Kube Queue: the tree of quotas
+
+
+def check_quota_tree(case: Case) -> Iterator[str]:
+    world = World(_node(), *(_quota(each, case.input["oversell_rate"]) for each in case.input["quotas"]))
+    for number, used in enumerate(case.input["used"]):
+        _hold(world, f"used-{number}", used["quota"], used["amount"]["cpu"])
+    asked = case.input["pending"]
+    more = {_GPU: str(asked["request"]["gpu"])} if "gpu" in asked["request"] else {}
+    world.add(gang("pending", 1, queue=asked["quota"], cpu=f"{asked['request']['cpu']}m", more=more)).settle()
+    yield from unequal("accepted", case.expect["accepted"], world.verdict("pending") is Verdict.STARTING)
+    if not case.expect["accepted"]:
+        yield from _unlike(case.expect["reason"], asked["quota"], world)
+
+
+def _unlike(expected: str, own: str, world: World) -> Iterator[str]:
+    kind, _, name = expected.partition(":")
+    reason, detail = world.reason("pending"), world.detail("pending")
+    match kind:
+        case "quota-not-found":
+            yield from unequal("reason", Reason.QUEUE_NOT_FOUND, reason)
+        case "cycle":
+            yield from unequal("reason", Reason.INVALID_SPEC, reason)
+        case _:
+            above = (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
+            yield from unequal("waits for the ceiling", True, reason in above)
+            yield from unequal("of the queue itself", name == own, "above it" not in detail)
+            yield from unequal("of the queue named", True, f"queue {name}" in detail)
+
+
+def _quota(given: Given, oversell: float) -> Any:
+    most = {each: f"{n}m" if each == "cpu" else str(n) for each, n in given["max"].items()}
+    return queue(given["name"], capability=most, parent=given.get("parent") or "", oversell=str(oversell))
+
+
+def _node() -> Any:
+    return node("n", cpu=_PLENTY, more={_GPU: _PLENTY})
+
+
+def _hold(world: World, name: str, queue: str, millicores: int) -> None:
+    """A running pod that holds so much."""
+    world.add(gang(name, 1, queue=queue, cpu=f"{millicores}m")).bind(f"{name}-0", "n")
+    world.run(f"{name}-0")
+
+
+# ---- Kueue: quotas with borrowing and lending
+
+
+def check_available(case: Case) -> Iterator[str]:
+    """Each flavor and resource by itself. What is available is what the ceilings of all levels leave."""
+    for each in case.expect["available"]:
+        got = _available(case.input, each, case.input["usage"])
+        yield from unequal(f"available to {each['queue']}, {each['flavor']}", each["amount"], got)
+    for each in case.expect["potential"]:
+        got = _available(case.input, each, ())
+        yield from unequal(f"potential of {each['queue']}, {each['flavor']}", each["amount"], got)
+
+
+def _available(given: Given, wanted: Given, usage: Any) -> int:
+    flavor, resource = wanted["flavor"], wanted["resource"]
+    world = World(_node(), *_queues(given, flavor, resource))
+    for number, used in enumerate(usage):
+        if (used["flavor"], used["resource"]) == (flavor, resource):
+            _hold(world, f"used-{number}", used["queue"], used["amount"])
+    world.add(pod("wants", queue=wanted["queue"]))
+    return QueueShares(world.ledger.snapshot()).headroom_below_ceiling(wanted["queue"], {"cpu": 1})
+
+
+def _queues(given: Given, flavor: str, resource: str) -> Iterator[Any]:
+    """A cohort is a queue that may hold its own quota and those of all below it."""
+    quotas = {each["name"]: _of(each, flavor, resource) for each in (*given["cohorts"], *given["queues"])}
+    above = {each["name"]: each.get("parent") for each in given["cohorts"]}
+    above |= {each["name"]: each.get("cohort") for each in given["queues"]}
+    sums: defaultdict[str, int] = defaultdict(int)
+    for name, quota in quotas.items():
+        at: str | None = name
+        while at is not None:
+            sums[at] += quota["nominal"]
+            at = above.get(at)
+    for name, quota in quotas.items():
+        tops = above[name] is None
+        limits = {
+            "borrowing_limit": _amount(quota.get("borrowing_limit")),
+            "lending_limit": _amount(quota.get("lending_limit")),
+        }
+        yield queue(
+            name,
+            parent=above[name] or "",
+            capability={"cpu": f"{sums[name]}m", "memory": "0"} if tops else None,
+            deserved={"cpu": f"{sums[name]}m"},
+            **limits,
+        )
+
+
+def _amount(limit: int | None) -> dict[str, str] | None:
+    return None if limit is None else {"cpu": f"{limit}m"}
+
+
+def _of(given: Given, flavor: str, resource: str) -> Given:
+    for group in given["resource_groups"]:
+        for each in group:
+            if each["flavor"] == flavor and resource in each["resources"]:
+                found: Given = each["resources"][resource]
+                return found
+    return {"nominal": 0}
+
+
+def _has_none_at_all(case: Case) -> bool:
+    """Whether a queue without a cohort has a quota of 0: in a capability, 0 cpu means unlimited."""
+    return any(
+        each.get("cohort") is None and quota.get("nominal") == 0
+        for each in case.input["queues"]
+        for group in each["resource_groups"]
+        for flavor in group
+        for quota in flavor["resources"].values()
+    )
+
+
+def _holds_more_than_there_is(case: Case) -> bool:
+    nodes = (*case.input["cohorts"], *case.input["queues"])
+    for used in case.input["usage"]:
+        at = (used["flavor"], used["resource"])
+        held = sum(each["amount"] for each in case.input["usage"] if (each["flavor"], each["resource"]) == at)
+        if held > sum(_of(each, *at)["nominal"] for each in nodes):
+            return True
+    return False
+
+
+# ---- KAI: the division
+
+
+def check_division(case: Case) -> Iterator[str]:
+    shares = divide(_scaled(case.input["total"]), [_claimant(each) for each in case.input["queues"]])
+    for each in case.expect["shares"]:
+        for resource, amount in each["fair_share"].items():
+            share = shares.get(each["queue"])
+            got = share.deserved.get(resource, 0.0) / _PARTS if share else 0.0
+            if abs(got - amount) > 0.01:
+                yield f"{resource} of {each['queue']}: expected {amount}, got {got}"
+
+
+def _claimant(given: Given) -> QueueDemand:
+    resources = given["resources"]
+    weight = max(int(each["over_quota_weight"]) for each in resources.values())
+    limits = {name: each["limit"] for name, each in resources.items() if each["limit"] >= 0}
+    return QueueDemand(
+        given["name"],
+        weight,
+        _scaled({name: each["request"] for name, each in resources.items()}),
+        _scaled(limits) or None,
+        deserved=_scaled({name: each["deserved"] for name, each in resources.items()}),
+    )
+
+
+def _scaled(amounts: Mapping[str, float]) -> dict[str, int]:
+    return {name: round(amount * _PARTS) for name, amount in amounts.items()}
+
+
+def _left_over(case: Case) -> dict[str, float]:
+    """What of each resource is left for the weights, where not all have what they ask for."""
+    left = {}
+    for name, there in case.input["total"].items():
+        claims = [each["resources"][name] for each in case.input["queues"] if name in each["resources"]]
+        if sum(each["request"] for each in claims) > there:
+            left[name] = there - sum(min(each["deserved"], each["request"]) for each in claims)
+    return left
+
+
+def _gives_more_than_there_is(case: Case) -> bool:
+    return any(left < 0 for left in _left_over(case).values())
+
+
+def _divides_by_priority(case: Case) -> bool:
+    levels = {each.get("priority", 0) for each in case.input["queues"]}
+    return len(levels) > 1 and any(left > 0 for left in _left_over(case).values())
+
+
+def _divides_units(case: Case) -> bool:
+    """Whether parts by weight are no whole units."""
+    for name, left in _left_over(case).items():
+        weights = [each["resources"][name]["over_quota_weight"] for each in case.input["queues"]]
+        limited = any(each["resources"][name]["limit"] >= 0 for each in case.input["queues"])
+        if left > 0 and not limited and any(left * weight % sum(weights) for weight in weights):
+            return True
+    return False
+
+
+CHECKS: dict[str, Check] = {
+    "kubequeue_quota": check_quota_tree,
+    "quota_available": check_available,
+    "weighted_division_kai": check_division,
+}
+SKIPS: tuple[Skip, ...] = (
+    Skip(
+        "a queue without a capability is unlimited",
+        in_family("kubequeue_quota", where=lambda case: case.expect.get("reason") == "empty-max"),
+    ),
+    Skip(
+        "what is kept for a queue stays its own while others hold more than there is",
+        in_family("quota_available", where=_holds_more_than_there_is),
+    ),
+    Skip("0 cpu in a capability means unlimited", in_family("quota_available", where=_has_none_at_all)),
+    Skip(
+        "of what is given by name and is more than there is, each queue gets the same part",
+        in_family("weighted_division_kai", where=_gives_more_than_there_is),
+    ),
+    Skip(
+        "the rest is divided by weight alone; priority decides who is served first",
+        in_family("weighted_division_kai", where=_divides_by_priority),
+    ),
+    Skip(
+        "a deserved share may be a fraction of a unit",
+        in_family("weighted_division_kai", where=_divides_units),
+    ),
+    Skip(
+        "a queue's share is allocated / deserved, not what it borrows of what others may lend",
+        in_family("fair_share_value"),
+    ),
+    Skip(
+        "what guarantees leave is deserved by weight as well, so more is taken back",
+        in_family("guaranteed_reclaim_doc"),
+    ),
+    *not_built("blocked_capacity"),
 )

@@ -14,6 +14,7 @@ class Ledger(Appearances):
         self.unbound: set[Uid] = set()  # of ours
         self.released: dict[Uid, Appearance] = {}
         self.held: set[Uid] = set()  # by a bind call, or bound
+        self.left: list[str] = []  # nodes
         self._changes: list[Change] = []
         self.read(api.version)
 
@@ -54,6 +55,9 @@ class Ledger(Appearances):
     def take_changes(self) -> Sequence[Change]:
         taken, self._changes = self._changes, []
         return taken
+
+    def note_left(self, node: str) -> None:
+        self.left.append(node)
 
     def note_fresh_start(self) -> None: ...
 

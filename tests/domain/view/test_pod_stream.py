@@ -121,3 +121,19 @@ def test_a_list_leaves_no_pod_out_that_the_scheduler_is_binding(pair: Pair) -> N
         pair.muster.pass_changes_on()
     pair.muster.ledger.held.add(pair.uid)
     assert [frame.nominated for frame in pair.muster.list(2, 2)] == ["n2"]
+
+
+def test_the_ledger_hears_when_the_scheduler_is_told_that_a_bound_pod_has_left(pair: Pair) -> None:
+    """It has ended, or it is gone. What is there from the beginning says nothing of that."""
+    pair.api.change("a", node="n3")
+    watch = pair.watch_list()
+    pair.read(watch)
+    last = pair.api.events[-1]
+    assert last.facts is not None
+    watch.stream.take(last)
+    assert pair.muster.ledger.left == []
+    watch.stream.take(last._replace(facts=last.facts._replace(ended=True)))
+    assert pair.muster.ledger.left == ["n3"]
+    pair.api.delete("a")
+    pair.read(watch)
+    assert pair.muster.ledger.left == ["n3", "n3"]

@@ -1,0 +1,70 @@
+"""Cases of Kueue v0.1 as those of today: a minimum and a maximum of each resource and flavor become a nominal
+quota and a borrowing limit."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Given = Mapping[str, Any]
+
+
+def as_today(given: Given) -> dict[str, Any]:
+    """A cycle. Its flavors have neither labels nor taints."""
+    names = {
+        flavor["flavor"]
+        for queue in given["queues"]
+        for resource in queue["resources"]
+        for flavor in resource["flavors"]
+    }
+    queues = [{**queue, "resource_groups": _quota(queue["resources"])} for queue in given["queues"]]
+    return {**given, "queues": queues, "flavors": [{"name": name} for name in sorted(names)]}
+
+
+def queue_as_today(given: Given) -> dict[str, Any]:
+    """A single queue q; the other queues of its cohort are one."""
+    queue = given["queue"]
+    resources, used = queue.get("resources", []), queue.get("used", [])
+    groups = _quota(resources)
+    queues = [{"name": "q", "resource_groups": groups}]
+    usage = [{**each, "queue": "q"} for each in used]
+    if cohort := queue.get("cohort"):
+        queues[0]["cohort"] = "k"
+        least = _amounts(
+            {"resource": resource["resource"], "flavor": flavor["flavor"], "amount": flavor["min"]}
+            for resource in resources
+            for flavor in resource["flavors"]
+        )
+        others = _without(_amounts(cohort["sum_of_mins"]), least)
+        groups = [[{"flavor": of, "resources": {name: {"nominal": n}}}] for (of, name), n in others.items()]
+        queues.append({"name": "others", "cohort": "k", "resource_groups": groups})
+        held = _without(_amounts(cohort["used"]), _amounts(used))
+        usage += [
+            {"queue": "others", "flavor": of, "resource": name, "amount": n} for (of, name), n in held.items()
+        ]
+    labels = {key for flavor in given["flavors"] for key in flavor.get("node_labels", ())}
+    rest = {"cohorts": [], "admitted": [], "flavors": given["flavors"], "compared_labels": labels}
+    return {"queues": queues, "usage": usage, **rest}
+
+
+def _quota(resources: Iterable[Given]) -> list[Any]:
+    return [
+        [
+            {"flavor": flavor["flavor"], "resources": {each["resource"]: _limit(flavor)}}
+            for flavor in each["flavors"]
+        ]
+        for each in resources
+    ]
+
+
+def _limit(flavor: Given) -> Given:
+    most = {"borrowing_limit": flavor["max"] - flavor["min"]} if "max" in flavor else {}
+    return {"nominal": flavor["min"], **most}
+
+
+def _amounts(each: Iterable[Given]) -> dict[tuple[str, str], int]:
+    return {(said["flavor"], said["resource"]): said["amount"] for said in each}
+
+
+def _without(
+    amounts: Mapping[tuple[str, str], int], less: Mapping[tuple[str, str], int]
+) -> dict[tuple[str, str], int]:
+    return {key: n - less.get(key, 0) for key, n in amounts.items()}

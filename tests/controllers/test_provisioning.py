@@ -1,0 +1,304 @@
+"""ProvisioningRequests: one for a group that has lacked room for a while, and none once it does not."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from extender.api.objects import (
+    Condition,
+    Meta,
+    OwnerReference,
+    Provisioning,
+    ProvisioningRequest,
+    ProvisioningRequestStatus,
+)
+from extender.controllers.object_store import ObjectStore, QueueCopy
+from extender.controllers.provisioning import LASTING, ProvisioningController
+from extender.controllers.provisioning_objects import ProvisioningRequests
+from extender.controllers.provisioning_queues import ProvisioningQueues
+from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.kube.errors import Conflict, NotFound, Unreachable
+from extender.kube.inventory import Removed
+from tests.controllers.bench import PAUSE, Bench
+from tests.domain import builders
+from tests.domain.builders import NAMESPACE, group, node, pod, stranger
+from tests.domain.world import gang, key
+
+CLASS = Provisioning("some.example.com", {"ValidUntilSeconds": "60"})
+Json = dict[str, Any]
+
+
+class Desk(Bench):
+    """Its watch shows what is written, unless told not to."""
+
+    def __init__(self, *objects: Any, policy: ConditionPolicy | None = None, served: bool = True) -> None:
+        self.queues: ObjectStore[str, QueueCopy] = ObjectStore()
+        super().__init__(*objects)
+        self.served = served
+        self.policy = policy or ConditionPolicy()
+        self.restart()
+
+    def restart(self) -> None:
+        self.requests = ProvisioningRequests()
+        self.asking = ProvisioningQueues(self.queues, lambda: self.served)
+        self.controller = ProvisioningController(self.means(), self.asking, self.requests, self.policy)
+        for name in self.ledger.queue_names():
+            self.queues.put(name, self._copies[name])
+
+    @property
+    def _copies(self) -> dict[str, QueueCopy]:
+        return {name: copy for name in self.ledger.queue_names() if (copy := self.queues.get(name))}
+
+    def put_queue(self, name: str, provisioning: Provisioning | None = CLASS, **options: Any) -> "Desk":
+        made = builders.queue(name, **options)
+        made = replace(made, spec=replace(made.spec, provisioning=provisioning))
+        self.add(made)
+        self.queues.put(name, QueueCopy(made, 0))
+        return self
+
+    def look(self, after: float = 0.0) -> list[tuple[str, str]]:
+        """The requests of one look: verbs and names."""
+        self.api.calls = []
+        self.advance(after).settle()
+        self.controller.look(self.decisions)
+        self.flush()
+        calls = [call[:2] for call in self.api.calls if call[0] != "whole pod"]
+        for verb, name, *more in list(self.api.calls):
+            if verb == "request nodes":
+                self.show(more[0])
+            elif verb == "withdraw request":
+                self.requests.remove(Removed(NAMESPACE, name, more[0]))
+        return [(verb, name) for verb, name in calls]
+
+    def lasting(self) -> list[tuple[str, str]]:
+        """What is written once the present state has lasted."""
+        return [*self.look(), *self.look(LASTING)]
+
+    def show(self, body: Json, *conditions: Condition) -> None:
+        """The watch brings a request."""
+        meta = body["metadata"]
+        (owner,) = meta["ownerReferences"]
+        of = OwnerReference(owner["apiVersion"], owner["kind"], owner["name"], owner["uid"], True)
+        shown = Meta(meta["name"], NAMESPACE, f"uid-{meta['name']}", owner_references=[of])
+        self.requests.upsert(ProvisioningRequest(shown, ProvisioningRequestStatus(list(conditions))))
+
+    def asked(self) -> Json:
+        """The request that was made last."""
+        body: Json = self.api.done("request nodes")[-1][1]
+        return body
+
+
+@contextmanager
+def desk(*objects: Any, **options: Any) -> Iterator[Desk]:
+    bench = Desk(node("a", cpu="4"), stranger("s", on="a", cpu="4"), **options)
+    with bench.writing(), capture_logs():
+        bench.put_queue("q").add(*objects)
+        yield bench
+
+
+def waiting(name: str = "g", size: int = 2) -> list[Any]:
+    return gang(name, size, queue="q")
+
+
+# ---- what is asked for
+
+
+def test_a_group_that_has_lacked_room_for_a_while_asks_for_it_once() -> None:
+    with desk(waiting()) as bench:
+        assert bench.look() == []
+        assert bench.look(LASTING - 0.1) == []
+        ((made, name), (template, of)) = bench.look(0.1)
+        assert (made, template, of) == ("request nodes", "pod template", f"{name}-0")
+        assert name.startswith("g-")
+        assert bench.look(600.0) == []
+
+
+def test_what_a_request_says() -> None:
+    with desk(waiting()) as bench:
+        bench.lasting()
+        body, (template,) = bench.asked(), bench.api.done("pod template")
+        assert body["apiVersion"] == "autoscaling.x-k8s.io/v1"
+        (owner,) = body["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("PodGroup", "g", "uid-g")
+        assert body["spec"] == {
+            "provisioningClassName": "some.example.com",
+            "podSets": [{"podTemplateRef": {"name": template[0]}, "count": 2}],
+            "parameters": {"ValidUntilSeconds": "60"},
+        }
+        (owner,) = template[1]["metadata"]["ownerReferences"]
+        assert owner["uid"] == f"uid-{body['metadata']['name']}"
+        assert template[1]["template"] == {"metadata": {"labels": {"app": "g-0"}}, "spec": {"containers": []}}
+
+
+def test_members_that_differ_have_templates_of_their_own() -> None:
+    pods = [pod("g-0", "g", cpu="2"), *(pod(f"g-{number}", "g") for number in (1, 2))]
+    with desk(group("g", 3, "q"), pods) as bench:
+        bench.lasting()
+        assert [each["count"] for each in bench.asked()["spec"]["podSets"]] == [1, 2]
+        assert [call[0] for call in bench.api.done("whole pod")] == ["g-0", "g-1"]
+
+
+def test_too_many_kinds_of_members_cannot_be_said() -> None:
+    pods = [pod(f"g-{number}", "g", cpu=f"{100 + number}m") for number in range(33)]
+    with desk(group("g", 33, "q"), pods) as bench:
+        assert bench.lasting() == []
+
+
+def test_the_same_group_has_the_same_name_in_every_process() -> None:
+    with desk(waiting()) as bench:
+        bench.lasting()
+        first = bench.asked()
+        bench.restart()
+        bench.show(first)
+        again = bench.lasting()
+        assert again[0] == ("request nodes", first["metadata"]["name"])  # which is there, for its templates
+        assert ("withdraw request", first["metadata"]["name"]) not in again
+        assert bench.look(600.0) == []
+
+
+# ---- who asks
+
+
+@pytest.mark.parametrize("never_fits", [False, True])
+def test_what_no_node_holds_is_asked_for_only_where_larger_ones_may_come(never_fits: bool) -> None:
+    policy = ConditionPolicy(shows_never_fits=never_fits, shows_waiting_for_room=False)
+    with desk(gang("g", 2, queue="q", cpu="64"), policy=policy) as bench:
+        assert bool(bench.lasting()) is never_fits
+
+
+def test_a_group_that_waits_for_its_queue_asks_for_nothing() -> None:
+    with desk(waiting()) as bench:
+        bench.put_queue("q", capability={"cpu": "1"})
+        assert bench.lasting() == []
+
+
+def test_other_queues_ask_for_nothing() -> None:
+    with desk(gang("g", 2)) as bench:
+        assert bench.lasting() == []
+
+
+def test_without_the_kind_nothing_is_written_and_with_it_all_groups_ask() -> None:
+    with desk(waiting(), served=False) as bench:
+        assert bench.lasting() == []
+        bench.served = True
+        assert [verb for verb, _ in bench.lasting()] == ["request nodes", "pod template"]
+
+
+def test_a_queue_that_begins_to_ask_this_way_asks_for_groups_that_wait_already() -> None:
+    with desk(waiting()) as bench:
+        bench.put_queue("q", None)
+        assert bench.lasting() == []
+        bench.put_queue("q")
+        assert [verb for verb, _ in bench.lasting()] == ["request nodes", "pod template"]
+        bench.put_queue("q", None)
+        assert [verb for verb, _ in bench.look()] == ["withdraw request"]
+
+
+def test_few_requests_are_made_at_once() -> None:
+    groups = [each for number in range(30) for each in waiting(f"g{number}", 1)]
+    with desk(groups) as bench:
+        made = [verb for verb, _ in bench.lasting()].count("request nodes")
+        assert 0 < made <= ProvisioningController.burst
+        rest = [verb for _ in range(10) for verb, _ in bench.look(1.0)]
+        assert made + rest.count("request nodes") == 30
+
+
+def test_while_another_replica_leads_nothing_is_written() -> None:
+    with desk(waiting()) as bench:
+        bench.leading = False
+        assert bench.lasting() == []
+
+
+# ---- until when
+
+
+def test_a_group_that_starts_withdraws_its_request() -> None:
+    with desk(waiting()) as bench:
+        bench.lasting()
+        name = bench.asked()["metadata"]["name"]
+        bench.add(node("b", cpu="4"))
+        assert bench.look() == [("withdraw request", name)]
+        assert bench.look(600.0) == []
+
+
+def test_a_group_that_is_gone_or_waits_for_something_else_does_too() -> None:
+    with desk(waiting(), waiting("h")) as bench:
+        bench.lasting()
+        bench.ledger.drop_group(key("g"))
+        bench.delete("g-0", "g-1")
+        assert [verb for verb, _ in bench.look()] == ["withdraw request"]
+        bench.put_queue("q", capability={"cpu": "1"})
+        assert [verb for verb, _ in bench.look()] == ["withdraw request"]
+
+
+def test_a_group_that_needs_other_pods_asks_anew() -> None:
+    with desk(waiting()) as bench:
+        bench.lasting()
+        before = bench.asked()["metadata"]["name"]
+        bench.add(pod("g-2", "g"))
+        assert bench.look() == [("withdraw request", before)]
+        assert [verb for verb, _ in bench.look(LASTING)] == ["request nodes", "pod template"]
+        assert bench.asked()["metadata"]["name"] != before
+
+
+@pytest.mark.parametrize("kind", ["BookingExpired", "CapacityRevoked"])
+def test_nodes_that_were_kept_and_are_no_more_are_asked_for_again(kind: str) -> None:
+    with desk(waiting()) as bench:
+        bench.lasting()
+        body = bench.asked()
+        bench.show(body, Condition("Provisioned", "True"), Condition(kind, "True"))
+        assert bench.look() == [("withdraw request", body["metadata"]["name"])]
+        assert bench.look()[0] == ("request nodes", body["metadata"]["name"])
+
+
+def test_a_request_that_failed_stays_and_says_why_until_somebody_deletes_it() -> None:
+    with desk(waiting()) as bench:
+        bench.lasting()
+        body = bench.asked()
+        name = body["metadata"]["name"]
+        bench.show(body, Condition("Failed", "True", "OutOfQuota", "no quota is left" * 99))
+        assert bench.requests.failure(key("g")).startswith(f"ProvisioningRequest {name} failed: no quota")
+        assert len(bench.requests.failure(key("g"))) < 400
+        assert bench.look(600.0) == []
+        bench.requests.remove(Removed(NAMESPACE, name, f"uid-{name}"))
+        assert bench.requests.failure(key("g")) == ""
+        assert bench.look()[0] == ("request nodes", name)
+
+
+# ---- faults
+
+
+def test_a_write_that_fails_is_made_again() -> None:
+    with desk(waiting()) as bench:
+        bench.api.fail("pod template", Unreachable("x"))
+        assert bench.lasting()[-1][0] == "pod template"
+        assert [verb for verb, _ in bench.look(PAUSE)] == ["request nodes", "pod template"]
+        assert bench.look(600.0) == []
+
+
+def test_templates_of_an_earlier_request_are_waited_for() -> None:
+    with desk(waiting()) as bench:
+        bench.api.fail("pod template", Conflict(409, "AlreadyExists"))
+        bench.lasting()
+        assert [verb for verb, _ in bench.look(2.0)] == ["request nodes", "pod template"]
+        assert bench.look(600.0) == []
+
+
+def test_a_member_that_is_gone_meanwhile_ends_the_attempt_alone() -> None:
+    with desk(waiting()) as bench:
+        bench.api.fail("whole pod", NotFound(404, "NotFound"))
+        assert bench.lasting() == []
+        bench.delete("g-0")
+        bench.add(pod("g-0", "g", uid="another"))
+        assert [verb for verb, _ in bench.lasting()] == ["request nodes", "pod template"]
+
+
+def test_requests_of_others_are_nobodys() -> None:
+    with desk(waiting()) as bench:
+        bench.requests.upsert(ProvisioningRequest(Meta("theirs", NAMESPACE, "uid-theirs")))
+        assert bench.requests.of(key("g")) == []
+        bench.requests.remove(Removed(NAMESPACE, "theirs", "uid-theirs"))

@@ -1,0 +1,154 @@
+"""Properties of every decision with flavors, on any cluster."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.api.objects import QueueFlavor
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.queues.queue_rules import flavor_on
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.snapshot import Snapshot
+from tests.domain.builders import flavor, group, node, on_flavor, pod, queue
+from tests.domain.world import World, said
+
+KINDS = ("spot", "ondemand", "gpu")
+FEW = settings(max_examples=60)
+some_kind = st.sampled_from((*KINDS, "none"))
+some_amount = st.sampled_from([None, {"cpu": "0"}, {"cpu": "2"}, {"cpu": "5"}, {"pods": "2"}])
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> World:
+    """Nodes of some kinds, queues with flavors in any order, and gangs with roles in all states."""
+    world = World()
+    for n in range(draw(st.integers(1, 5))):
+        kind, cpu = draw(some_kind), draw(st.sampled_from(["1", "2", "4"]))
+        world.add(node(f"n{n}", cpu=cpu, labels=on_flavor(kind)))
+    for n in range(2):
+        kinds = draw(st.lists(st.sampled_from(KINDS), unique=True, max_size=3))
+        flavors = [flavor(kind, draw(some_amount), draw(some_amount)) for kind in kinds]
+        flavors += draw(st.sampled_from([[], [QueueFlavor("rest", None, {"cpu": "2"})]]))
+        world.add(queue(f"q{n}", draw(st.integers(1, 3)), flavors=flavors))
+    for n in range(draw(st.integers(1, 6))):
+        _add_gang(draw, world, f"g{n}")
+    return world
+
+
+def _add_gang(draw: st.DrawFn, world: World, name: str) -> None:
+    roles = draw(st.sampled_from([{}, {"a": 1}, {"a": 1, "b": 1}, {"a": 2, "b": 1}]))
+    spare, needed = draw(st.integers(0, 2)), sum(roles.values()) + draw(st.integers(0, 1))
+    world.add(group(name, needed, queue=f"q{draw(st.integers(0, 1))}", roles=roles))
+    names = [role for role, n in roles.items() for _ in range(n)] + ["c"] * (
+        needed + spare - sum(roles.values())
+    )
+    wish: dict[str, Any] = draw(st.sampled_from([{}, {}, {"selector": on_flavor("spot")}]))
+    for n, role in enumerate(names):
+        cpu = draw(st.sampled_from(["1", "1", "2"]))
+        world.add(pod(f"{name}-{n}", name, cpu=cpu, role=role, **wish))
+
+
+@st.composite
+def running(draw: st.DrawFn) -> World:
+    """The same, after some starts and ends."""
+    world = draw(clusters()).settle()
+    for key, decision in list(world.decisions.groups.items()):
+        if decision.verdict is Verdict.STARTING and draw(st.booleans()):
+            world.start(key.partition("/")[2])
+    bound = [name for name, each in world.pods.items() if each.spec.node_name]
+    gone = draw(st.lists(st.sampled_from(bound), unique=True)) if bound else []
+    for name in gone:
+        world.finish(name, phase=draw(st.sampled_from(["Failed", "Succeeded"])))
+        if draw(st.booleans()):
+            record = world.ledger.pod(Uid(world.pods[name].metadata.uid))
+            assert record is not None
+            world.add(pod(f"{name}-again", record.group.partition("/")[2], role=record.role))
+    return world
+
+
+def placed(snapshot: Snapshot, world: World) -> dict[GroupKey, list[tuple[Any, str]]]:
+    """By group: its pods on nodes, and those that are planned, with their nodes."""
+    found = {}
+    for key, view in snapshot.groups.items():
+        plan = world.decisions.groups[key].plan
+        there = [(each, each.node) for each in view.placed if each.holds_room]
+        there += [(each, where) for each, where in view.pinned]
+        found[key] = there + [(each, plan[each.uid]) for each in view.waiting if each.uid in plan]
+    return found
+
+
+def labels_of(snapshot: Snapshot, name: str) -> Any:
+    record = snapshot.nodes.nodes[snapshot.nodes.row[name]]
+    assert record is not None
+    return record.labels
+
+
+@FEW
+@given(running())
+def test_no_queue_holds_more_of_a_flavor_than_it_may(world: World) -> None:
+    snapshot = world.settle().ledger.snapshot()
+    held: Counter[tuple[str, str, str]] = Counter()
+    for key, pods in placed(snapshot, world).items():
+        name = snapshot.groups[key].queue
+        for each, where in pods:
+            used = flavor_on(snapshot.queues[name].record.flavors, labels_of(snapshot, where))
+            assert used is not None or not snapshot.queues[name].record.flavors
+            for resource, amount in each.shape.requests.items() if used else ():
+                held[name, used.name if used else "", resource] += amount
+    for name, view in snapshot.queues.items():
+        for each in view.record.flavors:
+            for resource, most in each.capability.items():
+                assert held[name, each.name, resource] <= most
+
+
+@FEW
+@given(running())
+def test_a_role_is_never_on_two_flavors(world: World) -> None:
+    snapshot = world.settle().ledger.snapshot()
+    for key, pods in placed(snapshot, world).items():
+        view, used = snapshot.groups[key], dict[str, set[str]]()
+        flavors = snapshot.queues[view.queue].record.flavors
+        for each, where in pods:
+            role = each.role if each.role in view.min_task_member else ""
+            found = flavor_on(flavors, labels_of(snapshot, where))
+            used.setdefault(role, set()).add(found.name if found else "")
+        assert all(len(names) == 1 for names in used.values())
+
+
+@FEW
+@given(running())
+def test_what_is_told_of_flavors_equals_a_recount(world: World) -> None:
+    snapshot = world.settle().ledger.snapshot()
+    held: Counter[tuple[str, str, str]] = Counter()
+    for view in snapshot.groups.values():
+        there = [(each, each.node) for each in view.placed if each.holds_room] + list(view.pinned)
+        for each, where in there:
+            used = flavor_on(snapshot.queues[view.queue].record.flavors, labels_of(snapshot, where))
+            for resource, amount in each.shape.requests.items() if used else ():
+                held[view.queue, used.name if used else "", resource] += amount
+    told = {
+        (name, each, resource): amount
+        for name, queue_view in snapshot.queues.items()
+        for each, amounts in queue_view.by_flavor.items()
+        for resource, amount in amounts.items()
+    }
+    assert told == dict(held)
+
+
+@FEW
+@given(running())
+def test_memory_and_what_is_carried_over_change_nothing(world: World) -> None:
+    snapshot = world.ledger.snapshot()
+    assert said(decide(snapshot)) == said(decide(snapshot, world.decisions)) == said(decide(snapshot))
+
+
+@FEW
+@given(clusters(), st.lists(st.tuples(st.text(max_size=70), st.text(max_size=9)), max_size=40))
+def test_whatever_an_owner_writes_costs_that_queue_only(world: World, written: list[tuple[str, str]]) -> None:
+    """Many flavors, with any names and amounts: its groups wait or start, and so do those of the others."""
+    hostile = [QueueFlavor(name, {name: amount}, {"cpu": amount}) for name, amount in written]
+    world.add(queue("q1", flavors=hostile)).settle()
+    assert not any(decision.fault for decision in world.decisions.groups.values())

@@ -1,0 +1,81 @@
+"""What a ProvisioningRequest asks for: each kind of waiting members once. Its name says all of it."""
+
+import os
+import subprocess
+import sys
+
+from extender.api.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Provisioning
+from extender.domain.decisions.provisioning import NodesWanted, wanted_request
+from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import group_record, pod_record
+from tests.domain.builders import HOSTNAME, group, pod
+
+CLASS = Provisioning("some.example.com", {"ValidUntilSeconds": "60"})
+EVERYWHERE = [PodAffinityTerm(HOSTNAME, LabelSelector({"a": "b"}), namespaces=[*"abcdefgh"])]
+APART = Affinity(pod_anti_affinity=PodAffinity(EVERYWHERE))
+
+
+def wanted(*members: object, name: str = "g", provisioning: Provisioning = CLASS) -> NodesWanted | None:
+    shapes = Shapes()
+    records = [pod_record(each, shapes, ours=True) for each in members]  # type: ignore[arg-type]
+    return wanted_request(group_record(group(name, 2, "q")), provisioning, records)
+
+
+def name_of(*members: object, **options: object) -> str:
+    found = wanted(*members, **options)  # type: ignore[arg-type]
+    assert found is not None
+    return found.name
+
+
+def apart() -> str:
+    """The name for members whose affinity names many namespaces, which are kept as a set."""
+    return name_of(pod("g-0", "g", affinity=APART))
+
+
+def test_only_members_that_wait_and_that_nobody_else_holds_back_are_asked_for() -> None:
+    found = wanted(
+        pod("g-0", "g"),
+        pod("g-1", "g", on="n"),
+        pod("g-2", "g", phase="Succeeded"),
+        pod("g-3", "g", foreign_gate="theirs"),
+        pod("g-4", "g"),
+    )
+    assert found is not None
+    assert [(each.like.name, each.count) for each in found.pod_sets] == [("g-0", 2)]
+    assert wanted(pod("g-1", "g", on="n")) is None
+
+
+def test_the_name_differs_with_whatever_is_asked_for() -> None:
+    one = pod("g-0", "g")
+    names = [
+        name_of(one),
+        name_of(one, pod("g-1", "g")),
+        name_of(pod("g-0", "g", cpu="2")),
+        name_of(pod("g-0", "g", selector={"zone": "a"})),
+        name_of(one, name="h"),
+        name_of(one, provisioning=Provisioning("another.example.com", CLASS.parameters)),
+        name_of(one, provisioning=Provisioning(CLASS.class_name)),
+        apart(),
+    ]
+    assert len(set(names)) == len(names)
+
+
+def test_the_name_is_the_same_whichever_pods_there_are_and_in_whatever_order() -> None:
+    large, small = pod("g-0", "g", cpu="2"), pod("g-1", "g")
+    assert name_of(large, small) == name_of(pod("g-9", "g"), pod("g-7", "g", cpu="2"))
+
+
+def test_the_name_is_one_that_any_object_and_any_label_may_have() -> None:
+    found = name_of(pod("g-0", "g"), name="a" * 39 + "." + "b" * 200)
+    assert len(found) <= 63
+    assert ".-" not in found
+
+
+def test_the_name_is_the_same_in_every_process() -> None:
+    code = "from tests.domain.test_provisioning import apart; print(apart())"
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == apart()

@@ -1,0 +1,143 @@
+"""Limits on what a queue runs at once: in all, for each user, for each namespace."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.api import keys
+from extender.api.objects import QueueLimits, RunningLimit
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import group, node, pod, queue
+from tests.domain.world import World, gang
+
+STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
+
+
+def limited(strategy: str = "", **limits: Any) -> World:
+    """A large node, and a queue with these limits."""
+    return World(node("n", cpu="99"), queue("q", strategy=strategy, limits=QueueLimits(**limits)))
+
+
+def of(user: str, name: str, members: int = 1, created: str = "") -> list[object]:
+    """A group that a user made."""
+    notes = {keys.SUBMITTER: user} if user else {}
+    return gang(name, members, queue="q", created=created, notes=notes)
+
+
+def verdicts(world: World, *names: str) -> str:
+    """S for each that starts, R that runs, w that waits."""
+    letters = {Verdict.STARTING: "S", Verdict.RUNNING: "R", Verdict.WAITING: "w"}
+    return "".join(letters[world.verdict(name)] for name in names)
+
+
+def test_groups_on_their_way_count() -> None:
+    world = limited(groups=2).add(of("", "a"), of("", "b"), of("", "c")).settle()
+    assert verdicts(world, "a", "b", "c") == "SSw"
+    assert world.reason("c") is Reason.QUEUE_CEILING
+    assert world.detail("c") == "queue q: groups: 2 run or start + 1 asked > 2"
+
+
+def test_the_next_starts_when_one_has_ended() -> None:
+    world = limited(groups=1).add(of("", "a"), of("", "b")).start("a")
+    assert verdicts(world, "a", "b") == "Rw"
+    assert world.finish("a-0").settle().verdict("b") is STARTS
+
+
+def test_pods_count_whole_gangs() -> None:
+    world = limited(pods=4).add(of("", "a", 3), of("", "b", 2), of("", "c", 1)).settle()
+    assert verdicts(world, "a", "b", "c") == "SwS"
+    assert world.detail("b") == "queue q: pods: 4 run or start + 2 asked > 4"
+
+
+def test_a_gang_larger_than_a_limit_never_fits() -> None:
+    world = limited(pods=2).add(of("", "a", 3)).settle()
+    assert world.reason("a") is Reason.NEVER_FITS
+    assert world.detail("a") == "too large for a limit: queue q: pods: 0 run or start + 3 asked > 2"
+
+
+def test_each_user_has_a_limit_of_their_own() -> None:
+    world = limited(per_user=RunningLimit(groups=1))
+    world.add(of("ann", "a"), of("ann", "b"), of("bob", "c"), of("", "d"), of("", "e")).settle()
+    assert verdicts(world, "a", "b", "c", "d", "e") == "SwSSw"
+    assert world.detail("b") == "user ann in queue q: groups: 1 run or start + 1 asked > 1"
+    assert world.detail("e") == (
+        "unknown users of namespace team in queue q: groups: 1 run or start + 1 asked > 1"
+    )
+
+
+def test_each_namespace_has_a_limit_of_its_own() -> None:
+    world = limited(per_namespace=RunningLimit(pods=2)).add(of("ann", "a", 2), of("bob", "b")).settle()
+    assert verdicts(world, "a", "b") == "Sw"
+    assert world.detail("b") == "namespace team in queue q: pods: 2 run or start + 1 asked > 2"
+
+
+def test_at_a_users_limit_a_head_holds_up_only_that_user() -> None:
+    world = limited("fifo", per_user=RunningLimit(groups=1))
+    names = "abcd"
+    for n, (user, name) in enumerate(zip(["ann", "ann", "ann", "bob"], names, strict=True)):
+        world.add(of(user, name, created=f"2026-01-0{n + 1}"))
+    assert verdicts(world.settle(), *names) == "SwwS"
+    assert [world.reason(name) for name in "bc"] == [Reason.QUEUE_CEILING, Reason.BEHIND_OTHERS]
+
+
+def test_elastic_members_and_replacements_stay_within_it() -> None:
+    world = limited(pods=3).add(gang("a", 5, 2, queue="q")).settle()
+    assert len(world.start("a").plan("a")) == 1
+    assert world.start("a").reason("a") is Reason.QUEUE_CEILING
+    assert sum(bool(each.spec.node_name) for each in world.pods.values()) == 3
+    world.pass_time(60)
+    world.add(queue("q", limits=QueueLimits(pods=1))).delete("a-0").settle()
+    assert not world.plan("a")
+
+
+@pytest.mark.parametrize(
+    ("limits", "fault"),
+    [
+        ({"groups": -1}, "spec.limits.groups is -1; it must be 0 or more"),
+        ({"per_user": RunningLimit(pods=-2)}, "spec.limits.perUser.pods is -2; it must be 0 or more"),
+        ({"per_namespace": RunningLimit(groups=-3)}, "spec.limits.perNamespace.groups is -3"),
+    ],
+)
+def test_negative_limits_are_told(limits: dict[str, Any], fault: str) -> None:
+    world = limited(**limits).add(of("", "a")).settle()
+    assert world.reason("a") is Reason.INVALID_SPEC
+    assert fault in world.detail("a")
+
+
+def test_zero_lets_nothing_run() -> None:
+    assert limited(groups=0).add(of("", "a")).settle().reason("a") is Reason.NEVER_FITS
+
+
+limit = st.builds(RunningLimit, groups=st.sampled_from([None, 0, 1, 2]), pods=st.sampled_from([None, 1, 3]))
+gangs = st.lists(
+    st.tuples(st.sampled_from(["ann", "bob", ""]), st.integers(1, 3), st.integers(0, 2)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(everyone=limit, user=limit, namespace=limit, asked=gangs)
+def test_no_limit_is_ever_exceeded(
+    everyone: RunningLimit, user: RunningLimit, namespace: RunningLimit, asked: list[tuple[str, int, int]]
+) -> None:
+    limits: dict[str, Any] = {
+        "groups": everyone.groups,
+        "pods": everyone.pods,
+        "per_user": user,
+        "per_namespace": namespace,
+    }
+    world = limited(**limits)
+    for n, (name, members, more) in enumerate(asked):
+        notes = {keys.SUBMITTER: name} if name else {}
+        world.add(group(f"g{n}", members, "q", annotations=notes))
+        world.add([pod(f"g{n}-{m}", f"g{n}") for m in range(members + more)])
+    world.settle()
+    planned = {n: len(world.plan(f"g{n}")) for n in range(len(asked))}
+    users = {n: name for n, (name, _, _) in enumerate(asked)}
+    of_each = [{n for n in users if users[n] == name} for name in set(users.values())]
+    parts = [(everyone, set(users)), (namespace, set(users)), *((user, part) for part in of_each)]
+    for most, part in parts:
+        assert most.pods is None or sum(planned[n] for n in part) <= most.pods
+        assert most.groups is None or sum(planned[n] > 0 for n in part) <= most.groups

@@ -1,0 +1,313 @@
+"""dequeueStrategy: the order inside a queue, who may pass whom, and what hold, ageing and laps change."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from extender.api import keys
+from extender.api.objects import Meta, PriorityClass, QueuePreemption
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import HOSTNAME, group, node, pod, queue, stranger
+from tests.domain.world import EPOCH, World, gang
+
+STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
+CLASSES = [PriorityClass(Meta(name=f"p{n}"), n) for n in range(10)]
+HOLD = {keys.HOLD: "true"}
+
+
+def at(hours: float) -> str:
+    """A timestamp so many hours after the world's clock began."""
+    return datetime.fromtimestamp(EPOCH + 1000 + hours * 3600, UTC).isoformat()
+
+
+def world_of(strategy: str, *objects: object, cpu: str = "2", **spec: Any) -> World:
+    """One node, and a queue with that strategy, which takes no room from pods of others."""
+    spec.setdefault("preemption", QueuePreemption(unmanaged="Never"))
+    return World(node("n", cpu=cpu), CLASSES, queue("q", strategy=strategy, **spec), *objects)
+
+
+def one(name: str, size: str = "1", priority: int = 0, created: str = "", **more: Any) -> list[object]:
+    """A group of one pod of that size."""
+    return gang(
+        name,
+        1,
+        queue="q",
+        cpu=size,
+        priority_class=f"p{priority}",
+        priority=priority,
+        created=created,
+        **more,
+    )
+
+
+def starting(world: World) -> list[str]:
+    groups = world.settle().decisions.groups.values()
+    return sorted(str(each.key).partition("/")[2] for each in groups if each.verdict is STARTS)
+
+
+def end(world: World, name: str) -> World:
+    """A group's only pod ends, and is gone with its group."""
+    world.finish(f"{name}-0").settle().delete(f"{name}-0")
+    world.ledger.drop_group(world.decision(name).key)
+    return world
+
+
+def begin(world: World, name: str) -> World:
+    """Like `World.start`, for a group that has been decided on."""
+    world.scheduler_takes(*world.plan(name)).run(f"{name}-0")
+    return world.settle()
+
+
+# ---- one decision: who starts in front of whom
+
+
+@pytest.mark.parametrize(
+    ("strategy", "starts", "reasons"),
+    [
+        ("traverse", ["low", "small"], {"big": Reason.NO_ROOM}),
+        ("priority", ["low", "small"], {"big": Reason.NO_ROOM}),
+        ("rotation", ["low", "small"], {"big": Reason.NO_ROOM}),
+        ("unheard-of", ["low", "small"], {"big": Reason.NO_ROOM}),
+        ("fifo", [], {"big": Reason.NO_ROOM, "small": Reason.BEHIND_OTHERS, "low": Reason.BEHIND_OTHERS}),
+        ("mixed", [], {"big": Reason.NO_ROOM, "small": Reason.BEHIND_OTHERS, "low": Reason.BEHIND_OTHERS}),
+    ],
+)
+def test_behind_a_group_that_lacks_room(strategy: str, starts: list[str], reasons: dict[str, Reason]) -> None:
+    world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4")
+    world.add(one("big", "3", 5), one("small", "1", 4), one("low", "1", 0))
+    assert starting(world) == starts
+    assert {name: world.reason(name) for name in reasons} == reasons
+
+
+@pytest.mark.parametrize("strategy", ["fifo", "mixed"])
+def test_nobody_passes_a_group_for_which_room_is_taken_back(strategy: str) -> None:
+    world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4", preemption=QueuePreemption())
+    world.add(one("big", "3", 5), one("low", "1", 0)).settle()
+    assert (world.reason("big"), world.reason("low")) == (Reason.RECLAIMING, Reason.BEHIND_OTHERS)
+    world.add(one("first", "1", 9)).settle()
+    assert world.reason("first") is Reason.NO_ROOM, "it comes before that group, whose room is held"
+
+
+@pytest.mark.parametrize(("threshold", "starts"), [(None, ["low"]), (3, []), (0, []), (9, ["low"])])
+def test_only_high_priorities_of_a_mixed_queue_block(threshold: int | None, starts: list[str]) -> None:
+    world = world_of("mixed", priority_threshold=threshold, cpu="2")
+    world.add(one("big", "3", 3), one("low", "1", 0), stranger("s", on="n", cpu="1"))
+    world.add(node("large", cpu="4"), stranger("t", on="large", cpu="4"))
+    assert starting(world) == starts
+
+
+def test_a_group_that_can_never_start_holds_up_no_other() -> None:
+    world = world_of("fifo", one("never", "9", 5), one("small"))
+    assert starting(world) == ["small"]
+    assert world.reason("never") is Reason.NEVER_FITS
+
+
+@pytest.mark.parametrize("strategy", ["traverse", "fifo", "priority", "rotation", "mixed"])
+def test_inside_a_queue_priority_comes_before_age(strategy: str) -> None:
+    world = world_of(strategy, cpu="1")
+    world.add(one("old", created=at(0)), one("young", created=at(1)), one("high", priority=1, created=at(2)))
+    order = []
+    for _ in range(3):
+        order += starting(world)
+        end(begin(world, order[-1]), order[-1])
+    assert order == ["high", "old", "young"]
+
+
+# ---- backing off
+
+
+def refused(world: World, name: str) -> World:
+    """The start of a group of one fails: the scheduler refuses all nodes."""
+    world.settle().ungate(f"{name}-0").refuse(f"{name}-0")
+    world.pass_time(3)
+    assert world.reason(name) is Reason.BACKING_OFF, world.decision(name)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("strategy", "starts"),
+    [("traverse", ["low"]), ("rotation", ["low"]), ("priority", ["low"]), ("fifo", []), ("mixed", [])],
+)
+def test_while_the_best_group_backs_off(strategy: str, starts: list[str]) -> None:
+    """Nothing was freed but by its own failure."""
+    world = world_of(strategy, one("best", priority=5, selector={HOSTNAME: "n"}), cpu="1")
+    world.add(node("other", cpu="1"))
+    assert starting(refused(world, "best").add(one("low"))) == starts
+
+
+@pytest.mark.parametrize("strategy", ["traverse", "rotation", "priority"])
+def test_what_becomes_free_goes_to_the_best_group_only_by_strict_priority(strategy: str) -> None:
+    world = world_of(strategy, stranger("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
+    refused(world, "best").add(stranger("t", on="n", cpu="1"), one("low")).settle()
+    world.ledger.set_node(world.nodes["n"])
+    assert world.reason("low") is Reason.NO_ROOM
+    world.advance(0.5).delete("s")
+    world.add(node("m", cpu="1"), stranger("u", on="n", cpu="1"))
+    assert starting(world) == (["best"] if strategy == "priority" else ["low"])
+
+
+def test_a_release_before_the_failure_is_no_release() -> None:
+    world = world_of("priority", stranger("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
+    world.settle().delete("s")
+    refused(world, "best")
+    world.advance(1).settle()
+    assert world.reason("best") is Reason.BACKING_OFF
+    world.pass_time(10)
+    assert world.reason("best") is not Reason.BACKING_OFF, "it is tried again when its time has come"
+
+
+# ---- rotation
+
+
+def rotating(*names: str, big: str = "") -> World:
+    """Groups in the order of their names that wait for one cpu of two; `big` needs two."""
+    world = world_of("rotation", stranger("s", on="n", cpu="2"), cpu="2")
+    for n, name in enumerate(names):
+        world.add(one(name, "2" if name == big else "1", created=at(n / 60)))
+    return world.settle()
+
+
+def test_who_was_passed_comes_after_all_others() -> None:
+    world = rotating("a", "b", "c", big="a").delete("s").add(stranger("t", on="n", cpu="1"))
+    assert starting(world) == ["b"], "a had its turn"
+    end(begin(world, "b"), "b").delete("t")
+    assert starting(world) == ["c"], "both fit now, and it is c's turn"
+    end(begin(world, "c"), "c")
+    assert starting(world) == ["a"]
+
+
+def test_who_is_not_passed_keeps_the_turn() -> None:
+    world = rotating("a", "b", big="a").delete("s").add(stranger("t", on="n", cpu="2")).settle()
+    world.add(one("c", created=at(1))).settle().delete("t")
+    assert starting(world) == ["a"]
+
+
+def test_who_comes_waits_for_those_who_had_their_turn() -> None:
+    """A stream of new groups never keeps back one that was passed."""
+    world = rotating("a", "b", big="a").delete("s").add(stranger("t", on="n", cpu="1"))
+    assert starting(world) == ["b"]
+    begin(world, "b").add(one("late", created=at(1))).settle()
+    world.delete("t")
+    end(world, "b")
+    assert starting(world) == ["a"]
+
+
+def test_a_failed_start_is_a_turn() -> None:
+    world = world_of("rotation", stranger("s", on="n"), one("a", created=at(0)), cpu="2")
+    world.add(one("b", "2", created=at(1)))
+    refused(world, "a").add(stranger("t", on="n")).pass_time(400)
+    assert [world.reason("a"), world.reason("b")] == [Reason.NO_ROOM] * 2
+    world.delete("s", "t")
+    assert starting(world) == ["b"], "it has not had its turn"
+
+
+def test_laps_are_forgotten_with_a_start_that_stands() -> None:
+    world = rotating("a", "b", big="a").delete("s").add(stranger("t", on="n", cpu="1")).settle()
+    begin(world, "b").pass_time(60)
+    assert world.ledger.snapshot().groups[world.decision("b").key].start.lap is None
+    assert world.ledger.snapshot().groups[world.decision("a").key].start.lap == 1
+
+
+# ---- ageing
+
+
+@pytest.mark.parametrize(
+    ("ageing", "first"), [(0, "high"), (1, "high"), (3, "old")], ids=["off", "too slow", "fast enough"]
+)
+def test_ageing_lets_old_groups_go_first(ageing: int, first: str) -> None:
+    world = world_of("traverse", ageing=ageing, cpu="1").advance(3600 * 10)
+    world.add(one("old", created=at(0)), one("high", priority=5, created=at(2)))
+    assert starting(world) == [first]
+
+
+def test_ageing_carries_a_group_over_the_threshold_of_a_mixed_queue() -> None:
+    world = world_of("mixed", stranger("s", on="n", cpu="1"), ageing=4, cpu="2")
+    world.add(one("big", "2", created=at(0)), node("x", cpu="1")).settle()
+    assert starting(world.add(one("first", created=at(0)))) == ["first"]
+    begin(world, "first").add(node("y", cpu="1"), stranger("t", on="y"))
+    assert world.settle().decisions.wake_at is not None
+    world.pass_time(3700)
+    world.delete("t").add(one("second", created=at(1)))
+    assert starting(world) == []
+    assert world.reason("second") is Reason.BEHIND_OTHERS
+
+
+# ---- hold
+
+
+def test_a_held_group_waits_and_holds_up_no_other() -> None:
+    world = world_of("fifo", one("held", priority=5, notes=HOLD), one("next"), cpu="1")
+    assert starting(world) == ["next"]
+    assert (world.reason("held"), world.detail("held")) == (
+        Reason.HELD,
+        'the annotation kube-muster.io/hold is "true"',
+    )
+
+
+def test_it_starts_once_it_is_resumed() -> None:
+    world = world_of("", one("held", notes=HOLD)).settle()
+    world.add(group("held", 1, queue="q"))
+    assert starting(world) == ["held"]
+
+
+def test_a_start_that_has_begun_is_taken_back_while_no_member_is_on_a_node() -> None:
+    world = world_of("", one("g")).settle()
+    assert world.verdict("g") is STARTS
+    world.add(group("g", 1, queue="q", annotations=HOLD)).settle()
+    assert world.reason("g") is Reason.HELD
+    assert world.stage("g-0") is None
+
+
+def test_no_member_joins_a_held_group_that_runs() -> None:
+    world = world_of("", gang("g", 2, queue="q"), cpu="4").start("g").run("g-0", "g-1")
+    world.pass_time(60)
+    world.add(group("g", 2, queue="q", annotations=HOLD), pod("g-2", "g")).settle()
+    assert (world.verdict("g"), world.reason("g")) == (RUNS, Reason.HELD)
+    world.delete("g-1").settle()
+    assert (world.verdict("g"), world.reason("g")) == (RUNS, Reason.HELD)
+    assert not world.plan("g"), "the member that was lost is not replaced"
+    world.add(group("g", 2, queue="q")).settle()
+    assert list(world.plan("g")) == ["g-2"]
+
+
+@pytest.mark.parametrize(("policy", "replaced"), [("None", True), ("Hold", True), ("HoldAndDrain", False)])
+def test_a_stopped_queue_admits_nothing_new(policy: str, replaced: bool) -> None:
+    world = world_of("", gang("runs", 2, queue="q"), cpu="9").start("runs")
+    world.pass_time(60)
+    world.add(queue("q", stop_policy=policy), one("new"), pod("runs-2", "runs")).settle()
+    stopped = policy != "None"
+    assert world.verdict("new") is (WAITS if stopped else STARTS)
+    if stopped:
+        assert world.reason("new") is Reason.QUEUE_STOPPED
+        assert world.detail("new") == f"spec.stopPolicy of queue q is {policy}"
+        assert world.reason("runs") is Reason.QUEUE_STOPPED
+    world.add(queue("q", stop_policy=policy), pod("runs-3", "runs")).delete("runs-1").settle()
+    assert bool(world.plan("runs")) is replaced
+
+
+def test_what_a_queue_does_not_admit_is_no_demand() -> None:
+    world = World(node("n", cpu="4"), queue("q", stop_policy="Hold"), queue("r"), CLASSES)
+    world.add(one("g", "4"), gang("h", 4, queue="r")).settle()
+    assert world.queue("r").deserved["cpu"] == 4000
+    assert starting(world) == ["h"]
+    world = World(node("n", cpu="4"), queue("q"), queue("r"), CLASSES, one("g", "4", notes=HOLD))
+    assert world.add(gang("h", 4, queue="r")).settle().queue("r").deserved["cpu"] == 4000
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ({"stop_policy": "Sometimes"}, "'Sometimes'; it must be one of None, Hold, HoldAndDrain"),
+        ({"ageing": -1}, "spec.ageing is -1; it must be 0 or more"),
+        ({"default_request": {"cpu": "much"}}, "'much' is not a quantity"),
+    ],
+)
+def test_a_field_that_makes_no_sense_is_told(spec: dict[str, Any], fault: str) -> None:
+    world = world_of("", one("g"), **spec).settle()
+    assert world.reason("g") is Reason.INVALID_SPEC
+    assert fault in world.detail("g")
+    assert fault in world.queue("q").fault

@@ -1,0 +1,78 @@
+"""A tree of queues on a real kube-scheduler: what binds at every level, and who has what."""
+
+from tests.e2e.harness.resources import QUEUES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+
+def held(stage: Stage, *queues: str) -> dict[str, str]:
+    """The cpu that queues hold, as their status says."""
+    found = {name: stage.api.get(QUEUES, name).get("status", {}) for name in queues}
+    return {name: status.get("allocated", {}).get("cpu", "0") for name, status in found.items()}
+
+
+def running(stage: Stage, names: list[str]) -> int:
+    return len(stage.bound(names))
+
+
+def test_a_tree_of_three_levels_divides_at_each_and_sums_up(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Of 16 cpus, research may hold 8, of which vision has three parts and speech one; sales has the rest."""
+    stage.nodes(4, cpu="4")
+    stage.queue("research", capability={"cpu": "8"})
+    stage.queue("sales")
+    stage.queue("vision", parent="research", weight=3)
+    stage.queue("speech", parent="research", weight=1)
+    pods = {
+        name: [
+            pod for n in range(12) for pod in stage.gang(f"{name}-{n}", 1, cpu="1", queue=name, gated=True)
+        ]
+        for name in ("vision", "speech", "sales")
+    }
+    most = {"vision": 6, "speech": 2, "sales": 8}
+    wait_for(lambda: {name: running(stage, each) for name, each in pods.items()} == most, what=f"{most} run")
+    sums = {"vision": "6", "speech": "2", "sales": "8", "research": "8", "root": "16"}
+    wait_for(lambda: held(stage, *sums) == sums, what="sums in the statuses of all queues")
+    assert stage.api.get(QUEUES, "research")["status"]["running"] == 8
+
+
+def test_children_stay_within_the_capability_of_their_parent(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(4, cpu="4")
+    stage.queue("p", capability={"cpu": "4"})
+    names = [f"c{n}" for n in range(3)]
+    for name in names:
+        stage.queue(name, parent="p")
+    first = {name: stage.gang(f"first-{name}", 1, cpu="1", queue=name, gated=True) for name in names}
+    for each in first.values():
+        stage.wait_phase(each)
+    large = stage.gang("large", 2, cpu="1", queue="c0", gated=True)
+    stage.wait_reason("large", "QueueCeiling")
+    small = stage.gang("small", 1, cpu="1", queue="c1", gated=True)
+    stage.wait_phase(small)
+    assert stage.bound(large) == {}
+    stage.finish([*first["c1"], *first["c2"]])
+    stage.wait_phase(large)
+
+
+def test_a_guarantee_is_kept_from_all_other_queues_together(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(2, cpu="4")
+    stage.queue("kept", guarantee={"resource": {"cpu": "4"}}, deserved={"cpu": "4"})
+    pods = []
+    for name in ("b", "c"):
+        stage.queue(name)
+        pods += [
+            pod for n in range(4) for pod in stage.gang(f"{name}{n}", 1, cpu="1", queue=name, gated=True)
+        ]
+    wait_for(lambda: running(stage, pods) == 4, what="four of eight run")
+    mine = stage.gang("mine", 4, cpu="1", queue="kept", gated=True)
+    stage.wait_phase(mine)
+    assert running(stage, pods) == 4
+
+
+def test_a_queue_whose_parent_is_missing_waits_and_says_so(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(1, cpu="4")
+    stage.queue("orphan", parent="nowhere")
+    lost = stage.gang("lost", 1, cpu="1", queue="orphan", gated=True)
+    stage.wait_reason("lost", "InvalidSpec")
+    stage.queue("nowhere")
+    stage.wait_phase(lost)
