@@ -107,6 +107,15 @@ class NodeCapacity:
         if claim.pinned:
             self._terms.count(claim.pod, node, times)
 
+    def keep(self, node: str, amounts: Resources, times: int = 1) -> None:
+        """Keep room on a node that is being taken back; with `times` -1, no longer."""
+        sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
+        sums.keep(amounts, times)
+        if not sums:
+            del self._sums[node]
+        if (row := self._row.get(node)) is not None:
+            self._write(row, amounts)
+
     def touch(self, node: str) -> None:
         """Pods that the scheduler refused on a node may fit there now."""
         self.epochs[node] = self.epochs.get(node, 0) + 1
@@ -119,7 +128,8 @@ class NodeCapacity:
         if node not in self._row:
             return False
         idle, own_shape = self._idle(node), own.pod.shape if own is not None and own.node == node else None
-        back = own_shape.requests if own_shape else {}
+        kept = {} if own_shape else self._sums.get(node, _NOTHING).kept  # what is planned there was so before
+        back = own_shape.requests if own_shape else {name: -n for name, n in kept.items()}
         if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
             return False
         return not self._ports.clash(node, pod.shape.constraints.ports, _ports_of(own_shape))
@@ -206,7 +216,8 @@ class NodeCapacity:
         sums = self._sums.get(node.name, _NOTHING)
         for name in names:
             offers, pinned = node.allocatable.get(name, 0), sums.pinned.get(name, 0)
-            self.columns.write(row, name, offers, pinned, sums.planned.get(name, 0))
+            planned = sums.planned.get(name, 0) + sums.kept.get(name, 0)
+            self.columns.write(row, name, offers, pinned, planned)
 
     def _changed(self, row: int, name: str) -> None:
         self._changed_rows.add(row)

@@ -14,6 +14,7 @@ from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage
 from extender.domain.cache.claims import Claims
 from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.groups import Group
+from extender.domain.cache.kept_room import KeptRoom
 from extender.domain.cache.refusals import Refusals
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.releases import Releases
@@ -60,6 +61,7 @@ class Publishing:
         self._wall_clock = wall_clock
         self._others = others
         self._spared: dict[Uid, float] = {}  # until when
+        self._kept = KeptRoom(registry, claims.capacity)
         self._refusals = refusals
         self._history = RunHistory()
         self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
@@ -108,7 +110,9 @@ class Publishing:
         version, moved = decisions.version, self._moves.moved_since(decisions.version)
         self._unpublished.difference_update(decisions.turned)
         for key in dict.fromkeys((*decisions.turned_since(before), *moved)):
-            if (decision := decisions.groups.get(key)) is not None:
+            decision = decisions.groups.get(key)
+            self._kept.put(key, decision.reclaim if decision is not None else None)
+            if decision is not None:
                 self._follow(before.groups.get(key), decision, version, key in moved)
 
     # ---- inside
@@ -135,7 +139,7 @@ class Publishing:
             self._note_run(was, decision)
             self._apply(decision)
         if has_moved or not _plan_alike(was, decision):
-            self._replan(was, decision, version)
+            self._replan(decision, version)
 
     def _note_run(self, was: GroupDecision | None, decision: GroupDecision) -> None:
         """Remember how long a group ran that has just completed."""
@@ -219,19 +223,17 @@ class Publishing:
         group.took_from = kept | {each.group: now for each in decision.reclaim.victims if each.group}
         self._registry.touch(group.key)
 
-    def _replan(self, was: GroupDecision | None, decision: GroupDecision, version: int) -> None:
+    def _replan(self, decision: GroupDecision, version: int) -> None:
         group = self._registry.groups.get(decision.key)
         if group is None:
             return
         for pod in group.pods.values():
-            self._replan_pod(group, pod, was, decision, version)
+            self._replan_pod(group, pod, decision, version)
 
-    def _replan_pod(
-        self, group: Group, pod: PodRecord, was: GroupDecision | None, decision: GroupDecision, version: int
-    ) -> None:
+    def _replan_pod(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
         """Bring a waiting member's claim in line with its group's decision, made on `version`. A claim that a
         bind call holds ends with that call; the scheduler is to forget the pod before the call fails."""
-        claim, node = self._claims.get(pod.uid), decision.nodes.get(pod.uid)
+        claim, node = self._claims.get(pod.uid), decision.plan.get(pod.uid)
         if claim is not None and claim.stage >= ClaimStage.HELD:
             if claim.stage is ClaimStage.HELD and decision.verdict is Verdict.WAITING:
                 self._releases.take_back(pod.uid, was_called=True)
@@ -242,11 +244,11 @@ class Publishing:
         if node is None and claim is not None:
             self._moves.end(pod, ClaimEvent.WITHDRAW)
             self._changes.mark()
-        elif node is not None and (claim is None or claim.node != node or _may_start_now(was, decision)):
+        elif node is not None and (claim is None or claim.node != node):
             self._moves.put(pod, ClaimEvent.PLAN, node)
             group.refusals.pop(pod.uid, None)
             group.expected_since.pop(pod.uid, None)
-            if self._releases.sees(pod) and decision.reclaim is None:
+            if self._releases.sees(pod):
                 group.expected_since[pod.uid] = self._clock()
             self._changes.mark()
 
@@ -262,10 +264,5 @@ class Publishing:
 def _plan_alike(was: GroupDecision | None, decision: GroupDecision) -> bool:
     """Whether claims in line with `was` are in line with `decision` too: both are the same, or neither lets
     any member start."""
-    waits = decision.verdict is Verdict.WAITING and not decision.nodes
-    return was is decision or (waits and was is not None and was.verdict is Verdict.WAITING and not was.nodes)
-
-
-def _may_start_now(was: GroupDecision | None, decision: GroupDecision) -> bool:
-    """Whether the room that was taken back for a group is free, and its members are to use it."""
-    return was is not None and was.reclaim is not None and decision.reclaim is None
+    waits = decision.verdict is Verdict.WAITING and not decision.plan
+    return was is decision or (waits and was is not None and was.verdict is Verdict.WAITING and not was.plan)

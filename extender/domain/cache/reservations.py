@@ -61,7 +61,7 @@ class Reservations:
         claim = self._claims.get(uid)
         if pod is not None:
             self._releases.note_call(pod)
-        if pod is None or claim is None or self._is_kept(claim):
+        if pod is None or claim is None:
             return self._why_not(pod)
         if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
             return [claim.node] if claim.node in nodes else Reason.NO_ROOM
@@ -78,7 +78,7 @@ class Reservations:
         pod, claim = self._pods.get(uid), self._claims.get(uid)
         if pod is not None:
             self._releases.note_call(pod)
-        if pod is None or claim is None or self._is_kept(claim):
+        if pod is None or claim is None:
             return self._why_not(pod)
         if self._releases.is_on and not claim.pinned:  # the scheduler has not been shown the pod
             return Reason.NOT_READY
@@ -203,11 +203,6 @@ class Reservations:
             return False
         self.release(claim.pod.uid, claim.token)
         return True
-
-    def _is_kept(self, claim: Claim) -> bool:
-        """Whether the room of a planned claim is still being taken back."""
-        decision = self._decided().groups.get(claim.pod.group)
-        return claim.stage is ClaimStage.PLANNED and decision is not None and decision.reclaim is not None
 
     def _why_not(self, pod: PodRecord | None) -> Reason:
         decision = self._decided().groups.get(pod.group) if pod else None

@@ -62,11 +62,6 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """The exception raised while the group was judged, and where; empty if there was none."""
 
     @property
-    def nodes(self) -> Mapping[Uid, str]:
-        """The nodes of members that are to start now, or once the room that is taken back is free."""
-        return self.reclaim.plan if self.reclaim is not None else self.plan
-
-    @property
     def lets_members_start(self) -> bool:
         """Whether members with held bind calls may be bound; none may if the group's PodGroup is gone."""
         goes_on = self.verdict is Verdict.STARTING or self.verdict is Verdict.RUNNING

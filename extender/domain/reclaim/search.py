@@ -9,7 +9,7 @@ planner, with more and more units out of the way.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heappop, heappush
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.planner import Planner
+from extender.domain.reclaim.cheapest_first import CheapestFirst, Cost, free
 from extender.domain.reclaim.giver import Giver
 from extender.domain.reclaim.units import Unit
 from extender.domain.snapshot.nodes import Mask
@@ -33,6 +34,12 @@ class Taking(NamedTuple):
     unit: Unit
     pods: tuple[PodRecord, ...]  # those of it that no other taking has
 
+    @property
+    def requests(self) -> Resources:
+        """What these ask for together."""
+        is_all = len(self.pods) == len(self.unit.pods)
+        return self.unit.requests if is_all else _requests(self.pods)
+
 
 class Found(msgspec.Struct, frozen=True):
     """A way to make a gang fit."""
@@ -42,26 +49,13 @@ class Found(msgspec.Struct, frozen=True):
     """A node for each member."""
 
 
-class _Cost(NamedTuple):
-    """Smallest first."""
-
-    tier: int
-    pods: int
-    share: float  # negative: the queue furthest above its share gives first
-    rank: tuple[int, ...]  # inverted: the highest goes first
-    row: int
-
-
-_NOTHING = (-1, 0, 0.0, ())
-
-
 class Search:
     """`planner`: the room without what is leaving anyway; it is used up. `units`: in any order."""
 
     def __init__(self, planner: Planner, giver: Giver, units: Iterable[Unit]) -> None:
         self._planner = planner
         self._giver = giver
-        self._units = sorted(units, key=lambda unit: (unit.tier, _inverted(unit.rank), unit.pods[0].uid))
+        self._units = sorted(units, key=attrgetter("order"))
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, list[Unit]] = {}
         self._taken: set[Uid] = set()
@@ -80,7 +74,7 @@ class Search:
         if found is not None or other is None:
             return found
         for taking in self._takings:
-            self._giver.give(taking.unit.queue, _requests(taking.pods), -1)
+            self._giver.give(taking.unit.queue, taking.requests, -1)
         return Search(other, self._giver, self._units).by_trial(wanted)
 
     # ---- node by node
@@ -106,20 +100,18 @@ class Search:
         if not shape.requests.keys() <= self._columns.keys():
             return False
         suitable = self._rows_for(members[0])
-        heap = [_Cost(*_NOTHING, row) for row in np.flatnonzero(suitable).tolist()]
-        while left and heap:
-            known = heappop(heap)
+        rows = CheapestFirst(np.flatnonzero(suitable).tolist(), self._giver.share)
+        while left and (known := rows.pop()) is not None:
             found = self._cost(shape, known.row)
             if found is None:
                 continue
             cost, takings = found
-            if heap and cost > heap[0]:
-                heappush(heap, cost)
+            if cost != known:
+                rows.push(cost)
                 continue
             changed = self._take(takings) | {known.row}
             self._stand(left, known.row, plan)
-            for row in sorted(row for row in changed if suitable[row]):
-                heappush(heap, _Cost(*_NOTHING, row))
+            rows.renew(sorted(row for row in changed if suitable[row]))
         return not left
 
     def _rows_for(self, pod: PodRecord) -> Mask:
@@ -133,7 +125,7 @@ class Search:
         while left and node is not None and self._planner.take_node(left[-1], node.name):
             plan[left.pop().uid] = node.name
 
-    def _cost(self, shape: Shape, row: int) -> tuple[_Cost, list[Taking]] | None:
+    def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Taking]] | None:
         """What one more member on a row costs; None: it cannot be had."""
         lacking = self._lacking(shape.requests, row)
         takings: list[Taking] = []
@@ -142,24 +134,25 @@ class Search:
             freed = self._freed(unit, pods, row)
             if not any(name in freed for name in lacking):
                 continue
-            if not self._give(unit, pods):
+            taking = Taking(unit, pods)
+            if not self._give(taking):
                 continue
-            takings.append(Taking(unit, pods))
+            takings.append(taking)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
             if not lacking:
                 break
         for taking in takings:
-            self._giver.give(taking.unit.queue, _requests(taking.pods), -1)
+            self._giver.give(taking.unit.queue, taking.requests, -1)
         return None if lacking else (self._cost_of(takings, row), takings)
 
-    def _cost_of(self, takings: Sequence[Taking], row: int) -> _Cost:
+    def _cost_of(self, takings: Sequence[Taking], row: int) -> Cost:
         if not takings:
-            return _Cost(*_NOTHING, row)
-        return _Cost(
+            return free(row)
+        return Cost(
             max(taking.unit.tier for taking in takings),
             sum(len(taking.pods) for taking in takings),
-            -min(self._giver.share(taking.unit.queue) for taking in takings),
-            max(_inverted(taking.unit.rank) for taking in takings),
+            min((taking.unit.queue for taking in takings), key=self._giver.share),
+            max(taking.unit.last_first for taking in takings),
             row,
         )
 
@@ -182,20 +175,21 @@ class Search:
         there = unit.by_node[node.name] if node is not None else ()
         return _requests(pod for pod in there if len(pods) == len(unit.pods) or pod in pods)
 
-    def _give(self, unit: Unit, pods: tuple[PodRecord, ...]) -> bool:
-        amounts = unit.requests if len(pods) == len(unit.pods) else _requests(pods)
-        if unit.queue and not self._giver.may_give(unit.queue, amounts):
+    def _give(self, taking: Taking) -> bool:
+        queue, amounts = taking.unit.queue, taking.requests
+        if queue and not self._giver.may_give(queue, amounts):
             return False
-        self._giver.give(unit.queue, amounts)
+        self._giver.give(queue, amounts)
         return True
 
     def _take(self, takings: Iterable[Taking]) -> set[int]:
         """Take units; returns the rows on which that makes room."""
         rows: set[int] = set()
-        for unit, pods in takings:
-            self._giver.give(unit.queue, _requests(pods))
+        for taking in takings:
+            unit, pods = taking
+            self._giver.give(unit.queue, taking.requests)
             self._taken.update(pod.uid for pod in pods)
-            self._takings.append(Taking(unit, pods))
+            self._takings.append(taking)
             self._planner.free(pods)
             rows.update(row for pod in pods if (row := self._planner.nodes.row.get(pod.node)) is not None)
         return rows
@@ -238,7 +232,7 @@ class Search:
     def _return(self, taking: Taking) -> None:
         self._takings.remove(taking)
         self._taken.difference_update(pod.uid for pod in taking.pods)
-        self._giver.give(taking.unit.queue, _requests(taking.pods), -1)
+        self._giver.give(taking.unit.queue, taking.requests, -1)
         self._planner.hold((pod, pod.node) for pod in taking.pods)
 
     # ---- by trial
@@ -279,8 +273,3 @@ class Search:
 
 def _requests(pods: Iterable[PodRecord]) -> dict[str, int]:
     return requests_of(Counter(pod.shape for pod in pods))
-
-
-def _inverted(moment: str) -> tuple[int, ...]:
-    """Sorts what is later first; without a moment last."""
-    return tuple(-ord(letter) for letter in moment) if moment else (1,)

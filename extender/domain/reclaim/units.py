@@ -12,7 +12,7 @@ import msgspec
 
 from extender.domain.lifecycle.quorum import binding_roles
 from extender.domain.model.evictions import Cause, Victim
-from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
 from extender.domain.snapshot.group_view import GroupView
@@ -30,6 +30,15 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
     rank: str
     """Among units that cost the same, the highest goes first: the least important, then what ran shortest."""
     group: GroupKey = GroupKey("")
+
+    @cached_property
+    def last_first(self) -> tuple[int, ...]:
+        """Sorts what ranks highest first."""
+        return _inverted(self.rank)
+
+    @cached_property
+    def order(self) -> tuple[int, tuple[int, ...], Uid]:
+        return (self.tier, self.last_first, self.pods[0].uid)
 
     @cached_property
     def requests(self) -> Resources:
@@ -52,7 +61,20 @@ _TIERS = {Cause.RECLAIM: 0, Cause.PREEMPT: 2, Cause.UNMANAGED: 4}
 
 
 def units_of(group: GroupView, cause: Cause) -> list[Unit]:
-    """The surplus members one by one, the least important first, then the group as a whole."""
+    """The surplus members one by one, the least important first, then the group as a whole. Worked out once:
+    a view never changes."""
+    return group.once(_for_others if cause is Cause.RECLAIM else _for_the_queue)
+
+
+def _for_others(group: GroupView) -> list[Unit]:
+    return _units(group, Cause.RECLAIM)
+
+
+def _for_the_queue(group: GroupView) -> list[Unit]:
+    return _units(group, Cause.PREEMPT)
+
+
+def _units(group: GroupView, cause: Cause) -> list[Unit]:
     spare, tier, rank = group.once(surplus), _TIERS[cause], group.once(_rank)
     units = [Unit((pod,), cause, group.queue, tier, rank, group.key) for pod in spare]
     if group.once(may_go_whole):

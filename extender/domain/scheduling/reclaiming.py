@@ -14,10 +14,10 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.lifecycle.quorum import Missing, missing
+from extender.domain.lifecycle.quorum import Missing, missing, whole
 from extender.domain.model.evictions import Cause, Eviction, Reclaim, Victim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
-from extender.domain.model.records import PodRecord
+from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.placement.planner import Planner
 from extender.domain.reclaim.search import Found, Search
 from extender.domain.scheduling.backoff import fail
@@ -75,8 +75,21 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
         return False
     if any(victim.uid in snapshot.spared for victim in reclaim.victims):
         return False
+    if any(_is_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
+        return False
     takes_from_others = any(victim.cause is not Cause.PREEMPT for victim in reclaim.victims)
     return not (takes_from_others and round_.budget.shares.is_above_share(group.queue, wanted.requests))
+
+
+def _is_split(round_: Round, key: GroupKey) -> bool:
+    """Whether a group that gives back some of its members is no longer whole without them: it has lost others
+    since."""
+    group = round_.snapshot.groups.get(key)
+    left = [pod for pod in group.placed if pod.uid not in round_.promised] if group is not None else []
+    if group is None or not any(pod.holds_room for pod in left) or len(left) == len(group.placed):
+        return False
+    roles = Counter(pod.role for pod in left)
+    return not whole(group.min_member, group.min_task_member, roles, len(left))
 
 
 def _go_on(round_: Round, group: GroupView) -> GroupDecision:
@@ -238,6 +251,7 @@ class _Beginning:
         round_, base = self._round, self._room()
         pods = [pod for taking in found.takings for pod in taking.pods]
         victims = tuple(each for taking in found.takings for each in taking.unit.victims(taking.pods))
+        self._candidates.taken.update(pod.uid for pod in pods)
         base.free(pods)
         base.give_back(missing(group).members, self._lending.kept_for(group))
         base.hold((pod, found.plan[pod.uid]) for pod in missing(group).members)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.evictions import Cause
-from extender.domain.model.records import GroupKey
+from extender.domain.model.records import GroupKey, Uid
 from extender.domain.reclaim.units import Unit, running_since, standing, unit_of, units_of
 from extender.domain.scheduling.giving_back import is_drained
 from extender.domain.scheduling.round import Round
@@ -23,6 +23,8 @@ class Candidates:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._known: dict[str, list[GroupView]] = {}
+        self.taken: set[Uid] = set()
+        """Pods that were promised to a group in this round."""
         self.spared = GroupKey("")
         """A group that was left out of the last answer because it has given once already."""
 
@@ -52,7 +54,8 @@ class Candidates:
 
     def _unmanaged(self, group: GroupView) -> Iterator[Unit]:
         if self._round.snapshot.queues[group.queue].record.preemption.unmanaged:
-            yield from (unit for unit in self._others if _lowest(unit) < group.priority)
+            lower = (unit for unit in self._others if _lowest(unit) < group.priority)
+            yield from (unit for unit in lower if self._is_free(unit))
 
     # ---- what is asked of all
 
@@ -86,10 +89,8 @@ class Candidates:
 
     def _is_free(self, unit: Unit) -> bool:
         """Not promised to another group, and no eviction of it was refused lately."""
-        promised, spared = self._round.promised, self._round.snapshot.spared
-        if not (promised or spared):
-            return True
-        return not any(pod.uid in promised or pod.uid in spared for pod in unit.pods)
+        known = self._round.promised, self._round.snapshot.spared, self.taken
+        return not any(pod.uid in uids for uids in known if uids for pod in unit.pods)
 
     # ---- what runs
 
@@ -120,8 +121,7 @@ class Candidates:
     def _others(self) -> list[Unit]:
         """Pods that are not ours."""
         others = self._round.snapshot.others.values()
-        units = (unit_of(pod) for pod in others if pod.may_be_evicted and not pod.deleting)
-        return [unit for unit in units if self._is_free(unit)]
+        return [unit_of(pod) for pod in others if pod.may_be_evicted and not pod.deleting]
 
 
 def _lowest(unit: Unit) -> int:

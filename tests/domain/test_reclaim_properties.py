@@ -1,0 +1,131 @@
+"""Whatever the cluster looks like: nobody is evicted against the rules, and no eviction is for nothing."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.lifecycle.quorum import whole
+from extender.domain.model.evictions import Cause
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.resources import PODS
+from extender.domain.model.shapes import requests_of
+from extender.domain.scheduling.decide import decide
+from tests.domain.builders import node, queue, stranger
+from tests.domain.world import World, gang, said
+
+QUEUES = ("a", "b", "c")
+
+jobs = st.tuples(
+    st.sampled_from(QUEUES),
+    st.integers(1, 4),  # members
+    st.integers(0, 3),  # of which so many are not needed
+    st.sampled_from(["1", "2"]),  # cpus of each
+    st.sampled_from([0, 5]),  # priority
+)
+clusters = st.tuples(
+    st.integers(1, 3),  # nodes
+    st.tuples(*(st.integers(1, 3) for _ in QUEUES)),  # weights
+    st.integers(0, 3),  # pods of others
+    st.lists(jobs, min_size=1, max_size=6),  # what runs, as far as it fits
+    st.lists(jobs, min_size=1, max_size=3),  # what comes after that
+)
+
+
+def ran(cluster: Any) -> World:
+    """Everything that finds room runs; then more comes."""
+    count, weights, strangers, first, later = cluster
+    world = World([node(f"n{number}") for number in range(count)])
+    world.add([queue(name, weight=weight) for name, weight in zip(QUEUES, weights, strict=True)])
+    world.add([stranger(f"s{number}", on=f"n{number % count}") for number in range(strangers)])
+    for number, job in enumerate(first):
+        world.add(_gang(f"r{number}", job))
+        run_what_is_planned(world)
+    world.add([_gang(f"x{number}", job) for number, job in enumerate(later)])
+    return world
+
+
+def _gang(name: str, job: tuple[str, int, int, str, int]) -> list[Any]:
+    where, members, spare, cpu, priority = job
+    return gang(name, members, max(members - spare, 1), where, cpu=cpu, priority=priority)
+
+
+def run_what_is_planned(world: World) -> None:
+    world.settle()
+    for _ in range(20):
+        planned = [name for key in world.decisions.groups for name in world.plan(key.partition("/")[2])]
+        if not planned:
+            return
+        world.scheduler_takes(*planned).run(*planned).settle()
+
+
+def victims(decisions: Decisions) -> set[str]:
+    return {
+        victim.uid
+        for decision in decisions.groups.values()
+        if decision.reclaim is not None
+        for victim in decision.reclaim.victims
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(clusters)
+def test_the_rules_are_kept_and_every_reclaim_ends(cluster: Any) -> None:
+    world = ran(cluster)
+    for _ in range(40):
+        snapshot, before = world.ledger.snapshot(), world.decisions
+        decisions = decide(snapshot, before)
+        assert said(decisions) == said(decide(snapshot, before))
+        check_gangs(world, decisions)
+        check_shares(world, before, decisions)
+        run_what_is_planned(world)
+        going = sorted(each.victim.name for each in world.decisions.evictions.values())
+        if not going:
+            break
+        world.delete(going[0])
+    else:
+        raise AssertionError("evictions do not end")
+    assert not [each for each in world.decisions.groups.values() if each.reason is Reason.RECLAIMING]
+
+
+def check_gangs(world: World, decisions: Decisions) -> None:
+    """All members of a group go, or what is left is whole."""
+    gone = victims(decisions)
+    for group in world.ledger.snapshot().groups.values():
+        left = [pod for pod in group.placed if pod.uid not in gone]
+        if len(left) < len(group.placed) and left and group.stands:
+            roles = Counter(pod.role for pod in left)
+            assert whole(group.min_member, group.min_task_member, roles, len(left)), group.key
+
+
+def check_shares(world: World, before: Decisions, now: Decisions) -> None:
+    """No queue gives others what it deserves; checked when the reclaim is decided."""
+    snapshot = world.ledger.snapshot()
+    for key, decision in now.groups.items():
+        was = before.groups.get(key)
+        if decision.reclaim is None or (was is not None and was.reclaim is not None):
+            continue
+        given: dict[str, Counter[Any]] = {}
+        pods = {pod.uid: pod for group in snapshot.groups.values() for pod in group.placed}
+        for victim in decision.reclaim.victims:
+            if victim.cause is Cause.RECLAIM:
+                given.setdefault(victim.queue, Counter())[pods[victim.uid].shape] += 1
+        for name, shapes in given.items():
+            held, due, less = now.queues[name].allocated, now.queues[name].deserved, requests_of(shapes)
+            assert any(
+                held.get(each, 0) - less[each] >= due.get(each, 0.0) - 0.2 for each in less if each != PODS
+            ), (name, held, due, less)
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters)
+def test_who_is_evicted_for_starts(cluster: Any) -> None:
+    """Once all its victims are gone, and nothing else has happened, a group starts."""
+    world = ran(cluster).settle()
+    claimants = [key for key, each in world.decisions.groups.items() if each.reclaim is not None]
+    going = [each.victim.name for each in world.decisions.evictions.values()]
+    world.delete(*going).settle()
+    for key in claimants:
+        assert world.decisions.groups[key].verdict is Verdict.STARTING, key
