@@ -39,9 +39,7 @@ class Foresight:
         if found is None:
             return None
         now, at = snapshot.now, found.at
-        return Reservation(
-            now, dict(found.nodes), wanted.requests, at, at, now + stay, self._timestamp(at)
-        )
+        return Reservation(now, dict(found.nodes), wanted.requests, at, at, now + stay, self._timestamp(at))
 
     def put_off(self, reservation: Reservation, wanted: Missing) -> Reservation | None:
         """The same nodes with the moment at which they are expected to be free by now; None where they will

@@ -43,7 +43,7 @@ class Reserving:
         self._is_lent = False
         self._above_share: set[GroupKey] = set()
         self._kept: dict[GroupKey, KeptRoom] = {}
-        self._due: dict[str, GroupView] = {}  # by queue: the first group that has waited too long
+        self._due: dict[str, GroupView] = {}  # by queue: the group that has waited longest, if for too long
         self._fits_without: dict[Signature, bool] = {}
         self.mattered = False
         """Whether a reservation, or that none could be made, was part of what has been decided."""
@@ -156,14 +156,14 @@ class Reserving:
     # ---- new ones
 
     def note(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
-        """The decision on a group that waits, with its reservation if it has one. Of each queue, the first
-        group that has waited too long is noted."""
+        """The decision on a group that waits, with its reservation if it has one. Of each queue, the group
+        that has waited for the longest time is noted, if that is too long."""
         if group.key in self._reserved and decision.reason in _KEEPS:
             reservation = self._reserved[group.key][1]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
-        if decision.reason in _MAY_RESERVE and group.queue not in self._due and self._has_waited(group):
-            self._due[group.queue] = group
+        if decision.reason in _MAY_RESERVE and self._has_waited(group):
+            self._due[group.queue] = min(group, self._due.get(group.queue, group), key=_longest_wait_first)
         return decision
 
     def _has_waited(self, group: GroupView) -> bool:
@@ -180,7 +180,7 @@ class Reserving:
         self.mattered = True
         if self._must_wait():
             return
-        for group in sorted(due, key=lambda group: (ready_since(group), group.key)):
+        for group in sorted(due, key=_longest_wait_first):
             reservation = self._round.judge(self._made, group)
             if reservation is not None:
                 decision = self._round.decided[group.key]
@@ -200,6 +200,10 @@ def _no_later(now: Reservation, before: Reservation) -> Reservation:
     if now.starts_at is not None:
         moments.append(now.starts_at)
     return replace(now, passable_until=min(moments, default=None))
+
+
+def _longest_wait_first(group: GroupView) -> tuple[str, GroupKey]:
+    return (ready_since(group), group.key)
 
 
 def _oldest_first(group: GroupView) -> tuple[float, GroupKey]:
