@@ -59,7 +59,7 @@ soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muste
 fuzz: $(READY)  ## malformed requests to all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
 	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-conformance: $(READY)  ## cases known from other schedulers, as data (CASES=FILE for those of another file)
+conformance: $(READY)  ## cases known from other schedulers, as data (CASES=PATH for those of another file or folder)
 	@$(BIN)/python -m tests.conformance $(if $(CASES),"$(CASES)")
 
 chart: $(READY)  ## make the Helm chart's templates from manifests/

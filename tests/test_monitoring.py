@@ -18,7 +18,12 @@ from extender.telemetry import metrics
 ROOT = Path(__file__).parents[1]
 MONITORING = ROOT / "manifests" / "monitoring"
 PAGE = ROOT / "docs" / "monitoring.md"
-SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+SUFFIXES = {
+    "counter": ("_total",),
+    "gauge": ("",),
+    "summary": ("_sum", "_count"),
+    "histogram": ("_bucket", "_sum", "_count"),
+}
 # What Prometheus adds to everything that it scrapes, and what it makes of a histogram.
 ADDED = {"job", "pod", "le"}
 Json = dict[str, Any]

@@ -9,6 +9,7 @@ HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # one weight for each part o
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"  # annotation of a controller of pods
 ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
 FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: counts without such pods
+PREEMPTABLE = "volcano.sh/preemptable"  # annotation or label of a pod or PodGroup: "false": never a victim
 # Annotations of a pod: how many pods of its Job must stay, or may be disturbed. Only one of them is allowed.
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
@@ -29,6 +30,7 @@ QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: the UIDs of 
 STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # as the condition, where another controller has the status
 
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and if not, why
+DISRUPTION_TARGET = "DisruptionTarget"  # the condition of a pod that is about to be evicted, and why
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup all of whose needed members once ran: never undone
 
 POD_SCHEDULED = "PodScheduled"  # the condition of a pod that says whether it has a node, and if not, why
@@ -36,6 +38,10 @@ UNSCHEDULABLE = "Unschedulable"  # its reason where room is missing: autoscalers
 SCHEDULING_GATED = "SchedulingGated"  # its reason on a pod that was created with scheduling gates
 
 ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
+
+SYSTEM_NAMESPACE = "kube-system"
+SYSTEM_PRIORITY = 2_000_000_000  # from here on the priorities of Kubernetes' own classes
+NEVER = "Never"  # a preemptionPolicy
 
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"  # the parent of every queue that names no other

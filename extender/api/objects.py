@@ -170,11 +170,13 @@ class PodSpec(Wire, frozen=True):
     tolerations: list[Toleration] | None = None
     scheduling_gates: list[Gate] | None = None
     scheduling_group: SchedulingGroup | None = None
+    preemption_policy: str = ""
     priority: int | None = None
     priority_class_name: str = ""
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
     resource_claims: msgspec.Raw = msgspec.Raw()
     volumes: list[Volume] | None = None
+    active_deadline_seconds: int | None = None
 
 
 class Terminated(Wire, frozen=True):
@@ -200,6 +202,7 @@ class PodStatus(Wire, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
     nominated_node_name: str = ""
+    start_time: str | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
 
@@ -266,9 +269,8 @@ class QueuePreemption(Wire, frozen=True):
 class QueueFlavor(Wire, frozen=True):
     """A part of the queue's amounts, on nodes with these labels."""
 
-    name: str
+    name: str = ""
     node_labels: Labels | None = None
-    tolerations: list[Toleration] | None = None
     capability: Quantities | None = None
     deserved: Quantities | None = None
 
@@ -297,6 +299,13 @@ class QueueSpec(Wire, frozen=True):
     flavors: list[QueueFlavor] | None = None
 
 
+class QueueReservation(Wire, frozen=True):
+    """What is reserved for a group of the queue that has waited too long."""
+
+    nodes: list[str] | None = None
+    resource: Quantities | None = None
+
+
 class QueueStatus(Wire, frozen=True):
     state: str = ""
     allocated: Quantities | None = None
@@ -309,6 +318,7 @@ class QueueStatus(Wire, frozen=True):
     completed: int | None = None
     failed: int | None = None
     aborted: int | None = None
+    reservation: QueueReservation | None = None
     conditions: list[Condition] | None = None
 
 
@@ -382,6 +392,7 @@ class NativePodGroup(Wire, frozen=True):
 class WorkloadSpec(Wire, frozen=True):
     replicas: int | None = None
     suspend: bool | None = None
+    active_deadline_seconds: int | None = None
 
 
 class Workload(Wire, frozen=True):
@@ -398,6 +409,7 @@ class PriorityClass(Wire, frozen=True):
     metadata: Meta
     value: int = 0
     global_default: bool = False
+    preemption_policy: str = ""
 
 
 class Namespace(Wire, frozen=True):

@@ -114,7 +114,8 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
         """None as well for a pod that has a node planned, or is on its way to one."""
-        return None if self._ledger.claim(pod.uid) else self._policy.wanted(decision, pod)
+        is_coming = self._ledger.claim(pod.uid) is not None and decision.reclaim is None
+        return None if is_coming else self._policy.wanted(decision, pod)
 
     def _note_said(
         self, key: GroupKey, wanted: dict[Uid, tuple[PodRecord, Unscheduled]]

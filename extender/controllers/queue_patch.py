@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import Condition, Queue, QueueStatus
+from extender.api.objects import Condition, Queue, QueueReservation, QueueStatus
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import QueueDecision
 from extender.domain.decisions.queue_conditions import QueueCondition, conditions_of
+from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import quantities
 
 Json = dict[str, Any]
@@ -28,6 +29,8 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
 
 def _patch(before: Any, value: Any) -> Any:
     """Amounts are merged into those before, so resources that are gone have to be removed with nulls."""
+    if isinstance(value, QueueReservation):
+        return {"nodes": value.nodes, "resource": _patch(before and before.resource, value.resource)}
     gone = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
     return gone | value if gone else msgspec.to_builtins(value)
 
@@ -39,11 +42,18 @@ def _status(before: QueueStatus, decision: QueueDecision) -> Json:
         "deserved": _written(decision.deserved),
         "share": round(decision.share, 3),
         **decision.counts,
+        "reservation": _reservation(decision.reservation),
         "conditions": _conditions(before, decision),
     }
 
 
-def _written(amounts: Mapping[str, float]) -> dict[str, str]:
+def _reservation(reservation: Reservation | None) -> QueueReservation | None:
+    if reservation is None:
+        return None
+    return QueueReservation(reservation.node_names, _written(reservation.asks))
+
+
+def _written(amounts: Mapping[str, float]) -> dict[str, str | int]:
     """Quantities, without zeros: a cluster has many resources of which most queues hold nothing."""
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
 

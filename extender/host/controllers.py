@@ -17,6 +17,7 @@ from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
 from extender.controllers.pod_conditions import PodConditionsController
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.queue_status import QueueStatusController
+from extender.controllers.queue_waits import QueueWaits
 from extender.controllers.releases import Releaser
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
@@ -55,6 +56,7 @@ class Controllers:
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()
+        self._queue_waits = QueueWaits()
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).look,
             SchedulingGatesController(urgent).look,
@@ -69,6 +71,7 @@ class Controllers:
             self.volcano.look,
             GroupEvents(ledger, recorder, leads).look,
             self.decision_log.look,
+            self._queue_waits.look,
         )
 
     def start(self) -> None:

@@ -4,10 +4,11 @@ Muster."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.decisions import Decisions
+from extender.domain.decisions.decisions import Decisions, QueueDecision
+from extender.domain.model.resources import CPU
 from extender.domain.queues.queue_states import QueueState
 from extender.host.feed import Feed
 from extender.kube.writers import Writers
@@ -15,6 +16,8 @@ from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
+
+_MILLI = 1000
 
 _PACE = 1.0  # seconds between two collections
 _SILENCE = 60.0  # seconds with pods to start but without a call, after which a warning is logged, repeatedly
@@ -55,6 +58,7 @@ class Gauges:
                 metrics.cache_age.labels(name).set(self._clock() - reflector.last_heard)
         metrics.view_detours.inc(self._more("detours", "", self._ledger.shown.detours().calls))
         metrics.show_groups(Counter((each.verdict, each.reason or "") for each in decisions.groups.values()))
+        metrics.show_queues(_sample(queue) for queue in decisions.queues.values() if queue.uid)
         states = Counter(queue.state for queue in decisions.queues.values())
         for state in QueueState:
             metrics.queues.labels(state).set(states[state])
@@ -82,3 +86,12 @@ class Gauges:
                 "the scheduler has never called: check that it runs, that its extenders name this server, and"
                 " that their urlPrefix is the address of --listen"
             )
+
+
+def _sample(queue: QueueDecision) -> metrics.QueueSample:
+    deserved, allocated = _in_base_units(queue.deserved), _in_base_units(queue.allocated)
+    return metrics.QueueSample(queue.name, deserved, allocated, queue.share, queue.counts)
+
+
+def _in_base_units(amounts: Mapping[str, float]) -> dict[str, float]:
+    return {name: amount / _MILLI if name == CPU else amount for name, amount in amounts.items()}

@@ -97,7 +97,7 @@ class Embedded:
         return quiet and not self._at_work()
 
     def _at_work(self) -> bool:
-        working = self.kubelets.busy or self.controllers.busy
+        working = self.kubelets.busy or self.controllers.behind
         busy = self.scheduler is None or self.scheduler.busy or working
         return busy or any(_reason(group) in ("", *UNSETTLED) for group in self.store.all(POD_GROUPS))
 

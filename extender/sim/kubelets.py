@@ -7,12 +7,12 @@ fails instead, at that time, or at once where there is none; on a running pod it
 
 import heapq
 import math
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from extender.sim.apiserver.conditions import now, set_condition
+from extender.sim.apiserver.follower import LONGEST_WAIT, StoreFollower
 from extender.sim.apiserver.kinds import PODS, Json
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
@@ -20,59 +20,49 @@ from extender.sim.apiserver.store import Change
 
 RUN_SECONDS = "sim.kube-muster.io/run-seconds"
 FAIL = "sim.kube-muster.io/fail"
-_LONGEST_WAIT = 1.0
 _STARTED = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
 
 
-class Kubelets:
+class Kubelets(StoreFollower):
     def __init__(
         self, service: Service, speed: float = 1.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        super().__init__(service.store, "kubelets")
         self._service = service
         self._speed = speed
         self._clock = clock
         self._running: dict[str, float] = {}  # since when, by UID
         self._ends: list[tuple[float, str, str, str]] = []  # when, UID, namespace, name
         self._end_of: dict[str, float] = {}  # which entry of them counts, by UID
-        self._stopping = threading.Event()
-        self._version = 0
-        self._thread = threading.Thread(target=self._run, name="kubelets", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
 
     @property
     def busy(self) -> bool:
         """Whether a pod will end by itself, or something is not looked at yet."""
-        return bool(self._end_of) or self._version < self._service.store.version
+        return bool(self._end_of) or self.behind
 
-    def _run(self) -> None:
-        pods, self._version = self._service.store.listing(PODS)
+    def _begin(self) -> int:
+        pods, version = self._store.listing(PODS)
+        for uid in self._running.keys() - {pod["metadata"]["uid"] for pod in pods}:
+            self._forget(uid)
         for pod in pods:
             self._look(pod)
-        while not self._stopping.is_set():
-            changes = self._service.store.wait(self._version, self._until_next())
-            for change in changes:
-                self._hear(change)
-            self._end_due()
-            self._version = changes[-1].version if changes else self._version
+        return version
 
-    def _until_next(self) -> float:
-        due = self._ends[0][0] - self._clock() if self._ends else _LONGEST_WAIT
-        return min(max(due, 0.0), _LONGEST_WAIT)
+    def _patience(self) -> float:
+        due = self._ends[0][0] - self._clock() if self._ends else LONGEST_WAIT
+        return min(max(due, 0.0), LONGEST_WAIT)
 
-    def _hear(self, change: Change) -> None:
-        if change.kind is not PODS:
-            return
-        if change.type == "DELETED":
-            uid = change.object["metadata"]["uid"]
-            self._running.pop(uid, None)
-            self._end_of.pop(uid, None)
-        else:
-            self._look(change.object)
+    def _hear(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.kind is PODS and change.type == "DELETED":
+                self._forget(change.object["metadata"]["uid"])
+            elif change.kind is PODS:
+                self._look(change.object)
+        self._end_due()
+
+    def _forget(self, uid: str) -> None:
+        self._running.pop(uid, None)
+        self._end_of.pop(uid, None)
 
     def _look(self, pod: Json) -> None:
         """Do what a pod on a node needs done. What changed meanwhile comes again by its own event."""
@@ -82,7 +72,7 @@ class Kubelets:
             if "deletionTimestamp" in pod["metadata"]:
                 self._confirm(pod)
             elif pod["status"]["phase"] == "Pending":
-                self._begin(pod)
+                self._run_from_now(pod)
             elif pod["status"]["phase"] == "Running":
                 self._plan_end(pod)
 
@@ -91,7 +81,7 @@ class Kubelets:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
         self._service.delete(PODS, meta["namespace"], meta["name"], options)
 
-    def _begin(self, pod: Json) -> None:
+    def _run_from_now(self, pod: Json) -> None:
         self._running[pod["metadata"]["uid"]] = self._clock()
         self._say(pod["metadata"], _running)
 

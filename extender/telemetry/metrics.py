@@ -1,19 +1,24 @@
 """What Muster counts, for Prometheus; /metrics on the health port shows it.
 
-Every label has few values, known beforehand: verbs, outcomes, reason codes, kinds of object. Names of pods,
-groups, queues and nodes are never labels; they are in the logs and under /debug/.
+Every label has few values, known beforehand: verbs, outcomes, reason codes, kinds of object; and queues,
+which administrators make, up to MOST_QUEUES. Names of pods, groups and nodes are never labels; they are in
+the logs and under /debug/.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from threading import Event
 from time import perf_counter
+from typing import NamedTuple
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, Summary
+from prometheus_client.metrics import MetricWrapperBase
 
 # ---- the verbs, as the scheduler sees them
+
+MOST_QUEUES = 1000  # that are labels; of more, those whose names come first
 
 _FROM_HALF_A_MILLISECOND = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 _TO_MINUTES = (1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -62,6 +67,25 @@ pod_conditions = Counter(
 evictions = Counter("muster_evictions_total", "Eviction requests, by outcome.", ["outcome"])
 
 queues = Gauge("muster_queues", "Queues by state.", ["state"])
+queue_deserved = Gauge(
+    "muster_queue_deserved", "What a queue deserves, in cores, bytes and devices.", ["queue", "resource"]
+)
+queue_allocated = Gauge(
+    "muster_queue_allocated", "What a queue's pods hold, in cores, bytes and devices.", ["queue", "resource"]
+)
+queue_share = Gauge(
+    "muster_queue_share",
+    "The part of what a queue deserves that it holds, in its dominant resource.",
+    ["queue"],
+)
+queue_groups = Gauge(
+    "muster_queue_groups", "Groups of a queue, by column of its status.", ["queue", "column"]
+)
+queue_waited = Summary(
+    "muster_queue_waited_seconds",
+    "Time from when a group was first seen to wait until it started.",
+    ["queue"],
+)
 queue_commands = Counter("muster_queue_commands_total", "Commands to open or close a queue.", ["outcome"])
 groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted because their queue was deleted.")
 
@@ -114,6 +138,15 @@ view_detours = Counter(
     "Calls of a scheduler about pods that the view has not shown: it reads its pods elsewhere.",
 )
 view_dials = Counter("muster_view_dials_total", "Connections that the view has opened to the API server.")
+
+
+_OF_QUEUES: tuple[MetricWrapperBase, ...] = (
+    queue_deserved,
+    queue_allocated,
+    queue_share,
+    queue_groups,
+    queue_waited,
+)
 
 
 # ---- recording
@@ -181,3 +214,38 @@ def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
                 groups.labels(*known).set(0)
     for (verdict, reason), count in counts.items():
         groups.labels(verdict, reason).set(count)
+
+
+class QueueSample(NamedTuple):
+    """What is shown of one queue. Amounts are by resource, in cores, bytes and devices."""
+
+    name: str
+    deserved: Mapping[str, float]
+    allocated: Mapping[str, float]
+    share: float
+    groups: Mapping[str, int]  # by column of its status
+
+
+def show_queues(samples: Iterable[QueueSample]) -> None:
+    """Show these queues. What was shown of others is removed."""
+    shown: set[tuple[MetricWrapperBase, tuple[str, ...]]] = set()
+
+    def put(metric: Gauge, value: float, *labels: str) -> None:
+        metric.labels(*labels).set(value)
+        shown.add((metric, labels))
+
+    for queue in sorted(samples)[:MOST_QUEUES]:
+        put(queue_share, queue.share, queue.name)
+        shown.add((queue_waited, (queue.name,)))
+        for gauge, amounts in ((queue_deserved, queue.deserved), (queue_allocated, queue.allocated)):
+            for resource, amount in amounts.items():
+                put(gauge, amount, queue.name, resource)
+        for column, count in queue.groups.items():
+            put(queue_groups, count, queue.name, column)
+    for metric in _OF_QUEUES:
+        for labels in _labels_of(metric) - {labels for each, labels in shown if each is metric}:
+            metric.remove(*labels)
+
+
+def _labels_of(metric: MetricWrapperBase) -> set[tuple[str, ...]]:
+    return {tuple(sample.labels.values()) for family in metric.collect() for sample in family.samples}

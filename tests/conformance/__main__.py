@@ -1,4 +1,7 @@
-"""`python -m tests.conformance [FILE]`: the cases that fail with what differs, then how many of each kind."""
+"""`python -m tests.conformance [PATH…]`: the cases that fail with what differs, then how many of each kind.
+
+A path is a file of cases, or a folder with such files; without one, those in `data` are run.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +15,7 @@ from tests.conformance.verdicts import Outcome
 
 def main(arguments: Sequence[str]) -> int:
     try:
-        cases = load(Path(arguments[0]) if arguments else DATA)
+        cases = load(*(map(Path, arguments) if arguments else [DATA]))
     except BadCases as fault:
         print(fault, file=sys.stderr)  # noqa: T201
         return 2

@@ -13,7 +13,12 @@ def amounts(vector: Mapping[str, Any]) -> dict[str, float]:
     """A vector of a case by Muster's names. `scalars` may be a map of its own; "inf" is infinity."""
     flat = {name: amount for name, amount in vector.items() if name != "scalars"}
     flat |= vector.get("scalars") or {}
-    return {_NAMES.get(name, name): float(amount) for name, amount in flat.items()}
+    return {_NAMES.get(name, name): _number(amount) for name, amount in flat.items()}
+
+
+def _number(amount: Any) -> float:
+    """Whole numbers stay whole: some are too large for a float."""
+    return amount if isinstance(amount, int) else float(amount)
 
 
 def whole(vector: Mapping[str, Any]) -> dict[str, int]:

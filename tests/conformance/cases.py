@@ -1,38 +1,17 @@
-"""Reading a file of cases (data/README.md). What is not of their schema is refused, with its place."""
+"""Reading files of cases (data/README.md). What is not of their schemas is refused, with its place."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-Given = dict[str, Any]
-_SESSION: Given = {"actions": [], "tiers": [[]], "nodes": [], "queues": [], "podGroups": [], "pods": []}
-_TASKS: Given = {"tasks": [], "minMember": 0, "currentPhase": "Pending", "unschedulableThisCycle": False}
-# What a case may leave out, by its kind, and what each object of a list may.
-_LEFT_OUT: dict[str, Given] = {
-    "session": _SESSION,
-    "session.multi": {"nodes": [], "queues": [], "cycles": []},
-    "gang.releasing": _TASKS,
-    "podgroup.phase": _TASKS,
-    "podgroup.build": {"pods": []},
-    "overcommit": {"nodes": [], "alreadyReserved": [], "minResources": {}},
-    "queue.state": {"podGroups": 0, "storedState": "", "action": "SyncQueue"},
-    "queue.state.handler": {"storedState": ""},
-    "queue.sync": {"podGroups": []},
-    "queue.share": {"deserved": {}, "allocated": {}, "request": {}},
-    "deserved": {"queues": [], "total": {}},
-    "resource.op": {"left": {}, "right": {}},
-    "cli": {"flags": {}, "queues": [], "podGroups": [], "counts": {}},
-}
-_LEFT_OUT_OF_EACH: dict[str, Given] = {
-    "podGroups": {"namespace": "default", "queue": "default", "minMember": 0},
-    "pods": {"namespace": "default", "podgroup": ""},
-    "nodes": {"allocatable": {}},
-    "tasks": {"status": "Pending", "node": ""},
-}
+from tests.conformance.left_out import Given, filled
 
-DATA = Path(__file__).parent / "data" / "volcano.json"
+DATA = Path(__file__).parent / "data"
+_SCHEMA = 1
+# What a case of queueing.json says about itself; the rest of its fields is its input.
+_ABOUT = {"id", "family", "title", "source", "checked_by_model", "expect"}
 
 
 class BadCases(ValueError):
@@ -40,47 +19,73 @@ class BadCases(ValueError):
 
 
 class Case(msgspec.Struct, frozen=True):
+    """One case of either format."""
+
     id: str
     kind: str
+    """What is put to the test: the `kind` of volcano.json, the `family` of queueing.json."""
     input: dict[str, Any]
-    expect: dict[str, Any]
+    """What is given. Nothing in it is null, and what may be left out has its default."""
+    expect: dict[str, Any] = {}
     title: str = ""
     origin: str = ""
+    """Where the case comes from: a test, code, documentation."""
     tags: list[str] = []
+    file: str = ""
+    """The name of the file that it is from."""
 
 
-class CaseFile(msgspec.Struct, frozen=True, rename="camel"):
-    schema_version: int
-    cases: list[Case]
+class CaseFile(msgspec.Struct, frozen=True):
+    """The frame is the same in both formats but for the name of the version."""
+
+    cases: list[dict[str, Any]]
+    schema: int | None = msgspec.field(name="schemaVersion", default=None)
+    schema_of_families: int | None = msgspec.field(name="schema_version", default=None)
+
+    @property
+    def version(self) -> int | None:
+        return self.schema_of_families if self.schema is None else self.schema
 
 
-def load(path: Path) -> list[Case]:
-    """The cases of a file. Raises BadCases."""
+def load(*paths: Path) -> list[Case]:
+    """The cases of these files, and of all files `*.json` in these folders. Raises BadCases."""
+    return [case for path in paths for file in _files(path) for case in _read(file)]
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    if files := sorted(path.rglob("*.json")):
+        return files
+    raise BadCases(f"{path}: no file *.json in this folder")
+
+
+def _read(file: Path) -> Iterator[Case]:
     try:
-        content = msgspec.json.decode(path.read_bytes(), type=CaseFile)
+        content = msgspec.json.decode(file.read_bytes(), type=CaseFile)
     except OSError as fault:
-        raise BadCases(f"{path}: {fault.strerror}") from fault
+        raise BadCases(f"{file}: {fault.strerror}") from fault
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise BadCases(f"{path}: {fault}") from fault
-    if content.schema_version != 1:
-        raise BadCases(f"{path}: schemaVersion {content.schema_version}; allowed is 1")
-    return [replace(case, input=_filled(case.kind, case.input)) for case in content.cases]
+        raise BadCases(f"{file}: {fault}") from fault
+    if content.version != _SCHEMA:
+        raise BadCases(f"{file}: schema version {content.version}; allowed is {_SCHEMA}")
+    for number, told in enumerate(content.cases):
+        yield _case(file, number, told)
 
 
-def _filled(kind: str, given: Given) -> Given:
-    """What a case gives, with what its schema lets it leave out."""
-    made: Given = _LEFT_OUT.get(kind, {}) | _told(given)
-    for name, ofeach in _LEFT_OUT_OF_EACH.items():
-        if isinstance(made.get(name), list):
-            made[name] = [ofeach | each if isinstance(each, dict) else each for each in made[name]]
-    return made
+def _case(file: Path, number: int, told: Given) -> Case:
+    try:
+        case = msgspec.convert({**_of_kind(told), "file": file.name}, Case)
+    except msgspec.ValidationError as fault:
+        raise BadCases(f"{file}: case {number}: {fault}") from fault
+    return msgspec.structs.replace(case, input=filled(case.kind, case.input))
 
 
-def _told(given: Any) -> Any:
-    """What a case says, without what it leaves open by writing null: in the schema its key is missing."""
-    match given:
-        case dict():
-            return {key: _told(value) for key, value in given.items() if value is not None}
-        case list():
-            return [_told(each) for each in given]
-    return given
+def _of_kind(told: Given) -> Given:
+    """The case as those of volcano.json are."""
+    if "family" not in told:
+        return told
+    given = {name: value for name, value in told.items() if name not in _ABOUT}
+    source = told.get("source")
+    origin = source.get("kind", "") if isinstance(source, dict) else ""
+    return {**told, "kind": told["family"], "input": given, "origin": origin}

@@ -3,43 +3,15 @@
 A case that is skipped is run all the same: when it passes, the skip claims too much, and that is a failure.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 
-from tests.conformance import admission
-from tests.conformance.algebra import check_operator
-from tests.conformance.built import check_build
 from tests.conformance.cases import Case
-from tests.conformance.commands import check_command
-from tests.conformance.gates import check_overcommit, check_releasing
-from tests.conformance.lifecycle import check_handler, check_state, check_sync
-from tests.conformance.lives import check_phase
-from tests.conformance.session import check_cycles, check_session
-from tests.conformance.sharing import check_deserved, check_share
+from tests.conformance.queueing import families
 from tests.conformance.skips import skip_for
-from tests.conformance.verdicts import NoCounterpart, Outcome, Result
+from tests.conformance.verdicts import Check, NoCounterpart, Outcome, Result
+from tests.conformance.volcano import kinds
 
-Check = Callable[[Case], Iterator[str]]
-CHECKS: dict[str, Check] = {
-    "cli": check_command,
-    "deserved": check_deserved,
-    "queue.share": check_share,
-    "queue.state": check_state,
-    "queue.state.handler": check_handler,
-    "queue.sync": check_sync,
-    "resource.op": check_operator,
-    "gang.releasing": check_releasing,
-    "overcommit": check_overcommit,
-    "podgroup.build": check_build,
-    "podgroup.phase": check_phase,
-    "session": check_session,
-    "session.multi": check_cycles,
-    "admission.queue": admission.check_queue,
-    "admission.queue.mutate": admission.check_queue_defaults,
-    "admission.podgroup": admission.check_group,
-    "admission.podgroup.mutate": admission.check_group_defaults,
-    "admission.job": admission.check_job,
-    "admission.pod": admission.check_pod,
-}
+CHECKS: Mapping[str, Check] = {**kinds.CHECKS, **families.CHECKS}
 
 
 def judge(case: Case) -> Result:

@@ -1,4 +1,4 @@
-"""What is told of judged cases: failures, a table by kind, why what was skipped, and the closing line."""
+"""What is told of judged cases: failures, a table by file and kind, why what was skipped, totals."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ Judged = Sequence[tuple[Case, Result]]
 
 def lines(judged: Judged) -> Iterator[str]:
     yield from _failures(judged)
-    yield from _by_kind(judged)
+    yield from _by_file(judged)
     yield from _skips(judged)
     yield _counted(result.outcome for _, result in judged)
 
@@ -23,11 +23,18 @@ def _failures(judged: Judged) -> Iterator[str]:
             yield from (f"    {words}" for words in result.words)
 
 
-def _by_kind(judged: Judged) -> Iterator[str]:
-    yield f"{'kind':26}" + "".join(f"{outcome:>9}" for outcome in Outcome)
-    count = Counter((case.kind, result.outcome) for case, result in judged)
-    for kind in dict.fromkeys(case.kind for case, _ in judged):
-        yield f"{kind:26}" + "".join(f"{count[kind, outcome]:9}" for outcome in Outcome)
+def _by_file(judged: Judged) -> Iterator[str]:
+    for file in dict.fromkeys(case.file for case, _ in judged):
+        within = [(case.kind, result.outcome) for case, result in judged if case.file == file]
+        yield f"{file:26}" + "".join(f"{outcome:>9}" for outcome in Outcome)
+        for kind in dict.fromkeys(kind for kind, _ in within):
+            yield _row(f"  {kind}", (outcome for each, outcome in within if each == kind))
+        yield _row("  together", (outcome for _, outcome in within))
+
+
+def _row(title: str, outcomes: Iterable[Outcome]) -> str:
+    count = Counter(outcomes)
+    return f"{title:26}" + "".join(f"{count[outcome]:9}" for outcome in Outcome)
 
 
 def _skips(judged: Judged) -> Iterator[str]:

@@ -1,130 +1,14 @@
-"""What is skipped, and why: by what a case needs, never by its name.
+"""What is skipped, and why.
 
 A skip that claims more than it must is found out: whatever it matches is run, and may not pass.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
-from tests.conformance import admission_needs, lifecycle, other_needs, phase_needs, session_needs
 from tests.conformance.cases import Case
-from tests.conformance.session import PERFORMED
+from tests.conformance.queueing import families
+from tests.conformance.verdicts import Skip
+from tests.conformance.volcano import kinds
 
-
-class Skip(NamedTuple):
-    reason: str
-    applies: Callable[[Case], bool]
-
-
-_NOT_BUILT = {
-    "backfill.order": "an order of candidates alone: Muster orders groups and pods in one decision",
-}
-_ACTIONS = ("enqueue", "allocate", "backfill", "reclaim", "preempt", "shuffle", "gangpreempt", "gangreclaim")
-
-
-def _of_kind(kind: str) -> Callable[[Case], bool]:
-    return lambda case: case.kind == kind
-
-
-def _with_action(action: str) -> Callable[[Case], bool]:
-    return lambda case: case.kind == "session" and action in case.input["actions"]
-
-
-def _session(needs_it: Callable[[Case], bool]) -> Callable[[Case], bool]:
-    """A need of sessions whose actions Muster performs."""
-    return lambda case: (
-        case.kind == "session" and PERFORMED.issuperset(case.input["actions"]) and needs_it(case)
-    )
-
-
-SKIPS = (
-    Skip(
-        "a PodGroup does not block its owner's deletion: that takes rights to finalizers of all owners",
-        other_needs.blocks_its_owner,
-    ),
-    *(Skip(f"kind {kind}: {why}", _of_kind(kind)) for kind, why in _NOT_BUILT.items()),
-    *(
-        Skip(f"action {action}: not built yet", _with_action(action))
-        for action in _ACTIONS
-        if action not in PERFORMED
-    ),
-    Skip("a stand-in gate of Volcano's own tests", _session(session_needs.uses_stand_in)),
-    Skip("DESIGN §6: idle room is lent above the share", _session(session_needs.leaves_room_idle)),
-    Skip(
-        "DESIGN §4: members that ask for nothing start with the others, not in an action of their own",
-        _session(session_needs.leaves_empty_requests_to_backfill),
-    ),
-    Skip(
-        "DESIGN §4: admission and placing are one decision, there is no allocate without enqueue",
-        _session(session_needs.leaves_pending_groups_to_enqueue),
-    ),
-    Skip(
-        "DESIGN §6: within the share comes before above it, whatever the queue's priority",
-        _session(session_needs.outranks_shares),
-    ),
-    Skip(
-        "DESIGN §3: groups that came before their queue closed are still scheduled",
-        _session(session_needs.expects_closed_queue_to_stop),
-    ),
-    Skip(
-        "DESIGN §3: a group that came when its queue was not open waits, and asks for no share",
-        _session(session_needs.counts_late_comers),
-    ),
-    Skip(
-        "DESIGN §4: Inqueue is a group with members that have a place on real nodes, below its ceiling",
-        _session(session_needs.admits_without_place),
-    ),
-    Skip(
-        "minMember 0 is no gang: never Inqueue, pods start one by one",
-        _session(session_needs.lets_in_no_gang),
-    ),
-    Skip(
-        "the comparison with missing dimensions infinite: no gate of Muster has its meaning",
-        other_needs.compares_with_infinity,
-    ),
-    Skip(
-        "a ceiling that names no cpu or memory does not limit it (Volcano's own rule for capability)",
-        other_needs.takes_unnamed_for_nothing,
-    ),
-    Skip(
-        "DESIGN §6: without spec.deserved a queue has a share by weight, and a share of nothing held is 0",
-        other_needs.shares_nothing,
-    ),
-    Skip("DESIGN §3: a closed queue with groups left is Closing", lifecycle.keeps_closed_with_groups),
-    Skip(
-        "DESIGN §3: a queue without a state counts as Open, and without a weight has that of the schema, 1",
-        other_needs.shows_what_is_not_written,
-    ),
-    Skip("DESIGN §3: only a Closed queue can be deleted", admission_needs.deletes_open_queue),
-    Skip(
-        "DESIGN §3: a queue that is Closing may be changed, as long as no invalid state is set",
-        admission_needs.freezes_closing_queue,
-    ),
-    Skip("root's amounts are always protected, there is no switch", admission_needs.changes_root),
-    Skip("DESIGN §3: a queue without a state is Open", admission_needs.refuses_unsynced_queue),
-    Skip(
-        "only what concerns a Volcano Job's queue is judged; the rest is its own controller's",
-        admission_needs.judges_all_of_a_job,
-    ),
-    Skip("a group without members has not ended, whatever it needs", phase_needs.ends_before_it_began),
-    Skip(
-        "members that failed are replaced: their group has not ended",
-        phase_needs.ends_before_replacements,
-    ),
-    Skip(
-        "DESIGN §4: a group that stood whole never waits again for members that it lost",
-        phase_needs.waits_again_while_it_runs,
-    ),
-    Skip(
-        "Unknown is a group that lacks what it needs, not one that could grow",
-        phase_needs.is_unknown_with_all_it_needs,
-    ),
-    Skip(
-        "DESIGN §4: Inqueue is a group whose members are there and have a place",
-        phase_needs.is_let_in_without_place,
-    ),
-    Skip("DESIGN §6: overselling is a factor of queues, not built yet", other_needs.oversells),
-)
+SKIPS: tuple[Skip, ...] = kinds.SKIPS + families.SKIPS
 
 
 def skip_for(case: Case) -> str | None:

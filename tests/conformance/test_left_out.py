@@ -1,6 +1,7 @@
 """A case may leave out what its schema does not ask for, or write null for it: it is judged all the same."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 
 from tests.conformance.cases import DATA, Case, load
-from tests.conformance.judge import CHECKS, judge
+from tests.conformance.judge import judge
+from tests.conformance.left_out import filled
+from tests.conformance.queueing import families
+from tests.conformance.volcano import kinds
 
 Place = tuple[str | int, ...]
 _NEEDED = {"name", "object", "queue", "op", "command", "handler", "cycles", "queues"}
@@ -28,13 +32,33 @@ def _places(given: Any, above: Place = ()) -> Iterator[Place]:
 
 
 def _first_of_each_place(kind: str) -> Iterator[tuple[Case, Place]]:
-    seen = set()
+    seen, optional = set(), _optional(kind) if kind in families.CHECKS else None
     for case in load(DATA):
         for place in _places(case.input) if case.kind == kind else ():
-            alike = tuple("*" if isinstance(step, int) else step for step in place)
-            if alike not in seen and place[-1] not in _NEEDED:
+            alike = _alike(place)
+            may_lack = place[-1] not in _NEEDED if optional is None else alike in optional
+            if alike not in seen and may_lack:
                 seen.add(alike)
                 yield case, place
+
+
+def _alike(place: Place) -> Place:
+    """The same for all elements of a list."""
+    return tuple("*" if isinstance(step, int) else step for step in place)
+
+
+def _optional(family: str) -> set[Place]:
+    """What some case of a family leaves out although others have it, and what has a default."""
+    times: defaultdict[Place, int] = defaultdict(int)
+    for case in load(DATA):
+        for place in _places(case.input) if case.kind == family else ():
+            if isinstance(place[-1], str):
+                times[_alike(place)] += 1
+    most: defaultdict[Place, int] = defaultdict(int)
+    for place, number in times.items():
+        most[place[:-1]] = max(most[place[:-1]], number)
+    rare = {place for place, number in times.items() if number < most[place[:-1]]}
+    return rare | {(name,) for name in filled(family, {})}
 
 
 def _judged_without(case: Case, place: Place, has_null: bool, file: Path) -> tuple[str, ...]:
@@ -51,8 +75,12 @@ def _judged_without(case: Case, place: Place, has_null: bool, file: Path) -> tup
     return judge(load(file)[0]).words
 
 
+def _has_options(family: str) -> bool:
+    return any(_first_of_each_place(family))
+
+
 @pytest.mark.parametrize("has_null", [False, True], ids=["left out", "null"])
-@pytest.mark.parametrize("kind", sorted(CHECKS))
+@pytest.mark.parametrize("kind", sorted(kinds.CHECKS) + sorted(filter(_has_options, families.CHECKS)))
 def test_what_a_case_leaves_out_does_not_break_it(kind: str, has_null: bool, tmp_path: Path) -> None:
     said = {
         f"{case.id}: {place}": _judged_without(case, place, has_null, tmp_path / "cases.json")

@@ -8,8 +8,9 @@ import pytest
 
 from tests.conformance import skips
 from tests.conformance.__main__ import main
-from tests.conformance.cases import DATA
-from tests.conformance.skips import Skip
+from tests.conformance.amounts import differing, whole
+from tests.conformance.cases import load
+from tests.conformance.verdicts import Skip
 
 GOOD = {"deserved": {"cpu": "2"}, "allocated": {"cpu": "1"}, "request": {}}
 
@@ -24,9 +25,67 @@ def file_of(folder: Path, *cases: dict[str, Any]) -> str:
     return str(path)
 
 
+def backoff(name: str, expected: float, **more: object) -> dict[str, Any]:
+    """As queueing.json has it."""
+    given = {"initial_s": 1, "max_s": 20, "attempts": 3, **more}
+    return {
+        "id": name,
+        "family": "backoff",
+        "source": {"kind": "code"},
+        **given,
+        "expect": {"wait_s": expected},
+    }
+
+
+def families_file(path: Path, *cases: dict[str, Any]) -> str:
+    path.write_text(json.dumps({"schema_version": 1, "units": {}, "cases": cases}))
+    return str(path)
+
+
 def test_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(DATA)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split(", ")[1] == "0 failed"
+    """Of both files."""
+    assert main([]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1].split(", ")[1] == "0 failed"
+    assert [line.split()[0] for line in told if "passed   failed  skipped" in line] == [
+        "queueing.json",
+        "volcano.json",
+    ]
+
+
+def test_a_folder_with_files_of_both_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file_of(tmp_path, share("right", 0.5), share("wrong", 0.9))
+    (tmp_path / "more").mkdir()
+    families_file(tmp_path / "more" / "families.json", backoff("good", 4), backoff("bad", 5))
+    (tmp_path / "README.md").write_text("no cases")
+    assert main([str(tmp_path)]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1] == "2 passed, 2 failed, 0 skipped"
+    rows = [line.split() for line in told]
+    assert ["queue.share", "1", "1", "0"] in rows
+    assert ["backoff", "1", "1", "0"] in rows
+    assert rows.count(["together", "1", "1", "0"]) == 2
+
+
+def test_a_folder_without_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert f"{tmp_path}: no file *.json" in capsys.readouterr().err
+
+
+def test_a_rule_that_differs_is_skipped_only_where_it_makes_a_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capped = backoff("capped", 20, factor=9, attempts=9)
+    assert main([families_file(tmp_path / "f.json", backoff("tripled", 9, factor=3), capped)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
+
+
+def test_amounts_of_any_size_stay_exact(tmp_path: Path) -> None:
+    beyond = 2**63 + 1
+    (case,) = load(Path(families_file(tmp_path / "f.json", backoff("big", 1, amount=beyond))))
+    assert case.input["amount"] == beyond
+    assert whole({"cpu": beyond}) == {"cpu": beyond}
+    assert list(differing("amount", {"cpu": beyond}, {"cpu": beyond + 2}))
 
 
 def test_a_failure_is_told_with_its_id_and_what_differs(
@@ -46,6 +105,8 @@ def test_a_failure_is_told_with_its_id_and_what_differs(
         {"id": "x", "kind": "session", "input": {"actions": ["juggle"]}, "expect": {}},
         {"id": "x", "kind": "queue.share", "input": {}, "expect": {}},
         {"id": "x", "kind": "resource.op", "input": {"op": "cube", "left": {}, "right": {}}, "expect": {}},
+        {"id": "x", "family": "no_such_family"},
+        {"id": "x", "family": "backoff"},
     ],
 )
 def test_what_cannot_be_run_fails(case: dict[str, Any], tmp_path: Path) -> None:
@@ -79,7 +140,22 @@ def test_that_a_group_does_not_block_its_owner_is_named(
     assert told.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"schemaVersion": 2, "cases": []}', '{"schemaVersion": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"cases": []}',
+        '{"schemaVersion": 2, "cases": []}',
+        '{"schema_version": 2, "cases": []}',
+        '{"schemaVersion": 1}',
+        '{"schema_version": 1, "cases": [{"family": "backoff"}]}',
+        '{"schema_version": 1, "cases": [{"id": "x"}]}',
+        '{"schema_version": 1, "cases": [{"id": "x", "family": null}]}',
+        '{"schema_version": 1, "cases": ["x"]}',
+    ],
+)
 def test_a_file_of_something_else(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "cases.json"
     path.write_text(text)

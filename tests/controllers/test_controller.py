@@ -15,6 +15,7 @@ from extender.controllers.controller import Controller
 from extender.controllers.decision_log import DecisionLog
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
+from extender.controllers.queue_waits import QueueWaits
 from extender.controllers.releases import Releaser
 from extender.domain.decisions import transitions
 from extender.domain.decisions.decisions import Decisions, GroupDecision
@@ -177,8 +178,10 @@ def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
     bench = Bench()
     made = controllers_of(bench)
     owners = [listener.__self__ for listener in made.listeners]  # type: ignore[attr-defined]
-    assert all(isinstance(each, Controller | GroupEvents | DecisionLog | Releaser) for each in owners)
-    assert len({type(each) for each in owners}) == len(owners) == 13
+    assert all(
+        isinstance(each, Controller | GroupEvents | DecisionLog | QueueWaits | Releaser) for each in owners
+    )
+    assert len({type(each) for each in owners}) == len(owners) == 14
 
 
 def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(

@@ -30,6 +30,7 @@ from extender.api.objects import (
     Port,
     Quantities,
     Queue,
+    QueueFlavor,
     QueueSpec,
     QueueStatus,
     Requirement,
@@ -88,6 +89,7 @@ def pod(
     created: str = "",
     owner: str = "",
     annotations: Mapping[str, str] | None = None,
+    run_limit: int | None = None,
 ) -> Pod:
     own = {keys.GROUP_ANNOTATION: group, keys.ROLE: role, keys.QUEUE: queue, **(annotations or {})}
     gates = ([Gate(keys.GATE)] if gated and not on else []) + ([Gate(foreign_gate)] if foreign_gate else [])
@@ -114,6 +116,7 @@ def pod(
             tolerations=list(tolerations) or None,
             scheduling_gates=gates or None,
             priority=priority,
+            active_deadline_seconds=run_limit,
         ),
         PodStatus(phase=phase or ("Running" if on else "Pending")),
     )
@@ -138,11 +141,13 @@ def group(
     min_resources: Quantities | None = None,
     queue_uid: str = "",
     admitted: bool = False,
+    run_time: str = "",
     annotations: Mapping[str, str] | None = None,
     namespace: str = NAMESPACE,
 ) -> PodGroup:
     uid = uid or f"uid-{name}"
     notes = {**(note(queue_uid, uid) if queue_uid else {}), **({keys.ADMITTED: uid} if admitted else {})}
+    notes |= {keys.RUN_TIME: run_time} if run_time else {}
     notes |= annotations or {}
     conditions = [Condition(keys.SCHEDULED, "False", last_reason)] if last_reason else []
     if stood_whole:
@@ -197,6 +202,8 @@ def queue(
     marked: bool = False,
     last_command: str = "",
     uid: str = "",
+    flavors: Sequence[QueueFlavor] = (),
+    reserve_after: str = "",
     **more: Any,
 ) -> Queue:
     """`more`: other fields of its spec."""
@@ -216,10 +223,25 @@ def queue(
             parent=parent,
             dequeue_strategy=strategy,
             state=spec_state,
+            flavors=list(flavors) or None,
+            reserve_after=reserve_after,
             **more,
         ),
         QueueStatus(status_state),
     )
+
+
+def flavor(
+    name: str, capability: Mapping[str, str] | None = None, deserved: Mapping[str, str] | None = None
+) -> QueueFlavor:
+    """On nodes of its name, as `on_flavor` labels them."""
+    return QueueFlavor(
+        name, on_flavor(name), dict(capability) if capability else None, dict(deserved) if deserved else None
+    )
+
+
+def on_flavor(name: str) -> dict[str, str]:
+    return {"flavor": name}
 
 
 # ---- affinity

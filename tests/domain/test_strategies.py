@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from extender.api import keys
-from extender.api.objects import Meta, PriorityClass
+from extender.api.objects import Meta, PriorityClass, QueuePreemption
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import HOSTNAME, group, node, pod, queue, stranger
 from tests.domain.world import EPOCH, World, gang
@@ -22,8 +22,10 @@ def at(hours: float) -> str:
 
 
 def world_of(strategy: str, *objects: object, cpu: str = "2", **spec: Any) -> World:
-    """One node, and a queue with that strategy."""
-    return World(node("n", cpu=cpu), CLASSES, queue("q", strategy=strategy, **spec), *objects)
+    """One node, and a queue with that strategy that preempts nobody."""
+    mild = {"preemption": QueuePreemption(within_queue="Never", unmanaged="Never")}
+    made = queue("q", strategy=strategy, **mild, **spec)
+    return World(node("n", cpu=cpu), CLASSES, made, *objects, dated=True)
 
 
 def one(name: str, size: str = "1", priority: int = 0, created: str = "", **more: Any) -> list[object]:
@@ -102,6 +104,13 @@ def test_inside_a_queue_priority_comes_before_age(strategy: str) -> None:
         order += starting(world)
         end(begin(world, order[-1]), order[-1])
     assert order == ["high", "old", "young"]
+
+
+def test_a_head_for_which_room_is_taken_back_lets_none_pass() -> None:
+    world = world_of("fifo", stranger("s", on="n", cpu="2"), cpu="4").add(queue("q", strategy="fifo"))
+    world.add(one("big", "3", 5), one("small", "1", 4))
+    assert starting(world) == []
+    assert [world.reason("big"), world.reason("small")] == [Reason.RECLAIMING, Reason.BEHIND_OTHERS]
 
 
 # ---- backing off
@@ -271,7 +280,7 @@ def test_a_stopped_queue_admits_nothing_new(policy: str, replaced: bool) -> None
     if stopped:
         assert world.reason("new") is Reason.QUEUE_STOPPED
         assert world.detail("new") == f"spec.stopPolicy of queue q is {policy}"
-        assert world.reason("runs") is Reason.QUEUE_STOPPED
+        assert world.reason("runs") is (Reason.QUEUE_STOPPED if replaced else Reason.BEHIND_OTHERS)
     world.add(queue("q", stop_policy=policy), pod("runs-3", "runs")).delete("runs-1").settle()
     assert bool(world.plan("runs")) is replaced
 

@@ -2,6 +2,7 @@
 moved by hand."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import singledispatchmethod
 from itertools import count
 from typing import Any
@@ -35,7 +36,7 @@ from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
 _PATIENCE = 50
-EPOCH = 1_770_000_000.0  # in February 2026, when the clock is at 0
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()  # of a dated world
 LIMITS = Limits(
     window=1000,
     start_deadline=120.0,
@@ -52,7 +53,7 @@ LIMITS = Limits(
 
 
 class World:
-    """`viewed`: the scheduler reads its pods through Muster."""
+    """`viewed`: the scheduler reads its pods through Muster. `dated`: its clock is that of `timestamp`."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class World:
         auto_groups: bool = False,
         marks_kept: bool = True,
         viewed: bool = False,
+        dated: bool = False,
     ) -> None:
         self.now = 1000.0
         self.pods: dict[str, Pod] = {}
@@ -74,7 +76,7 @@ class World:
             clock=lambda: self.now,
             on_change=self._note_change,
             on_shown=(lambda: None) if viewed else None,
-            wall_clock=lambda: EPOCH + self.now,
+            wall_clock=lambda: self.now + (EPOCH if dated else 0.0),
         )
         self.ledger.trust_marks(marks_kept)
         self.changes = 0
@@ -347,6 +349,11 @@ class World:
         return self.settle()
 
 
+def timestamp(moment: float) -> str:
+    """A moment of a dated world's clock as the API writes it."""
+    return datetime.fromtimestamp(EPOCH + moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def key(group: str) -> GroupKey:
     return GroupKey(f"{NAMESPACE}/{group}")
 
@@ -365,6 +372,7 @@ def gang(
     priority_class: str = "",
     created: str = "",
     admitted: bool = False,
+    run_time: str = "",
     notes: Mapping[str, str] | None = None,
     **pods: Any,
 ) -> list[Any]:
@@ -373,7 +381,15 @@ def gang(
     PodGroup."""
     needed = members if min_member is None else min_member
     record = builders.group(
-        name, needed, queue, roles, priority_class, created, admitted=admitted, annotations=notes
+        name,
+        needed,
+        queue,
+        roles,
+        priority_class,
+        created,
+        admitted=admitted,
+        run_time=run_time,
+        annotations=notes,
     )
     return [record, *(builders.pod(f"{name}-{n}", name, **pods) for n in range(members))]
 

@@ -12,6 +12,7 @@ from extender.host.gauges import Gauges
 from extender.telemetry import metrics
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, pod, queue
+from tests.domain.world import gang
 from tests.host.conftest import Station
 
 SILENCE = 60.0
@@ -109,3 +110,24 @@ def test_queues_are_counted_by_state(station: Station) -> None:
         state: shown("muster_queues", state=state) for state in ("Open", "Closing", "Closed", "Unknown")
     }
     assert counts == {"Open": 3, "Closing": 0, "Closed": 1, "Unknown": 0}  # `default` is always there
+
+
+def test_queues_are_shown_by_name_until_they_are_gone(station: Station) -> None:
+    watch = Watch(station, queue("q", weight=2), node("a"), gang("g", 2, queue="q", cpu="1500m"))
+    watch.gauges.show(watch.bench.ledger.decisions)
+    assert shown("muster_queue_deserved", queue="q", resource="cpu") == 3
+    assert shown("muster_queue_allocated", queue="q", resource="cpu") == 0
+    assert shown("muster_queue_groups", queue="q", column="inqueue") == 1
+    watch.bench.ledger.drop_queue("q")
+    watch.bench.settle()
+    watch.gauges.show(watch.bench.ledger.decisions)
+    assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "q"}) is None
+    assert REGISTRY.get_sample_value("muster_queue_deserved", {"queue": "q", "resource": "cpu"}) is None
+
+
+def test_queues_beyond_the_most_are_left_out(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_QUEUES", 1)
+    watch = Watch(station, queue("b"), queue("c"))
+    watch.gauges.show(watch.bench.ledger.decisions)
+    assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "b"}) == 0
+    assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "c"}) is None

@@ -40,7 +40,7 @@ def create(service: Service, obj: Json) -> Json:
 
 def settled(controllers: WorkloadControllers, service: Service, kind: ResourceKind = PODS) -> list[Json]:
     """What is there of a kind once the controllers have looked at everything."""
-    wait_for(lambda: not controllers.busy)
+    wait_for(lambda: not controllers.behind)
     return service.store.all(kind)
 
 

@@ -15,7 +15,10 @@ from extender.domain.cache.usage import Usage
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.needs import Needs
 from extender.domain.model.records import GroupKey
-from extender.domain.model.shapes import requests_of
+from extender.domain.model.resources import Resources
+from extender.domain.model.run_history import series_of
+from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.queues.queue_rules import flavor_on
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.group_view import GroupView
 
@@ -42,7 +45,10 @@ class GroupViews:
 
     def queue_view(self, name: str) -> QueueView:
         used = self._usage.of(name)
-        return self._registry.queues.view(name, used.groups, dict(used.allocated), dict(used.requested))
+        by_flavor = {flavor: dict(amounts) for flavor, amounts in used.by_flavor.items()}
+        return self._registry.queues.view(
+            name, used.groups, dict(used.allocated), dict(used.requested), by_flavor
+        )
 
     # ---- inside
 
@@ -77,6 +83,9 @@ class GroupViews:
             min_resources=record.min_resources if record else {},
             held=record is not None and record.held,
             run_time=record.run_time if record else None,
+            run_limit=self._run_limit(group),
+            running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
+            series=record.series if record else _series_of_pods(group),
             submitter=record.submitter if record else "",
             entitled=group.entitled_in == queue,
             stood_with=stood_with,
@@ -92,7 +101,10 @@ class GroupViews:
             bound_since=dict(group.bound_since),
             refusals=dict(group.refusals),
             held_back=members.held_back,
-            leaving=members.leaving,
+            preempts=self._registry.preempts(group),
+            preemptable=record is None or record.preemptable,
+            took_from=dict(group.took_from),
+            departing=tuple(members.departing),
             running=members.running,
             succeeded=members.succeeded,
             failed=members.failed,
@@ -101,7 +113,28 @@ class GroupViews:
             reported_phase=record.phase if record else "",
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
+            by_flavor=self._by_flavor(group),
         )
+
+    def _by_flavor(self, group: Group) -> dict[str, Resources]:
+        """What its members hold of each flavor of its queue."""
+        flavors = self._registry.flavors_of(group.key)
+        if not flavors:
+            return {}
+        shapes: dict[str, Counter[Shape]] = {}
+        for claim in filter(None, map(self._claims.get, group.pods)):
+            labels = self._claims.capacity.labels(claim.node) if claim.pinned else None
+            if labels is not None and (flavor := flavor_on(flavors, labels)) is not None:
+                shapes.setdefault(flavor.name, Counter())[claim.pod.shape] += 1
+        return {name: requests_of(of_flavor) for name, of_flavor in shapes.items()}
+
+    def _run_limit(self, group: Group) -> float | None:
+        """That of its pods, if all have one; else that of their controller."""
+        limits = [pod.run_limit for pod in group.pods.values()]
+        known = [limit for limit in limits if limit is not None]
+        if known and len(known) == len(limits):
+            return float(max(known))
+        return self._registry.run_limit_of(group)
 
     def _note_history(self, group: Group, queue: str, members: Members) -> None:
         """Update the facts that stay true: the group was created while its queue was open, and it stood
@@ -121,6 +154,7 @@ class GroupViews:
         if (
             group.stood_with is None
             and self._registry.marks_count
+            and not group.waited
             and record
             and record.stood_with is not None
         ):
@@ -136,3 +170,9 @@ class GroupViews:
 
     def _queue_names(self) -> set[str]:
         return {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}
+
+
+def _series_of_pods(group: Group) -> str:
+    """Of pods that name no PodGroup."""
+    names = [pod.name for pod in group.pods.values()]
+    return series_of(group.namespace, "Pod", min(names)) if names else ""

@@ -34,6 +34,7 @@ class Group:
         "start",
         "started",
         "stood_with",
+        "took_from",
         "view",
         "waited",
     )
@@ -61,6 +62,7 @@ class Group:
         self.entitled_in = ""  # the queue in which it was while that was open; empty: none
         self.stood_with: Needs | None = None  # what it needed when it last stood whole
         self.waited = False  # this process has let it wait
+        self.took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
 
     def begin_anew(self) -> None:
         """It has another PodGroup: what was decided on the former one does not count, but members that stood
@@ -168,7 +170,7 @@ class Members:
         self.planned: dict[Uid, str] = {}
         self.holding: Counter[Shape] = Counter()  # members that hold room, by shape
         self.held_back = 0
-        self.leaving = 0
+        self.departing: list[PodRecord] = []
         self.running = 0
         self.succeeded = 0
         self.failed = 0
@@ -192,7 +194,7 @@ class Members:
             if claim is not None:
                 self.planned[pod.uid] = claim.node
         elif pod.holds_room:
-            self.leaving += 1
+            self.departing.append(pod)
 
     def _note_phase(self, pod: PodRecord) -> None:
         self.running += pod.phase == "Running" and not pod.deleting

@@ -16,7 +16,7 @@ from extender.api.objects import (
 )
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_moves import ClaimMoves
-from extender.domain.cache.node_capacity import NodeCapacity
+from extender.domain.cache.claims import Claims
 from extender.domain.cache.registry import Registry
 from extender.domain.model.pod_owners import owner_record
 from extender.domain.model.records import GroupKey, Origin
@@ -30,12 +30,11 @@ from extender.domain.snapshot.nodes import NodeRecord
 class Intake:
     """Callers hold the ledger's lock."""
 
-    def __init__(
-        self, registry: Registry, capacity: NodeCapacity, moves: ClaimMoves, changes: Changes
-    ) -> None:
+    def __init__(self, registry: Registry, claims: Claims, moves: ClaimMoves, changes: Changes) -> None:
         self._registry = registry
-        self._capacity = capacity
+        self._claims = claims
         self._moves = moves
+        self._capacity = claims.capacity
         self._changes = changes
 
     def set_node(self, node: Node) -> None:
@@ -46,13 +45,23 @@ class Intake:
             taints=node_taints(node.spec.taints, node.spec.unschedulable),
             allocatable=offered_by_node(node.status.allocatable),
         )
+        before = self._capacity.labels(record.name)
         if self._capacity.set_node(record):
             self._moves.note_freed()
             self._changes.mark()
+        if before != record.labels:
+            self._touch_flavored(record.name)
 
     def drop_node(self, name: str) -> None:
         self._capacity.drop_node(name)
+        self._touch_flavored(name)
         self._changes.mark()
+
+    def _touch_flavored(self, node: str) -> None:
+        """A node's labels say which flavor of a queue its pods hold."""
+        for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
+            if self._registry.flavors_of(key):
+                self._registry.touch(key)
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         if self._registry.set_group(any_group_record(group), self._changes.next_version):

@@ -66,7 +66,7 @@ class Ledger(LedgerQueries):
         releases = Releases(on_shown, clock)
         moves = ClaimMoves(claims, registry, releases, changes, clock)
         self._attendance = Attendance(self.limits.asking_pause, clock)
-        self._intake = Intake(registry, claims.capacity, moves, changes)
+        self._intake = Intake(registry, claims, moves, changes)
         pods = PodIntake(ownership, registry, claims, moves, releases, changes, self._attendance, clock)
         views = GroupViews(registry, claims)
         publishing = Publishing(
@@ -80,6 +80,7 @@ class Ledger(LedgerQueries):
             self._attendance,
             clock,
             wall_clock,
+            pods.others,
         )
         self._reservations = Reservations(
             pods.pods, registry, claims, moves, releases, changes, lambda: publishing.decisions, clock
@@ -228,6 +229,11 @@ class Ledger(LedgerQueries):
     def snapshot(self) -> Snapshot:
         with self._lock:
             return self._publishing.snapshot()
+
+    def spare(self, uid: Uid) -> None:
+        """The eviction of a pod was refused: for a while it is no victim."""
+        with self._lock:
+            self._publishing.spare(uid)
 
     def publish(self, decisions: Decisions) -> None:
         """Turn plans into claims. Claims that filter has pinned since the snapshot was taken stay as they

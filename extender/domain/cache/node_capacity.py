@@ -14,6 +14,7 @@ from extender.domain.cache.node_sums import NodeSums
 from extender.domain.cache.resource_columns import ResourceColumns
 from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import Resources
+from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import HostPort, Shape
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
@@ -84,6 +85,12 @@ class NodeCapacity:
 
     def row(self, node: str) -> int | None:
         return self._row.get(node)
+
+    def labels(self, node: str) -> Labels | None:
+        """None for a node that is not known."""
+        row = self._row.get(node)
+        record = self._nodes[row] if row is not None else None
+        return record.labels if record is not None else None
 
     # ---- counting
 

@@ -4,7 +4,7 @@ them.
 An unchanged pod costs only a comparison.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -51,6 +51,8 @@ class PodIntake:
         self._changes = changes
         self._attendance = attendance
         self._clock = clock
+        self._others: dict[Uid, PodRecord] = {}
+        self._others_now: Mapping[Uid, PodRecord] | None = None  # a copy that does not change
         self._shapes = Shapes()
         self._most_shapes = _FEW_SHAPES
 
@@ -64,6 +66,12 @@ class PodIntake:
         """Whether pods of this scheduler name are left to another scheduler, although they would be ours."""
         return scheduler in self.left
 
+    def others(self) -> Mapping[Uid, PodRecord]:
+        """The pods on nodes that are not ours; the same mapping until that changes."""
+        if self._others_now is None:
+            self._others_now = dict(self._others)
+        return self._others_now
+
     def set_pod(self, pod: Pod) -> None:
         """Raises BadQuantity."""
         self._set(self._record(pod))
@@ -73,6 +81,7 @@ class PodIntake:
         if record is None:
             return
         self._moves.drop(record)
+        self._count_among_others(record, is_other=False)
         if record.group:
             self._claims.capacity.unwatch_terms(record)
             self._leave_group(record)
@@ -120,6 +129,7 @@ class PodIntake:
         if before is not None and before.group and before.group != record.group:
             self._leave_group(before)
         self.pods[record.uid] = record
+        self._count_among_others(record, is_other=record.holds_room and not record.group)
         self._forget_old_shapes()
         if record.group:
             self._claims.capacity.watch_terms(record)
@@ -132,6 +142,13 @@ class PodIntake:
             self._releases.note_stranger(record.uid, is_left=self.leaves(record.scheduler))
         if record.group or self._moved(before, record):
             self._changes.mark()
+
+    def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
+        if is_other:
+            self._others[pod.uid] = pod
+        elif self._others.pop(pod.uid, None) is None:
+            return
+        self._others_now = None
 
     def _give_away(self, pod: PodRecord) -> None:
         """Treat a pod as not ours: it keeps what it holds on a node, but a plan for it is void."""

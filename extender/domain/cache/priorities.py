@@ -19,6 +19,7 @@ _OF_KUBERNETES = "system-"  # prefix of names that no other class may have
 class _Class(msgspec.Struct, frozen=True):
     value: int
     is_default: bool  # globalDefault
+    preempts: bool  # its preemptionPolicy is not Never
     for_groups: bool  # it counts for PodGroups whatever their pods have
 
 
@@ -32,13 +33,19 @@ class Priorities:
         name, annotations = priority.metadata.name, priority.metadata.annotations or {}
         open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
         for_groups = open_to_groups and not name.startswith(_OF_KUBERNETES)
-        now = _Class(priority.value, priority.global_default, for_groups)
+        now = _Class(
+            priority.value, priority.global_default, priority.preemption_policy != keys.NEVER, for_groups
+        )
         before, self._classes[name] = self._classes.get(name), now
         return before != now and self._settle_default()
 
     def drop(self, name: str) -> bool:
         """True if it existed."""
         return self._classes.pop(name, None) is not None and self._settle_default()
+
+    def preempts(self, name: str) -> bool:
+        """Whether groups that name this class may take the room of others."""
+        return self._classes.get(name, _MISSING).preempts
 
     def _settle_default(self) -> bool:
         """If several classes are the default, the lowest counts, as for pods."""
@@ -58,4 +65,4 @@ class Priorities:
         return min(found.value, self._default if highest is None else highest)
 
 
-_MISSING = _Class(0, is_default=False, for_groups=False)
+_MISSING = _Class(0, is_default=False, preempts=True, for_groups=False)

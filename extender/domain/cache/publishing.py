@@ -3,7 +3,7 @@
 Claims that filter has pinned since a snapshot was taken are newer than any decision made on it, and stay.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -18,10 +18,13 @@ from extender.domain.cache.refusals import Refusals
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.releases import Releases
 from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.model.reasons import Verdict
-from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.lifecycle.start_clock import running_since
+from extender.domain.model.reasons import Outcome, Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.run_history import RunHistory
 from extender.domain.snapshot.group_view import Start
 from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.run_kinds import kind_of
 from extender.domain.snapshot.snapshot import Snapshot
 
 
@@ -41,6 +44,7 @@ class Publishing:
         attendance: Attendance,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
+        others: Callable[[], Mapping[Uid, PodRecord]],
     ) -> None:
         self.decisions = Decisions()
         self._limits = limits
@@ -53,15 +57,20 @@ class Publishing:
         self._attendance = attendance
         self._clock = clock
         self._wall_clock = wall_clock
+        self._others = others
+        self._spared: dict[Uid, float] = {}  # until when
         self._refusals = Refusals(claims)
+        self._history = RunHistory()
+        self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
         self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
 
     def snapshot(self) -> Snapshot:
         self._end_answers()
+        self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
         touched, groups, queues = self._views.refresh()
         refused = self._refusals.rows(self._clock())
         self._unpublished.update(touched)
-        return Snapshot(
+        snapshot = Snapshot(
             version=self._changes.version,
             now=self._clock(),
             epoch=self._wall_clock() - self._clock(),
@@ -77,9 +86,19 @@ class Publishing:
             expires_at=min(self._expiries(), default=None),
             orphans=self._registry.orphans(),
             touched=frozenset(self._unpublished),
+            others=self._others(),
+            spared=dict(self._spared),
             attention=self._attendance.attention,
             freed=self._moves.freed,
+            history=self._history,
         )
+        self._moment = snapshot.moment
+        return snapshot
+
+    def spare(self, uid: Uid) -> None:
+        """The eviction of a pod was refused: for a while it is no victim."""
+        self._spared[uid] = self._clock() + self._limits.spared
+        self._changes.mark()
 
     def publish(self, decisions: Decisions) -> None:
         """Turn plans into claims. Claims that filter has pinned since the snapshot was taken stay as they
@@ -104,6 +123,7 @@ class Publishing:
     def _expiries(self) -> Iterator[float]:
         if (until := self._refusals.until()) is not None:
             yield until
+        yield from self._spared.values()
         for claim in self._claims.at(ClaimStage.ANSWERED):
             yield claim.since + self._limits.start_deadline
 
@@ -111,15 +131,29 @@ class Publishing:
         self, was: GroupDecision | None, decision: GroupDecision, version: int, has_moved: bool
     ) -> None:
         if was is not decision:
+            self._note_run(was, decision)
             self._apply(decision)
         if has_moved or not _plan_alike(was, decision):
-            self._replan(decision, version)
+            self._replan(was, decision, version)
+
+    def _note_run(self, was: GroupDecision | None, decision: GroupDecision) -> None:
+        """Remember how long a group ran that has just completed."""
+        group = self._registry.groups.get(decision.key)
+        if was is None or was.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
+            return
+        if group is None or (view := group.view) is None:
+            return
+        since = running_since(view, self._moment)
+        if since is not None:
+            ran = max(self._clock() - since, 0.0)
+            self._history = self._history.with_run(kind_of(view), ran, view.run_time)
 
     def _apply(self, decision: GroupDecision) -> None:
         group = self._registry.groups.get(decision.key)
         if group is None:
             return
         self._learn(group, decision)
+        self._note_victims(group, decision)
         group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
         if decision.stood_whole and not group.stood_whole:
             group.stood_with = group.view.needs if group.view else group.needs
@@ -146,34 +180,57 @@ class Publishing:
             )
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
-                return msgspec.structs.replace(start, admitted_at=self._clock(), admitted=True, lap=lap)
+                now = self._clock()
+                return msgspec.structs.replace(
+                    start, admitted_at=now, admitted=True, lap=lap, reservation=None, reclaim=None
+                )
             case Verdict.RUNNING if group.stood_whole and not decision.retry_at:
                 return Start()
             case Verdict.ENDED:
                 return Start()
             case Verdict.RUNNING:
                 resumed = group.view is not None and group.view.resumes
-                return msgspec.structs.replace(start, admitted_at=None, admitted=start.admitted or resumed)
+                admitted = start.admitted or resumed
+                return msgspec.structs.replace(
+                    start, admitted_at=None, admitted=admitted, reservation=None, reclaim=None
+                )
             case Verdict.WAITING if not decision.undo:
                 since = start.claims_since
                 if decision.claims_room and since is None:
                     since = self._clock()
                 return msgspec.structs.replace(
-                    start, admitted_at=None, admitted=False, lap=lap, claims_since=since
+                    start,
+                    admitted_at=None,
+                    admitted=False,
+                    lap=lap,
+                    claims_since=since,
+                    reservation=decision.reservation,
+                    reclaim=decision.reclaim,
                 )
         return start
 
-    def _replan(self, decision: GroupDecision, version: int) -> None:
+    def _note_victims(self, group: Group, decision: GroupDecision) -> None:
+        """Remember for a while from whom a group took room: each gives back to the same group once."""
+        if decision.reclaim is None or decision.reclaim == group.start.reclaim:
+            return
+        now = self._clock()
+        kept = {key: at for key, at in group.took_from.items() if at + self._limits.reclaim_memory > now}
+        group.took_from = kept | {each.group: now for each in decision.reclaim.victims if each.group}
+        self._registry.touch(group.key)
+
+    def _replan(self, was: GroupDecision | None, decision: GroupDecision, version: int) -> None:
         group = self._registry.groups.get(decision.key)
         if group is None:
             return
         for pod in group.pods.values():
-            self._replan_pod(group, pod, decision, version)
+            self._replan_pod(group, pod, was, decision, version)
 
-    def _replan_pod(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
+    def _replan_pod(
+        self, group: Group, pod: PodRecord, was: GroupDecision | None, decision: GroupDecision, version: int
+    ) -> None:
         """Bring a waiting member's claim in line with its group's decision, made on `version`. A claim that a
         bind call holds ends with that call; the scheduler is to forget the pod before the call fails."""
-        claim, node = self._claims.get(pod.uid), decision.plan.get(pod.uid)
+        claim, node = self._claims.get(pod.uid), decision.nodes.get(pod.uid)
         if claim is not None and claim.stage >= ClaimStage.HELD:
             if claim.stage is ClaimStage.HELD and decision.verdict is Verdict.WAITING:
                 self._releases.take_back(pod.uid, was_called=True)
@@ -184,11 +241,11 @@ class Publishing:
         if node is None and claim is not None:
             self._moves.end(pod, ClaimEvent.WITHDRAW)
             self._changes.mark()
-        elif node is not None and (claim is None or claim.node != node):
+        elif node is not None and (claim is None or claim.node != node or _may_start_now(was, decision)):
             self._moves.put(pod, ClaimEvent.PLAN, node)
             group.refusals.pop(pod.uid, None)
             group.expected_since.pop(pod.uid, None)
-            if self._releases.sees(pod):
+            if self._releases.sees(pod) and decision.reclaim is None:
                 group.expected_since[pod.uid] = self._clock()
             self._changes.mark()
 
@@ -204,5 +261,10 @@ class Publishing:
 def _plan_alike(was: GroupDecision | None, decision: GroupDecision) -> bool:
     """Whether claims in line with `was` are in line with `decision` too: both are the same, or neither lets
     any member start."""
-    waits = decision.verdict is Verdict.WAITING and not decision.plan
-    return was is decision or (waits and was is not None and was.verdict is Verdict.WAITING and not was.plan)
+    waits = decision.verdict is Verdict.WAITING and not decision.nodes
+    return was is decision or (waits and was is not None and was.verdict is Verdict.WAITING and not was.nodes)
+
+
+def _may_start_now(was: GroupDecision | None, decision: GroupDecision) -> bool:
+    """Whether the room that was taken back for a group is free, and its members are to use it."""
+    return was is not None and was.reclaim is not None and decision.reclaim is None

@@ -12,6 +12,7 @@ from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pod
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.queues.orphans import Orphan, TakenInGroups, orphan
 from extender.domain.queues.queue_records import QueueRecord
+from extender.domain.queues.queue_rules import Flavor
 from extender.domain.queues.queues import Queues
 
 
@@ -138,6 +139,12 @@ class Registry:
             return queue_of_podgroup(group.last_record.queue, namespace_queue)
         return queue_of_pods(next((pod.queue for pod in group.pods.values()), ""), namespace_queue)
 
+    def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
+        """The flavors of a group's queue; none where it divides nothing."""
+        group = self.groups.get(key)
+        record = self.queues.get(self.queue_of(group)) if group is not None else None
+        return record.flavors if record is not None else ()
+
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
         """The controller of pods that name no group, if it says anything about theirs."""
         return self._owners.get(key)
@@ -162,6 +169,12 @@ class Registry:
         named = group.record.owner if group.record else ""
         return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 
+    def run_limit_of(self, group: Group) -> float | None:
+        """The seconds after which the controller of its pods ends them."""
+        named = group.record.owner if group.record else ""
+        owner = self._owners.get(group_of_owner(group.namespace, named)) if named else group.owner
+        return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
+
     def lost_its_queue(self, group: Group) -> bool:
         """Whether the queue that took a group in is gone for good. `default` never is: it is created again.
         If users may have written the note, it counts only for a queue that this process has seen."""
@@ -173,6 +186,11 @@ class Registry:
     def priority_of(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
         return self._priorities.of_group(name, (pod.priority for pod in group.pods.values()))
+
+    def preempts(self, group: Group) -> bool:
+        """Whether a group may take the room of others: neither its class nor a member's says never."""
+        name = group.last_record.priority_class if group.last_record else ""
+        return self._priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
 
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that were taken in by queues which are gone."""

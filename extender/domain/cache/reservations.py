@@ -17,6 +17,7 @@ from extender.domain.cache.releases import Releases
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.queues.queue_rules import flavor_on
 from extender.domain.snapshot.group_view import Refusal
 
 
@@ -60,13 +61,13 @@ class Reservations:
         claim = self._claims.get(uid)
         if pod is not None:
             self._releases.note_call(pod)
-        if pod is None or claim is None:
+        if pod is None or claim is None or self._is_kept(claim):
             return self._why_not(pod)
         if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
             return [claim.node] if claim.node in nodes else Reason.NO_ROOM
         group = self._registry.group(pod.group)
         if group.needs_no_barrier:
-            return self._all_that_fit(pod, nodes) or Reason.NO_ROOM
+            return self._all_that_fit(pod, self._same_flavor(claim, nodes)) or Reason.NO_ROOM
         if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
             return self._pin(pod, claim.node)
         return self._another(pod, group, claim, nodes)
@@ -77,7 +78,7 @@ class Reservations:
         pod, claim = self._pods.get(uid), self._claims.get(uid)
         if pod is not None:
             self._releases.note_call(pod)
-        if pod is None or claim is None:
+        if pod is None or claim is None or self._is_kept(claim):
             return self._why_not(pod)
         if self._releases.is_on and not claim.pinned:  # the scheduler has not been shown the pod
             return Reason.NOT_READY
@@ -85,7 +86,7 @@ class Reservations:
             return Reason.NO_ROOM
         if claim.node != node and claim.posting:  # a binding may have reached the API server
             return Reason.NO_ROOM
-        if claim.node != node and not self._claims.fits(pod, node):
+        if claim.node != node and not (self._claims.fits(pod, node) and self._same_flavor(claim, [node])):
             return Reason.NO_ROOM
         self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
         self._changes.mark()
@@ -165,7 +166,7 @@ class Reservations:
     ) -> list[str] | Reason:
         """The planned node is not offered: take any other where the pod fits, net of other claims."""
         fits = self._claims.rows_that_fit(pod)
-        rows = ((node, self._claims.capacity.row(node)) for node in nodes)
+        rows = ((node, self._claims.capacity.row(node)) for node in self._same_flavor(claim, nodes))
         for node, row in rows:
             if row is not None and fits[row] and self._claims.fits(pod, node):
                 return self._pin(pod, node)
@@ -182,6 +183,19 @@ class Reservations:
         fits = self._claims.rows_that_fit(pod)
         return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
+    def _same_flavor(self, claim: Claim, nodes: Sequence[str]) -> Sequence[str]:
+        """Those of `nodes` that belong to the same flavor of the queue as the claimed one; all of them where
+        the queue has no flavors."""
+        flavors, labels = self._registry.flavors_of(claim.pod.group), self._claims.capacity.labels
+        part = flavor_on(flavors, labels(claim.node) or {}) if flavors else None
+        if not flavors:
+            return nodes
+        return [
+            node
+            for node in nodes
+            if node == claim.node or (part is not None and part.nodes.has(labels(node) or {}))
+        ]
+
     def _loses_node(self, claim: Claim) -> bool:
         """Whether another pod took the room of a held claim, or its node is gone: then the call loses it."""
         capacity = self._claims.capacity
@@ -189,6 +203,11 @@ class Reservations:
             return False
         self.release(claim.pod.uid, claim.token)
         return True
+
+    def _is_kept(self, claim: Claim) -> bool:
+        """Whether the room of a planned claim is still being taken back."""
+        decision = self._decided().groups.get(claim.pod.group)
+        return claim.stage is ClaimStage.PLANNED and decision is not None and decision.reclaim is not None
 
     def _why_not(self, pod: PodRecord | None) -> Reason:
         decision = self._decided().groups.get(pod.group) if pod else None

@@ -114,7 +114,8 @@ class ShownPods(Appearances):
         """Show the planned pods of a group to the scheduler, as many for each node as it handles well at
         once; the group stays due for the others."""
         with self._lock:
-            if (group := self._registry.groups.get(key)) and not self._release_group(group):
+            group = self._registry.groups.get(key)
+            if group and group.start.reclaim is None and not self._release_group(group):
                 self._releases.note_planned(key)
 
     def take_all_back(self) -> None:

@@ -19,6 +19,7 @@ class Used(msgspec.Struct):
     views: int = 0  # groups that name it
     allocated: dict[str, int] = {}  # what pods on nodes, and pods pinned to nodes, ask for
     requested: dict[str, int] = {}  # the same, and what entitled groups wait for
+    by_flavor: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on each flavor
 
 
 class Usage:
@@ -52,6 +53,10 @@ class Usage:
         self._add(used.requested, view.allocated, times)
         if view.entitled and not view.fault and not view.held:
             self._add(used.requested, view.pending, times)
+        for flavor, amounts in view.by_flavor.items():
+            self._add(used.by_flavor.setdefault(flavor, {}), amounts, times)
+            if not used.by_flavor[flavor]:
+                del used.by_flavor[flavor]
         used.groups += times if view.is_in_queue else 0
         used.views += times
         if not used.views:

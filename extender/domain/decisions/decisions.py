@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.life import Life
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import Resources
 from extender.domain.queues.orphans import Orphan
 from extender.domain.queues.queue_states import Mark, QueueState
@@ -29,6 +31,9 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """The numbers behind the reason."""
     plan: Mapping[Uid, str] = {}
     """The nodes of members that are to start."""
+    flavors: Mapping[str, str] = {}
+    """While it waits for room on flavors of its queue: by role the flavor that it would use. An empty name
+    stands for members without a role that minTaskMember counts."""
     undo: tuple[Uid, ...] = ()
     """Bound members of a start that failed for good, to be evicted."""
     failed: str = ""
@@ -45,10 +50,21 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """The lap of its queue's rotation in which it has its next turn; None: that does not change."""
     claims_room: bool = False
     """Whether room is kept for it, within its queue's share."""
+    reservation: Reservation | None = None
+    """The nodes reserved for it."""
+    reclaim: Reclaim | None = None
+    """The room that is being taken back for it; None: none is."""
+    spared: GroupKey = GroupKey("")
+    """A group that would be its victim if it had not been already; empty if there is none."""
     exceeds_queue: bool = False
     """Whether it never fits because of its queue, so that no further node would help."""
     fault: str = ""
     """The exception raised while the group was judged, and where; empty if there was none."""
+
+    @property
+    def nodes(self) -> Mapping[Uid, str]:
+        """The nodes of members that are to start now, or once the room that is taken back is free."""
+        return self.reclaim.plan if self.reclaim is not None else self.plan
 
     @property
     def lets_members_start(self) -> bool:
@@ -75,6 +91,8 @@ class QueueDecision(msgspec.Struct, frozen=True):
     """The most that it may ever hold; inf: no limit."""
     share: float
     """The part of its deserved amounts that it holds, in its dominant resource."""
+    flavors: Mapping[str, Resources] = {}
+    """What of the allocated amounts is on each of its flavors, by name and resource."""
     counts: Mapping[str, int] = {}
     """How many of its groups are in each column of its status."""
     uid: str = ""
@@ -87,6 +105,8 @@ class QueueDecision(msgspec.Struct, frozen=True):
     """What is to be done about the annotation that its parent closed it."""
     fault: str = ""
     """What is wrong with its spec, for people; empty if nothing is."""
+    reservation: Reservation | None = None
+    """That of one of its groups; None: it has none."""
 
 
 class Decisions(msgspec.Struct, frozen=True):
@@ -102,6 +122,8 @@ class Decisions(msgspec.Struct, frozen=True):
     """The next moment at which time alone could change a decision; None: never."""
     orphans: tuple[Orphan, ...] = ()
     """Groups to delete, because the queue that took them in is gone."""
+    evictions: Mapping[Uid, Eviction] = {}
+    """The pods that have to give their room back, by UID."""
     counts: Mapping[tuple[str, str], int] = {}
     """How many groups there are by (queue, column of its status)."""
     serial: int = 0

@@ -3,6 +3,9 @@
 Gates that are not open yet, and time without a leader or a scheduler, do not count against the group.
 """
 
+from collections.abc import Callable
+
+from extender.domain.lifecycle.quorum import missing
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -28,6 +31,23 @@ def in_pieces_since(group: GroupView, snapshot: Snapshot) -> float | None:
     if leading is None or not (group.is_on_nodes and group.bound_since):
         return None
     return max(leading, min(group.bound_since.values()))
+
+
+def running_since(group: GroupView, moment: Callable[[str], float]) -> float | None:
+    """Since when a group runs, by its pods' status or, without that, by when the watch showed them on nodes;
+    None: it does not. `moment` reads timestamps."""
+    if group.running_since:
+        return moment(group.running_since)
+    return min(group.bound_since.values(), default=None)
+
+
+def ready_since(group: GroupView) -> str:
+    """The timestamp of when all that it needs to start were there."""
+    return group.once(_ready_since)
+
+
+def _ready_since(group: GroupView) -> str:
+    return max((group.created, *(pod.created for pod in missing(group).members)))
 
 
 def _depends_on_the_scheduler(group: GroupView, begun: float) -> bool:

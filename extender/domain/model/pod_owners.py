@@ -23,6 +23,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     annotations: Mapping[str, str] = {}  # those that the group inherits
     idle: bool = False  # it wants no pods: spec.replicas is 0
     suspended: bool = False  # spec.suspend
+    run_limit: int | None = None  # seconds after which its pods are ended: spec.activeDeadlineSeconds
 
 
 def owner_record(workload: Workload) -> OwnerRecord:
@@ -34,6 +35,7 @@ def owner_record(workload: Workload) -> OwnerRecord:
         annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
         idle=spec.replicas == 0,
         suspended=bool(spec.suspend),
+        run_limit=spec.active_deadline_seconds,
     )
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
-from extender.api.keys import ENDED_PHASES, UNSCHEDULABLE
+from extender.api.keys import ENDED_PHASES, SYSTEM_NAMESPACE, SYSTEM_PRIORITY, UNSCHEDULABLE
 from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.resources import Resources
@@ -54,7 +54,11 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     nominated: str = ""  # status.nominatedNodeName
     binds_late: bool = False  # it has volumes or resource claims, which are bound while the pod is not yet
     version: str = ""  # metadata.resourceVersion, while it has no node
+    run_limit: int | None = None  # seconds after which it is ended: spec.activeDeadlineSeconds
+    running_since: str = ""  # status.startTime
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
+    preemptable: bool = True  # others may have its room, as far as the pod says
+    never_preempts: bool = False  # its preemptionPolicy is Never
 
     @property
     def key(self) -> str:
@@ -80,6 +84,12 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def waiting(self) -> bool:
         return not self.node and not self.deleting and self.phase not in ENDED_PHASES
+
+    @property
+    def may_be_evicted(self) -> bool:
+        """Whether it may give its room to others: nothing forbids it, and the cluster does not rest on it."""
+        is_vital = self.namespace == SYSTEM_NAMESPACE or self.priority >= SYSTEM_PRIORITY
+        return self.preemptable and not is_vital
 
     @property
     def order(self) -> tuple[int, str]:
@@ -118,6 +128,8 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     held: bool = False  # its owner keeps it back, by an annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
     submitter: str = ""  # the user who made it; empty if that is not known
+    series: str = ""  # what it came from, which is the same for the runs of one job
+    preemptable: bool = True  # its members may be evicted for others
     origin: Origin = Origin.VOLCANO
 
 

@@ -19,6 +19,7 @@ from extender.api.objects import (
     Taint,
     Toleration,
 )
+from extender.domain.model.node_parts import NodePart
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import Resources, add
 from extender.domain.model.selectors import Labels, allows, selects, tolerated
@@ -26,6 +27,7 @@ from extender.domain.model.shared_labels import SharedLabels
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
+_MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most belong to queues long changed
 
 
 class HostPort(NamedTuple):
@@ -71,15 +73,38 @@ class Constraints(NamedTuple):
 
 
 class Shape:
-    """The requests and constraints that pods share. Compared by identity: only `Shapes` makes them."""
+    """The requests and constraints that pods share. Compared by identity: only `Shapes` makes them, and
+    `within`."""
 
-    __slots__ = ("constraints", "looks_at_others", "requests", "suits")
+    __slots__ = ("_anywhere", "_within", "constraints", "looks_at_others", "requests", "suits")
 
-    def __init__(self, requests: Resources, constraints: Constraints) -> None:
+    def __init__(
+        self,
+        requests: Resources,
+        constraints: Constraints,
+        part: NodePart | None = None,
+        anywhere: "Shape | None" = None,
+    ) -> None:
         self.requests = requests
         self.constraints = constraints
-        self.suits = NodeTest(constraints)
+        self.suits = NodeTest(constraints, part)
         self.looks_at_others = bool(constraints.ports or self.terms)
+        self._anywhere = anywhere
+        self._within: dict[NodePart, Shape] = {}
+
+    @property
+    def anywhere(self) -> "Shape":
+        """The same shape, not bound to a part of the nodes."""
+        return self._anywhere or self
+
+    def within(self, part: NodePart) -> "Shape":
+        """The same shape on a part of the nodes only; the same object for equal parts."""
+        known = self.anywhere._within
+        if part not in known:
+            if len(known) >= _MOST_PARTS:
+                known.clear()
+            known[part] = Shape(self.requests, self.constraints, part, self.anywhere)
+        return known[part]
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -87,13 +112,14 @@ class Shape:
 
 
 class NodeTest:
-    """Whether a node's labels and taints admit a shape. `key` is equal for shapes that differ only in
-    requests."""
+    """Whether a node's labels and taints admit a shape, and the node belongs to the part that the shape is
+    bound to, if any. `key` is equal for shapes that differ only in requests."""
 
-    __slots__ = ("_labels", "_terms", "_tolerations", "key")
+    __slots__ = ("_labels", "_part", "_terms", "_tolerations", "key")
 
-    def __init__(self, constraints: Constraints) -> None:
-        self.key = (constraints.node_labels, constraints.node_terms, constraints.tolerations)
+    def __init__(self, constraints: Constraints, part: NodePart | None = None) -> None:
+        self.key = (constraints.node_labels, constraints.node_terms, constraints.tolerations, part)
+        self._part = part
         self._labels = constraints.node_labels
         self._terms = _node_terms(constraints.node_terms)
         self._tolerations = constraints.tolerations
@@ -101,6 +127,7 @@ class NodeTest:
     def __call__(self, name: str, labels: Labels, taints: tuple[Taint, ...]) -> bool:
         return (
             all(labels.get(key) == value for key, value in self._labels)
+            and (self._part is None or self._part.has(labels))
             and (self._terms is None or any(allows(term, labels, name) for term in self._terms))
             and all(tolerated(taint, self._tolerations) for taint in taints)
         )

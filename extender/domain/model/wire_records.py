@@ -26,7 +26,10 @@ from extender.domain.model.queue_notes import noted_queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, Unscheduled
 from extender.domain.model.resizes import counted_spec
 from extender.domain.model.resources import Resources, asked
+from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import Shapes
+
+_BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners
 
 
 def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
@@ -45,6 +48,8 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         phase=intern(pod.status.phase),
         deleting=meta.deletion_timestamp is not None,
         nominated=intern(pod.status.nominated_node_name),
+        priority=spec.priority or 0,
+        preemptable=_is_preemptable(meta),
     )
 
 
@@ -78,13 +83,29 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         nominated=status.nominated_node_name,
         binds_late=_binds_late(spec),
         version="" if spec.node_name else meta.resource_version,
+        run_limit=spec.active_deadline_seconds,
+        running_since=status.start_time or "",
         unscheduled=_unscheduled(pod),
+        preemptable=_is_preemptable(meta),
+        never_preempts=spec.preemption_policy == keys.NEVER,
     )
 
 
 def _role(pod: Pod) -> str:
     meta = pod.metadata
     return (meta.annotations or {}).get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""
+
+
+def _is_preemptable(meta: Meta) -> bool:
+    """Whether its room may be taken. A pod that belongs to its node would come back at once."""
+    return _allows_preemption(meta) and not any(
+        owner.kind in _BOUND_TO_NODES for owner in meta.owner_references or ()
+    )
+
+
+def _allows_preemption(meta: Meta) -> bool:
+    written = (meta.annotations or {}).get(keys.PREEMPTABLE) or (meta.labels or {}).get(keys.PREEMPTABLE)
+    return written != "false"
 
 
 def _started(pod: Pod) -> bool:
@@ -173,8 +194,18 @@ def group_record(group: PodGroup) -> GroupRecord:
         held=annotations.get(keys.HOLD) == "true",
         run_time=_run_time(annotations.get(keys.RUN_TIME, "")),
         submitter=annotations.get(keys.SUBMITTER, ""),
+        preemptable=_allows_preemption(meta),
         queue_uid=noted_queue(meta),
+        series=_series(meta),
     )
+
+
+def _series(meta: Meta) -> str:
+    """By its controller, whose name says more than that of the group; else by its own name."""
+    controller = controller_of(meta.owner_references)
+    if controller is None:
+        return series_of(meta.namespace, "PodGroup", meta.name)
+    return series_of(meta.namespace, controller.kind, controller.name)
 
 
 def _run_time(text: str) -> float | None:

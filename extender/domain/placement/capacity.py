@@ -61,7 +61,7 @@ class Capacity:
     def counts(self, shape: Shape) -> Rows:
         """How many pods of `shape` each row has room for, by amounts, labels, taints and refusals."""
         if shape not in self._counts:
-            self._counts[shape] = self._fits(shape, self._suitable(shape))
+            self._counts[shape] = self._fits(shape, self.suitable(shape))
         return self._counts[shape]
 
     def total(self, shape: Shape) -> int:
@@ -70,7 +70,7 @@ class Capacity:
             known = self._from_kept(shape)
             if known is None:  # counts are as many as nodes: they are kept for what is placed, not for this
                 counts = self._counts.get(shape)
-                known = int((self._fits(shape, self._suitable(shape)) if counts is None else counts).sum())
+                known = int((self._fits(shape, self.suitable(shape)) if counts is None else counts).sum())
             self._totals[shape] = known
             if self.kept is not None and not self._taken:
                 self.kept.known[shape] = self._totals[shape]
@@ -91,7 +91,7 @@ class Capacity:
             return 0
         columns, asked = self._request(shape)
         fits = np.min(matrix[np.ix_(rows, columns)] // asked, axis=1, initial=_UNBOUNDED)
-        return int(np.maximum(fits, 0)[self._suitable(shape)[rows]].sum())
+        return int(np.maximum(fits, 0)[self.suitable(shape)[rows]].sum())
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
         """Whether the nodes lack room for any shape's number of pods, even without those of other shapes."""
@@ -102,14 +102,14 @@ class Capacity:
         shapes = tuple(shapes)
         alike = frozenset((shape.suits.key, shape if self.refuses(shape) else None) for shape in shapes)
         if alike not in self._sums:
-            suitable = np.logical_or.reduce([self._suitable(shape) for shape in shapes])
+            suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
             rows = np.maximum(self.left[suitable], 0).sum(axis=0)
             self._sums[alike] = {name: int(rows[column]) for name, column in self._columns.items()}
         return self._sums[alike]
 
     def refuses(self, shape: Shape) -> bool:
         """Whether the scheduler refuses `shape` anywhere."""
-        return bool(self._refused.get(shape))
+        return bool(self._refused.get(shape.anywhere))
 
     def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
         return int(np.minimum(self._fits(shape, self.nodes.suitable(shape)), pods).sum()) >= pods
@@ -119,7 +119,7 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, asked = self._request(shape)
-        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape, ())
+        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.anywhere, ())
         return bool(admits and (self.left[row, columns] >= asked).all())
 
     def largest_part(self, requests: Resources) -> float:
@@ -152,6 +152,27 @@ class Capacity:
                 self._taken.update(of_shape.tolist())
         self._forget()
 
+    def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
+        """The same for amounts that are no pod's: one row of `amounts` for each of `rows`, which differ."""
+        self.left[rows] -= amounts * times
+        if len(self._taken) <= FEW:
+            self._taken.update(rows.tolist())
+        self._forget()
+
+    def asked_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:
+        """What pods ask for on the rows that they are on: these rows in order, and a row of amounts for
+        each."""
+        on = np.unique(np.concatenate([*rows.values(), np.zeros(0, dtype=np.int64)]))
+        sums = np.zeros((len(on), self.left.shape[1]), dtype=np.int64)
+        for shape, of_shape in rows.items():
+            columns, asked = self._request(shape)
+            np.add.at(sums, (np.searchsorted(on, of_shape)[:, None], columns), asked)
+        return on, sums
+
+    def suits(self, shape: Shape, rows: Rows) -> bool:
+        """Whether labels, taints and refusals allow pods of `shape` on all of `rows`; -1 for no node."""
+        return self._admits_all(shape, rows)
+
     def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         """Take all of it, or nothing if not all of it fits. Whether it was taken."""
         if not all(self._admits_all(shape, of_shape) for shape, of_shape in rows.items()):
@@ -164,7 +185,7 @@ class Capacity:
 
     def forbid(self, shape: Shape, row: int) -> None:
         """The scheduler refuses `shape` on a row."""
-        self._refused.setdefault(shape, set()).add(row)
+        self._refused.setdefault(shape.anywhere, set()).add(row)
         self.kept = None  # its totals do not account for this refusal
         self._forget()
 
@@ -185,9 +206,10 @@ class Capacity:
             fits[rows] = reduce(np.minimum, quotients)
         return fits
 
-    def _suitable(self, shape: Shape) -> Mask:
+    def suitable(self, shape: Shape) -> Mask:
+        """The rows that labels, taints and refusals allow for `shape`, whatever room they have."""
         mask = self.nodes.suitable(shape)
-        refused = self._refused.get(shape)
+        refused = self._refused.get(shape.anywhere)
         if not refused:
             return mask
         mask = mask.copy()
@@ -196,17 +218,22 @@ class Capacity:
 
     def _admits_all(self, shape: Shape, rows: Rows) -> bool:
         """Whether labels, taints and refusals allow pods of `shape` on all of `rows`."""
-        return self._offers(shape) and rows.min() >= 0 and bool(self._suitable(shape)[rows].all())
+        return self._offers(shape) and rows.min() >= 0 and bool(self.suitable(shape)[rows].all())
 
     def _none_negative(self, shape: Shape, rows: Rows) -> bool:
         columns, _ = self._request(shape)
         return bool((self.left[rows[:, None], columns] >= 0).all())
 
     def _request(self, shape: Shape) -> tuple[Rows, AmountRows]:
+        """The columns of what `shape` asks for, and the amounts. What no node offers (any more) has none."""
         if shape not in self._requests:
-            pairs = [(self._columns[name], n) for name, n in shape.requests.items() if n > 0]
-            columns, asked = zip(*pairs, strict=True)
-            self._requests[shape] = (np.array(columns), np.array(asked, dtype=np.int64))
+            known = {
+                self._columns[name]: n
+                for name, n in shape.requests.items()
+                if n > 0 and name in self._columns
+            }
+            columns, asked = np.fromiter(known, np.int64), np.fromiter(known.values(), np.int64)
+            self._requests[shape] = (columns, asked)
         return self._requests[shape]
 
     def _forget(self) -> None:

@@ -18,7 +18,7 @@ from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.holding import Holding, rows_of
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.refused_domains import by_domain
-from extender.domain.snapshot.nodes import Mask, Rows
+from extender.domain.snapshot.nodes import AmountRows, Mask, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
 _Taking = Callable[[int], None]
@@ -139,9 +139,24 @@ class Planner:
         self._count(pod, row, 1)
         return True
 
+    def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
+        """Take room that is for no pod in particular; with `times` -1, give it back."""
+        self._take(partial(self.capacity.take_amounts, rows, amounts), times)
+
     def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
         """Undo a placing of `pods`."""
         self._count_all([(pod, self.nodes.row[plan[pod.uid]]) for pod in pods if pod.uid in plan], -1)
+
+    def free(self, pods: Iterable[PodRecord]) -> None:
+        """Give back the room of pods that stand on nodes."""
+        rows = ((pod, self.nodes.row.get(pod.node)) for pod in pods)
+        self._count_all([(pod, row) for pod, row in rows if row is not None], -1)
+
+    def hold(self, planned: Iterable[tuple[PodRecord, str]]) -> None:
+        """Take room for pods on given nodes, even where it is not free yet: nobody else gets what becomes
+        free there before that."""
+        rows = ((pod, self.nodes.row.get(node)) for pod, node in planned)
+        self._count_all([(pod, row) for pod, row in rows if row is not None], 1)
 
     def forbid(self, shape: Shape, node: str) -> None:
         """The scheduler refuses `shape` on `node`."""

@@ -6,9 +6,11 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Queue
+from extender.api.durations import as_seconds
+from extender.api.objects import Queue, QueuePreemption
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources, asked, offered
+from extender.domain.queues.flavor_records import flavors_of
 from extender.domain.queues.policy_fields import policy_fault, running_limits
 from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
 
@@ -48,9 +50,32 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
 def queue_record(queue: Queue) -> QueueRecord:
     """A queue whose quantities do not parse is kept with its fault, so that its groups can report it."""
     try:
-        return _queue_record(queue, *_queue_amounts(queue))
+        record = _queue_record(queue, *_queue_amounts(queue))
+        return replace(
+            record,
+            preemption=_preemption(queue.spec.preemption),
+            flavors=flavors_of(queue.spec.flavors or ()),
+        )
     except BadQuantity as fault:
         return replace(_queue_record(queue), fault=f"queue {queue.metadata.name}: {fault}")
+
+
+def _preemption(written: QueuePreemption | None) -> PreemptionRules:
+    """Raises BadQuantity."""
+    rules = written or QueuePreemption()
+    return PreemptionRules(
+        within_queue=rules.within_queue != keys.NEVER,
+        unmanaged=rules.unmanaged != keys.NEVER,
+        min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
+    )
+
+
+def _seconds(field: str, text: str) -> float:
+    """Raises BadQuantity."""
+    try:
+        return as_seconds(text) if text else 0.0
+    except ValueError as fault:
+        raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
 
 
 def _queue_amounts(queue: Queue) -> tuple[Resources | None, Resources | None, Resources, Resources]:
@@ -62,6 +87,14 @@ def _queue_amounts(queue: Queue) -> tuple[Resources | None, Resources | None, Re
         offered(spec.guarantee.resource) if spec.guarantee else {},
         asked(spec.default_request),
     )
+
+
+def _reserve_after(text: str) -> float:
+    """What cannot be read counts as not given; the API server refuses it."""
+    try:
+        return as_seconds(text)
+    except ValueError:
+        return QueueRecord("").reserve_after
 
 
 def _queue_record(
@@ -90,7 +123,9 @@ def _queue_record(
         stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
         limits=running_limits(spec.limits),
         default_request=default_request,
+        reclaimable=spec.reclaimable is not False,
         restricted=spec.restricted,
+        reserve_after=_reserve_after(spec.reserve_after),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",

@@ -1,11 +1,12 @@
 """The rules that an owner gives a queue, besides its amounts: small frozen records."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import msgspec
 
-from extender.api.objects import Toleration
+from extender.domain.model.node_parts import NodePart
 from extender.domain.model.resources import Resources
+from extender.domain.model.selectors import Labels
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
@@ -37,8 +38,15 @@ class Flavor(msgspec.Struct, frozen=True):
     """A part of a queue's amounts, on nodes with certain labels."""
 
     name: str
-    node_labels: Mapping[str, str] = {}
-    tolerations: tuple[Toleration, ...] = ()
-    """Taints of its nodes that are tolerated for the pods."""
-    capability: Resources | None = None
+    nodes: NodePart
+    """The nodes with its labels, without those of the flavors before it."""
+    capability: Resources = {}
+    """The most that the queue may hold on these nodes; what it does not name has no limit of its own."""
     deserved: Resources | None = None
+    """What the queue may hold there before the rest is lent to it; None: no more is said than for the whole
+    queue."""
+
+
+def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
+    """The flavor that a node with these labels belongs to: the first whose labels it has; None for none."""
+    return next((flavor for flavor in flavors if flavor.nodes.has(labels)), None)

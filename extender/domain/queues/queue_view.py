@@ -1,5 +1,7 @@
 """What decide() sees of one queue."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from extender.domain.model.resources import Resources
@@ -16,6 +18,7 @@ class QueueView(msgspec.Struct, frozen=True):
     requested: Resources  # the same, and what its groups wait for that may start
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about its mark
+    by_flavor: Mapping[str, Resources] = {}  # of what is allocated, the amounts on each of its flavors
 
     @property
     def to_open(self) -> str:

@@ -1,6 +1,8 @@
 """The queues that the API has, and the state of each: open, closed, or kept closed by its parent."""
 
 from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from extender.api import keys
 from extender.domain.model.resources import Resources
@@ -49,7 +51,14 @@ class Queues:
         record = self.get(name)
         return record is not None and self._state(record, has_groups=True) is QueueState.OPEN
 
-    def view(self, name: str, groups: int, allocated: Resources, requested: Resources) -> QueueView:
+    def view(
+        self,
+        name: str,
+        groups: int,
+        allocated: Resources,
+        requested: Resources,
+        by_flavor: Mapping[str, Resources] = MappingProxyType({}),
+    ) -> QueueView:
         record = self.get(name)
         above = closed_above(name, self._records) if name in self._records else ""
         return QueueView(
@@ -61,6 +70,7 @@ class Queues:
             requested=allocated if record and record.stop_policy else requested,
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
+            by_flavor=by_flavor,
         )
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:

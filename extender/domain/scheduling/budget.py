@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from extender.domain.flavors.flavor_amounts import FlavorAmounts
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
@@ -27,6 +28,7 @@ class BudgetMark(msgspec.Struct, frozen=True):
     room: int
     shares: int
     running: int
+    flavors: int
     places: int
 
 
@@ -36,6 +38,7 @@ class Budget:
         self.totals = self.planner.capacity.kept
         self.shares = QueueShares(snapshot)
         self.running = RunningCounts(snapshot)
+        self.flavors = FlavorAmounts(snapshot)
         self.window = Window(snapshot.limits.window)
         self.takings = 0
         """How often room was taken; while the number is unchanged, so is everything else."""
@@ -60,6 +63,7 @@ class Budget:
             self.takings += 1
             self.shares.take(group.queue, _requests(group, plan))
             self.running.take(group, len(plan))
+            self.flavors.take(group, plan)
         return plan
 
     def count(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
@@ -69,6 +73,7 @@ class Budget:
             self.takings += 1
             self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
             self.running.take(group, len(plan))
+            self.flavors.take(group, plan)
             self.window.take(len(plan))
 
     def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
@@ -76,17 +81,36 @@ class Budget:
         self.planner.give_back(group.waiting, plan)
         self.shares.take(group.queue, _requests(group, plan), -1)
         self.running.take(group, -len(plan))
+        self.flavors.take(group, plan, -1)
         self.window.take(-len(plan))
+
+    def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Room and share for members that start once the room is free."""
+        self.takings += 1
+        self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
+        self.shares.take(group.queue, _requests(group, plan))
+
+    def let_go(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Undo a hold."""
+        self.planner.give_back(group.waiting, plan)
+        self.shares.take(group.queue, _requests(group, plan), -1)
 
     # ---- rolling back
 
     def mark(self) -> BudgetMark:
-        return BudgetMark(self.planner.mark(), self.shares.mark(), self.running.mark(), self.window.left)
+        return BudgetMark(
+            self.planner.mark(),
+            self.shares.mark(),
+            self.running.mark(),
+            self.flavors.mark(),
+            self.window.left,
+        )
 
     def roll_back(self, mark: BudgetMark) -> None:
         self.planner.roll_back(mark.room)
         self.shares.roll_back(mark.shares)
         self.running.roll_back(mark.running)
+        self.flavors.roll_back(mark.flavors)
         self.window.left = mark.places
 
 

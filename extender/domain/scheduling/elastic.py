@@ -10,11 +10,14 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.flavors.roles import flavors_in_use
 from extender.domain.lifecycle.stood_whole import whole_at
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape
+from extender.domain.queues.queue_rules import Flavor
 from extender.domain.scheduling.backoff import retry_of
+from extender.domain.scheduling.joining import as_many_as_join
 from extender.domain.scheduling.kept_plans import KeptPlan
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import obstacle
@@ -29,6 +32,8 @@ class _Batch(msgspec.Struct):
     kept: KeptPlan
     shape: Shape
     pods: list[PodRecord]
+    in_use: dict[str, Flavor]
+    """By role, the flavors that members of the group use: shared by its batches, and added to."""
 
     @property
     def group(self) -> GroupView:
@@ -81,11 +86,12 @@ def _may_grow(round_: Round, group: GroupView, kept: KeptPlan) -> bool:
     return False
 
 
-def _batches(_: Round, __: GroupView, kept: KeptPlan) -> Iterable[_Batch]:
+def _batches(round_: Round, group: GroupView, kept: KeptPlan) -> Iterable[_Batch]:
     alike: dict[Shape, list[PodRecord]] = {}
     for pod in sorted(kept.left(), key=lambda pod: pod.order):
         alike.setdefault(pod.shape, []).append(pod)
-    return [_Batch(kept, shape, pods) for shape, pods in alike.items()]
+    in_use = flavors_in_use(round_.budget.flavors, group, kept.plan)
+    return [_Batch(kept, shape, pods, in_use) for shape, pods in alike.items()]
 
 
 def _drop_broken(round_: Round, line: deque[_Batch]) -> None:
@@ -99,12 +105,15 @@ def _grow(round_: Round, group: GroupView, batch: _Batch, share_of_next: float |
     kept, pods = batch.kept, batch.pods
     allowed, reason = min(_allowances(round_, batch, is_lent), key=lambda allowance: allowance[0])
     tried = pods[: min(allowed, _turn(round_, batch, share_of_next))]
-    more = round_.budget.place(group, tried, partly=True) or {}
+    joining = as_many_as_join(round_.budget, group, tried, batch.in_use, is_lent)
+    more = round_.budget.place(group, joining.pods, partly=True) or {}
     kept.add(more)
     batch.pods = [pod for pod in pods if pod.uid not in more]
     if not batch.pods:
         return False
-    kept.reason = reason if len(more) == allowed else Reason.NO_ROOM
+    kept.reason, kept.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
+    if joining.why_not_all and len(more) == len(joining.pods):
+        kept.reason, kept.detail = Reason.QUEUE_CEILING, joining.why_not_all
     return len(more) == len(tried) < allowed
 
 

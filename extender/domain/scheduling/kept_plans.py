@@ -12,6 +12,7 @@ from extender.domain.lifecycle.quorum import lost, missing
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.placement.holding import Holding
+from extender.domain.scheduling.joining import strays
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.silence import SchedulerSilence, has_lasted, silence_of
 from extender.domain.snapshot.group_view import GroupView
@@ -75,6 +76,8 @@ def _keep(round_: Round, group: GroupView, wish: Wish, is_taken: bool) -> KeptPl
 
 def _wish(round_: Round, group: GroupView) -> Wish:
     holding, silences = holding_of(group), group.once(_oldest_silences)
+    if stray := strays(round_.budget, group, holding.pods):
+        holding = holding.without(stray)
     if not any(has_lasted(round_, silence) for silence in silences):
         return group, holding, {}
     moved = {pod.uid: node for pod, node in holding.pods if _is_unused(round_, group, pod)}

@@ -9,9 +9,9 @@ idle for all queues.
 from collections import Counter
 from functools import cached_property
 
-from extender.domain.lifecycle.quorum import Missing, Signature, missing
+from extender.domain.lifecycle.quorum import Missing, Signature
 from extender.domain.model.reasons import LACKS_ROOM, Reason
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
@@ -20,8 +20,8 @@ from extender.domain.snapshot.group_view import GroupView
 class Lending:
     def __init__(self, round_: Round) -> None:
         self._round = round_
-        self._claimants: list[GroupView] = []
-        self._kept: list[tuple[GroupView, dict[Uid, str]]] = []  # the room that is kept, and for whom
+        self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
+        self._kept: list[tuple[GroupKey, Missing, dict[Uid, str]]] = []  # the room kept, and for whom
         self._would_stand: dict[Signature, bool] = {}
         self.unclaimed: Planner | None = None
         """The room as it was before claims were kept; None while nothing is lent yet."""
@@ -30,12 +30,13 @@ class Lending:
     def has_begun(self) -> bool:
         return self.unclaimed is not None
 
-    def has_claim(self, group: GroupView, reason: Reason | None) -> bool:
-        """Whether a group within its share that waits for `reason` keeps room now; noted."""
+    def has_claim(self, group: GroupView, wanted: Missing, reason: Reason | None) -> bool:
+        """Whether a group within its share that waits for `reason`, and misses `wanted`, keeps room now;
+        noted."""
         if reason not in LACKS_ROOM or self.has_begun or not self._is_kept_now(group):
             return False
-        if self._would_stand_whole(missing(group)):
-            self._claimants.append(group)
+        if self._would_stand_whole(wanted):
+            self._claimants.append((group, wanted))
             return True
         return False
 
@@ -56,23 +57,27 @@ class Lending:
             return
         planner = self._round.budget.planner
         self.unclaimed = planner.clone()
-        for group in self._claimants:
-            if plan := self._round.judge(_keep_room, group):
-                self._kept.append((group, plan))
+        for group, wanted in self._claimants:
+            if plan := self._round.judge(_keep_room, group, wanted):
+                self._kept.append((group.key, wanted, plan))
         shortages = self._round.shortages
         shortages.are_all = shortages.are_all and not self._kept
         shortages.keeps_first_room = bool(self._claimants)
 
     def suspend(self) -> None:
         """Until it begins again nothing is lent, and nothing is kept."""
-        for group, plan in self._kept:
-            self._round.budget.planner.give_back(missing(group).members, plan)
+        for _, wanted, plan in self._kept:
+            self._round.budget.planner.give_back(wanted.members, plan)
         self._kept = []
         self.unclaimed = None
 
+    def kept_for(self, group: GroupView) -> dict[Uid, str]:
+        """The nodes on which room is kept for members of a group."""
+        return next((plan for key, _, plan in self._kept if key == group.key), {})
+
     def text(self) -> str:
         """The queues whose groups have a claim, as text."""
-        queues = ", ".join(sorted({each.queue for each in self._claimants}))
+        queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))
         return f"groups in {queues} have a claim on the room"
 
     def keeps_room_from(self, pod: PodRecord) -> bool:
@@ -84,8 +89,8 @@ class Lending:
     def _given_back(self) -> Planner:
         """The room that is left, and what is kept of it."""
         planner = self._round.budget.planner.clone()
-        for group, plan in self._kept:
-            planner.give_back(missing(group).members, plan)
+        for _, wanted, plan in self._kept:
+            planner.give_back(wanted.members, plan)
         return planner
 
     def _is_kept_now(self, group: GroupView) -> bool:
@@ -98,8 +103,8 @@ class Lending:
         return periods % 2 == 0
 
 
-def _keep_room(round_: Round, group: GroupView) -> dict[Uid, str] | None:
-    wanted, planner = missing(group), round_.budget.planner
+def _keep_room(round_: Round, _: GroupView, wanted: Missing) -> dict[Uid, str] | None:
+    planner = round_.budget.planner
     if not any(planner.capacity.total(shape) for shape in wanted.shapes):
         return None
     return planner.place(wanted.members, partly=True)

@@ -2,9 +2,9 @@
 
 from math import inf
 
-from extender.domain.model.resources import PODS, Resources, add, show
+from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.queues.queue_view import QueueView
-from extender.domain.shares.comparisons import EPSILON, Portions, exceeded, share
+from extender.domain.shares.comparisons import EPSILON, Portions, exceeded, excess, share
 from extender.domain.shares.demand import QueueDemand
 from extender.domain.shares.deserved import divide
 from extender.domain.snapshot.snapshot import Snapshot
@@ -39,6 +39,10 @@ class QueueShares:
             add(self._allocated[queue], asked, -times)
 
     # ---- looking
+
+    def held(self, queue: str) -> Resources:
+        """What a queue holds by now."""
+        return self._allocated.get(queue, {})
 
     def of(self, queue: str) -> float:
         """How much of what it deserves a queue holds."""
@@ -79,12 +83,7 @@ class QueueShares:
 
     def above_ceiling(self, queue: str, asked: Resources) -> str:
         """A sentence on how `asked` would break the queue's ceiling; empty when it would not."""
-        held, limit, asked = self._allocated.get(queue, {}), self.ceiling(queue), self._there(asked)
-        return ", ".join(
-            f"{name}: {show(name, held.get(name, 0))} held + {show(name, asked[name])} asked"
-            f" > {show(name, limit.get(name, 0))}"
-            for name in exceeded(asked, held, limit)
-        )
+        return excess(self._there(asked), self._allocated.get(queue, {}), self.ceiling(queue))
 
     def is_above_share(self, queue: str, asked: Resources) -> bool:
         held = self._allocated.get(queue, {})

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.flavors.roles import flavors_in_use
 from extender.domain.lifecycle.quorum import lost
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.scheduling.backoff import Retry, retry_of
+from extender.domain.scheduling.joining import as_many_as_join
 from extender.domain.scheduling.kept_plans import KeptPlan, keep_all
 from extender.domain.scheduling.obstacles import not_replaced
 from extender.domain.scheduling.round import Round
@@ -46,7 +48,10 @@ def _reserve(round_: Round, group: GroupView, kept: KeptPlan) -> dict[Uid, str]:
     retry = retry_of(round_, kept)
     if retry.waits or not kept.unplanned or not_replaced(round_, group):
         return {}
-    return round_.budget.reserve(group, _as_many_as(round_, group, kept.unplanned))
+    within_ceiling = _as_many_as(round_, group, kept.unplanned)
+    in_use = flavors_in_use(round_.budget.flavors, group, kept.plan)
+    joining = as_many_as_join(round_.budget, group, within_ceiling, in_use, is_lent=True)
+    return round_.budget.reserve(group, joining.pods)
 
 
 def _replace(round_: Round, group: GroupView, kept: KeptPlan, more: dict[Uid, str]) -> GroupDecision:

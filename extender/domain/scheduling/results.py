@@ -10,6 +10,7 @@ from extender.domain.decisions.queue_counts import columns_of, recount
 from extender.domain.lifecycle.phases import life_of
 from extender.domain.model.life import Life, Phase
 from extender.domain.model.records import GroupKey
+from extender.domain.model.reservation import Reservation
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.memory import Memory
@@ -35,6 +36,7 @@ def decisions_of(round_: Round, previous: Decisions | None) -> Decisions:
         queues=_queues(round_, counts, before.queues),
         wake_at=min(round_.wake_at, default=None),
         orphans=snapshot.orphans,
+        evictions=round_.evictions,
         counts=counts,
         serial=before.serial + 1,
         turned=turned,
@@ -68,13 +70,16 @@ def _same(before: T | None, now: T) -> T:
 def _queues(
     round_: Round, counts: Mapping[tuple[str, str], int], before: Mapping[str, QueueDecision]
 ) -> dict[str, QueueDecision]:
+    reserved = {each.queue: each.reservation for each in round_.decided.values() if each.reservation}
     return {
-        name: _same(before.get(name), _queue(round_, queue, columns_of(name, counts)))
+        name: _same(before.get(name), _queue(round_, queue, columns_of(name, counts), reserved.get(name)))
         for name, queue in round_.snapshot.queues.items()
     }
 
 
-def _queue(round_: Round, queue: QueueView, counts: Mapping[str, int]) -> QueueDecision:
+def _queue(
+    round_: Round, queue: QueueView, counts: Mapping[str, int], reservation: Reservation | None
+) -> QueueDecision:
     name, shares = queue.record.name, round_.budget.shares
     return QueueDecision(
         name=name,
@@ -85,10 +90,12 @@ def _queue(round_: Round, queue: QueueView, counts: Mapping[str, int]) -> QueueD
         deserved=shares.deserved(name),
         ceiling=shares.real_capability(name),
         share=shares.of(name),
+        flavors={flavor.name: queue.by_flavor.get(flavor.name, {}) for flavor in queue.record.flavors},
         counts=counts,
         uid=queue.record.uid,
         wish=wish(queue.record),
         closed_above=queue.closed_above,
         mark=queue.mark,
         fault=queue.record.fault,
+        reservation=reservation,
     )

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import Missing
+from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.placement.kept_totals import KeptTotals
@@ -28,6 +29,7 @@ class Round:
         self.budget = Budget(snapshot, totals)
         self.shortages = Shortages()
         self.decided: dict[GroupKey, GroupDecision] = {}
+        self.evictions: dict[Uid, Eviction] = {}
         self.wake_at = [] if snapshot.expires_at is None else [snapshot.expires_at]
 
     def settle(self, decision: GroupDecision) -> None:
@@ -66,6 +68,17 @@ class Round:
             self.budget.roll_back(mark)
 
     @cached_property
+    def reclaims(self) -> Mapping[GroupKey, Reclaim]:
+        """Room that is being taken back since an earlier round, by the group that it is for."""
+        found = ((key, self.judge(_reclaim_of, group)) for key, group in self.snapshot.groups.items())
+        return {key: reclaim for key, reclaim in found if reclaim is not None}
+
+    @cached_property
+    def promised(self) -> Mapping[Uid, GroupKey]:
+        """The pods that give this room back, and for whom."""
+        return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
+
+    @cached_property
     def in_flight(self) -> int:
         """Pods that the scheduler has, or soon will have, on its hands for us."""
         return sum(len(group.planned) + len(group.pinned) for group in self.snapshot.groups.values())
@@ -88,6 +101,10 @@ class Round:
     def empty_but_for_refusals(self) -> Planner:
         """The same, without the nodes that the scheduler refuses."""
         return Planner.empty_but_for_refusals(self.snapshot)
+
+
+def _reclaim_of(_: Round, group: GroupView) -> Reclaim | None:
+    return group.start.reclaim
 
 
 def broken(group: GroupView, fault: Exception) -> GroupDecision:

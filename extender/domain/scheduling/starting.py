@@ -12,8 +12,10 @@ from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import missing
 from extender.domain.lifecycle.start_clock import start_begun
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import Uid
 from extender.domain.model.shapes import requests_of
 from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail, why_no_plan
+from extender.domain.scheduling.joining import all_that_join
 from extender.domain.scheduling.kept_plans import KeptPlan, keep_all
 from extender.domain.scheduling.obstacles import no_group, waits
 from extender.domain.scheduling.round import Round
@@ -80,7 +82,7 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     if group.start.admitted_at is None and (above := _above_ceiling(round_, kept)):
         round_.budget.release(group, kept.plan)
         return fail(round_, group, above)
-    more = round_.budget.place(group, kept.unplanned) if kept.unplanned else {}
+    more = _place_missing(round_, kept) if kept.unplanned else {}
     if (more is None or absent) and not group.placed:
         if not group.pinned:
             round_.budget.release(group, {**kept.plan, **(more or {})})
@@ -91,6 +93,11 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     detail = absent or (why_no_plan(kept) if more is None else "")
     plan, moved = kept.plan, kept.moved
     return GroupDecision(group.key, group.queue, Verdict.STARTING, None, detail, plan=plan, moved=moved)
+
+
+def _place_missing(round_: Round, kept: KeptPlan) -> dict[Uid, str] | None:
+    pods = all_that_join(round_.budget, kept.group, kept.unplanned, kept.plan)
+    return None if pods is None else round_.budget.place(kept.group, pods)
 
 
 def _above_ceiling(round_: Round, kept: KeptPlan) -> str:

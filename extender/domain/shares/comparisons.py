@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from extender.domain.model.resources import Resources
+from extender.domain.model.resources import Resources, show
 
 Portions = Mapping[str, float]  # amounts by resource; not whole numbers, since a division makes fractions
 
@@ -24,6 +24,15 @@ def within(
     Names in `but` are not compared; for a name that `limit` lacks, the limit is 0.
     """
     return not exceeded(asked, allocated, limit, but)
+
+
+def excess(asked: Resources, allocated: Resources, limit: Portions) -> str:
+    """A sentence on how `asked` on top of `allocated` would exceed `limit`; empty when it would not."""
+    return ", ".join(
+        f"{name}: {show(name, allocated.get(name, 0))} held + {show(name, asked[name])} asked"
+        f" > {show(name, limit.get(name, 0))}"
+        for name in exceeded(asked, allocated, limit)
+    )
 
 
 def exceeded(

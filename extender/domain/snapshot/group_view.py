@@ -6,8 +6,10 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from extender.domain.model.evictions import Reclaim
 from extender.domain.model.needs import Needs
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import Resources
 
 T = TypeVar("T")
@@ -37,6 +39,10 @@ class Start(msgspec.Struct, frozen=True):
     """The lap of its queue's rotation in which it has its turn; None: it has not been given one."""
     claims_since: float | None = None
     """When room was first kept for it, within its share; None: not since it last stood whole."""
+    reservation: Reservation | None = None
+    """The nodes reserved for it, once it has waited too long."""
+    reclaim: Reclaim | None = None
+    """The room that is being taken back for it; None: none is."""
 
 
 class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -66,6 +72,12 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether its owner keeps it back."""
     run_time: float | None
     """How long it will run, in seconds, as its owner declared."""
+    run_limit: float | None
+    """The seconds after which Kubernetes ends its members; None: it does not."""
+    running_since: str
+    """When the first of its members on nodes began to run: RFC 3339; empty if that is not known."""
+    series: str
+    """What it came from, which is the same for the runs of one job."""
     submitter: str
     """The user who made it; empty if that is not known."""
     entitled: bool
@@ -97,8 +109,14 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What the scheduler last reported about members that it could not place."""
     held_back: int
     """Members that other parties' scheduling gates hold back."""
-    leaving: int
+    departing: tuple[PodRecord, ...]
     """Members on a node that are being deleted."""
+    preempts: bool
+    """Whether it may take the room of others."""
+    preemptable: bool
+    """Whether its members may be evicted for others, as far as its PodGroup says."""
+    took_from: Mapping[GroupKey, float]
+    """By group: when room was last taken from it for this one."""
     running: int
     """Members whose phase is Running."""
     succeeded: int
@@ -115,10 +133,17 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What members on nodes and pinned members ask for together."""
     pending: Resources
     """What waiting members ask for together."""
+    by_flavor: Mapping[str, Resources] = {}
+    """Of what is allocated, the amounts on each flavor of its queue, by the labels of the nodes."""
 
     @property
     def needs(self) -> Needs:
         return Needs(self.min_member, self.min_task_member)
+
+    @property
+    def leaving(self) -> int:
+        """How many members on a node are being deleted."""
+        return len(self.departing)
 
     @property
     def stood_whole(self) -> bool:

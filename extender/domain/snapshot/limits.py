@@ -29,6 +29,16 @@ class Limits(msgspec.Struct, frozen=True):
     """A scheduler that asks for nothing this long may be gone; once it asks again, graces count from then."""
     room_kept: float = 600.0
     """How long room is kept for a group within its share that lacks some, before it is lent for as long."""
+    reclaim_deadline: float = 300.0
+    """How long victims may take to leave before a reclaim is given up."""
+    reclaim_memory: float = 3600.0
+    """How long a group that gave room back is not a victim of the same group again."""
+    spared: float = 60.0
+    """How long a pod whose eviction was refused is no victim."""
+    reclaims: int = 8
+    """For how many groups room may be taken back at the same time."""
+    drain: int = 100
+    """How many pods of a queue that is drained may be on their way out at once."""
     refusal_memory: float = 60.0
     """How long a node's refusal of a shape is remembered."""
     backoff: float = 5.0

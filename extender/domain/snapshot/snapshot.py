@@ -8,7 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from extender.domain.model.records import GroupKey
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term
 from extender.domain.model.term_index import TermIndex
 from extender.domain.queues.orphans import Orphan
@@ -67,6 +68,12 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Groups whose queue is gone for good."""
     touched: Set[GroupKey] = frozenset()
     """Groups of which anything changed since decisions were last published."""
+    history: RunHistory = RunHistory()
+    """How long groups ran that have ended."""
+    others: Mapping[Uid, PodRecord] = {}
+    """Pods on nodes that are not ours."""
+    spared: Mapping[Uid, float] = {}
+    """Pods whose eviction was refused: until when they are no victims."""
     attention: Attention = Attention()
     """Whether this replica leads and the scheduler asks."""
     freed: Freed = Freed()

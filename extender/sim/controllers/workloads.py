@@ -5,12 +5,12 @@ What was deleted is made again, what ended is not; a new template replaces all p
 whose status alone may have changed the pods are not compared again.
 """
 
-import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from extender.api.workloads.children import MALFORMED
+from extender.sim.apiserver.follower import StoreFollower
 from extender.sim.apiserver.kinds import (
     BY_NAME,
     JOBS,
@@ -27,51 +27,28 @@ from extender.sim.controllers.garbage import collect
 from extender.sim.controllers.offspring import compared, owner_uid
 from extender.sim.controllers.statuses import finished, status_of
 
-_LONGEST_WAIT = 1.0
 _PACE = 0.05  # seconds in which changes gather
 _REVISION = "controller-revision-hash"
 _OWNED = (JOBS, REPLICA_SETS, PODS)
 
 
-class WorkloadControllers:
+class WorkloadControllers(StoreFollower):
     def __init__(self, service: Service) -> None:
+        super().__init__(service.store, "controllers")
         self._service = service
-        self._store = service.store
-        self._stopping = threading.Event()
-        self._version = 0
-        self._thread = threading.Thread(target=self._run, name="controllers", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-    @property
-    def busy(self) -> bool:
-        """Whether something is not looked at yet."""
-        return self._version < self._store.version
-
-    def _run(self) -> None:
-        self._begin()
-        while not self._stopping.is_set():
-            try:
-                changes = self._store.wait(self._version, _LONGEST_WAIT)
-            except StatusError:  # more has happened than the log keeps
-                self._begin()
-                continue
-            if changes:
-                self._hear(changes)
-                self._version = changes[-1].version
-                self._stopping.wait(_PACE)
-
-    def _begin(self) -> None:
+    def _begin(self) -> int:
         version = self._store.version
         everything = {obj["metadata"]["uid"] for kind in WORKLOAD_KINDS for obj in self._store.all(kind)}
         self._work(everything, set())
-        self._version = version
+        return version
 
-    def _hear(self, changes: Iterable[Change]) -> None:
+    def _hear(self, changes: Sequence[Change]) -> None:
+        if changes:
+            self._look(changes)
+            self._stopping.wait(_PACE)
+
+    def _look(self, changes: Iterable[Change]) -> None:
         gone, remade, told = set[str](), set[str](), set[str]()
         for change in changes:
             uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)

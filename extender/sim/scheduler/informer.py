@@ -6,19 +6,19 @@ something else.
 """
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from extender.api.keys import ENDED_PHASES
+from extender.sim.apiserver.follower import StoreFollower
 from extender.sim.apiserver.kinds import NODES, PODS, Json
 from extender.sim.apiserver.store import Change, Store
 from extender.sim.scheduler.nodes import Nodes
 from extender.sim.scheduler.queue import SchedulingQueue
 
-_LONGEST_WAIT = 1.0
 _WISHES = ("spec", "labels")
 
 
-class Informer:
+class Informer(StoreFollower):
     def __init__(
         self,
         store: Store,
@@ -27,45 +27,27 @@ class Informer:
         queue: SchedulingQueue,
         schedulers: Collection[str],
     ) -> None:
-        self._store = store
+        super().__init__(store, "informer")
         self._nodes = nodes
         self._lock = lock
         self._queue = queue
         self._schedulers = schedulers
-        self._stopping = threading.Event()
-        self._version = 0
-        self._thread = threading.Thread(target=self._run, name="informer", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-    @property
-    def behind(self) -> bool:
-        return self._version < self._store.version
-
-    def _run(self) -> None:
+    def _begin(self) -> int:
         with self._store:
             nodes, version = self._store.listing(NODES)
             pods, _ = self._store.listing(PODS)
         for kind, objects in ((NODES, nodes), (PODS, pods)):
-            for obj in objects:
-                self._hear(Change(version, "ADDED", kind, obj, None))
-        self._version = version
-        while not self._stopping.is_set():
-            changes = self._store.wait(self._version, _LONGEST_WAIT)
-            for change in changes:
-                self._hear(change)
-            self._version = changes[-1].version if changes else self._version
+            self._hear([Change(version, "ADDED", kind, obj, None) for obj in objects])
+        return version
 
-    def _hear(self, change: Change) -> None:
-        with self._lock:
-            if change.kind is NODES:
-                self._hear_of_node(change)
-            elif change.kind is PODS:
-                self._hear_of_pod(change)
+    def _hear(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            with self._lock:
+                if change.kind is NODES:
+                    self._hear_of_node(change)
+                elif change.kind is PODS:
+                    self._hear_of_pod(change)
 
     # ---- nodes
 

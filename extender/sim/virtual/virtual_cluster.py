@@ -17,7 +17,7 @@ from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.limits import Limits
-from extender.sim.virtual.workload import VirtualWorkload, key_of_group
+from extender.sim.virtual.workload import BEGIN, VirtualWorkload, key_of_group
 
 RUNNING, SUCCEEDED, FAILED = (PodStatus(phase) for phase in ("Running", "Succeeded", "Failed"))
 
@@ -32,7 +32,8 @@ class VirtualCluster:
         schedulers: frozenset[str],
         clock: Callable[[], float],
     ) -> None:
-        self.ledger = Ledger(Ownership(schedulers, auto_groups=True), limits, clock)
+        own = Ownership(schedulers, auto_groups=True)
+        self.ledger = Ledger(own, limits, clock, wall_clock=lambda: BEGIN.timestamp() + clock())
         self.rounds = 0
         self._clock = clock
         self._pods: dict[Uid, Pod] = {}  # those that have not ended

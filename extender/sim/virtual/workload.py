@@ -9,7 +9,7 @@ from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, 
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 
-_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class InvalidWorkload(ValueError):
@@ -55,4 +55,4 @@ def key_of_group(pod: Pod) -> GroupKey:
 
 def stamp(second: float) -> str:
     """A creation timestamp: policy goes by age, to the second."""
-    return (_BEGIN + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (BEGIN + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,6 +10,7 @@ from tests.bench.cases.flooding import flood_case
 from tests.bench.cases.gating import gates
 from tests.bench.cases.racing import algorithm, cpu, makespan
 from tests.bench.cases.relaying import view_case
+from tests.bench.cases.sharing import sharing
 from tests.bench.cases.starting import start
 from tests.bench.cases.telling import tell
 from tests.bench.cases.wiring import wire
@@ -26,6 +27,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "abort": abort,
     "count": count_case,
     "decide": decide_case,
+    "sharing": sharing,
     "start": start,
     "view": view_case,
     "tell": tell,

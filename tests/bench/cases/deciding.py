@@ -38,9 +38,9 @@ def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
 
 
 def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Row:
-    frozen, first, before = _once(world, None)
+    frozen, first, before = decided_once(world, None)
     before = world.settle().decisions
-    again = min(_once(world, before)[1] for _ in range(_REPEATS))
+    again = min(decided_once(world, before)[1] for _ in range(_REPEATS))
     frozen_after, after = min(_after_event(world, before, number) for number in range(_REPEATS))
     waiting = sum(each.verdict is Verdict.WAITING for each in before.groups.values())
     return {
@@ -59,11 +59,11 @@ def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Ro
 
 def _after_event(world: World, before: Decisions, number: int) -> tuple[float, float]:
     world.add(builders.stranger(f"event-{number}", on=f"n{number}", cpu="0.1"))
-    frozen, after, _ = _once(world, before)
+    frozen, after, _ = decided_once(world, before)
     return frozen, after
 
 
-def _once(world: World, before: Decisions | None) -> tuple[float, float, Decisions]:
+def decided_once(world: World, before: Decisions | None) -> tuple[float, float, Decisions]:
     """Milliseconds of the snapshot and of the decision."""
     started = time.perf_counter()
     snapshot = world.ledger.snapshot()

@@ -21,7 +21,7 @@ from extender.webhooks.rules import QueueRules, paths
 from extender.webhooks.work import WorkRules
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.objects import SOMEWHERE
+from tests.conformance.volcano.objects import SOMEWHERE
 from tests.domain.builders import pod
 
 Json = dict[str, Any]

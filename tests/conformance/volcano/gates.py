@@ -12,7 +12,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import CPU, offered, total
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.objects import group, node, pod
+from tests.conformance.volcano.objects import group, node, pod
 from tests.domain.world import World
 
 _PLACED = ("Running", "Bound", "Binding", "Allocated", "Succeeded", "Failed")

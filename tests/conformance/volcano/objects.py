@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects import Node, Pod, PodGroup, PriorityClass, Queue
@@ -37,10 +38,11 @@ def queue(given: Given) -> Queue:
     return _made(Queue, given, spec=spec, status={"state": given.get("state", "")})
 
 
-def group(given: Given) -> PodGroup:
+def group(given: Given, created: str | None = None) -> PodGroup:
     same = ("queue", "minMember", "minTaskMember", "minResources", "priorityClassName")
     spec = {name: given[name] for name in same if given.get(name) is not None}
-    return _made(PodGroup, given, spec=spec, status={"phase": given.get("phase", "Pending")})
+    made = _made(PodGroup, given, spec=spec, status={"phase": given.get("phase", "Pending")})
+    return replace(made, metadata=replace(made.metadata, creation_timestamp=created))
 
 
 def pod(given: Given) -> Pod:

@@ -10,7 +10,7 @@ from extender.domain.shares.demand import QueueDemand
 from extender.domain.shares.deserved import Share, divide
 from tests.conformance.amounts import amounts, apart, differing, unequal
 from tests.conformance.cases import Case
-from tests.conformance.objects import queue
+from tests.conformance.volcano.objects import queue
 
 
 def check_deserved(case: Case) -> Iterator[str]:

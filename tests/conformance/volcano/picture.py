@@ -8,7 +8,7 @@ from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import PODS, Resources, add, offered, total
 from extender.domain.shares.comparisons import within
 from tests.conformance.cases import Case
-from tests.conformance.objects import key, objects, pod
+from tests.conformance.volcano.objects import key, objects, pod
 from tests.domain.world import World
 
 Given = Mapping[str, Any]

@@ -16,7 +16,7 @@ from extender.domain.model.pod_owners import auto_name
 from extender.kube.writers import Writers
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.objects import Given
+from tests.conformance.volcano.objects import Given
 from tests.controllers.api import Api
 from tests.domain.builders import queue
 

@@ -11,9 +11,9 @@ from typing import Any
 from extender.domain.model.resources import PODS, offered
 from extender.domain.shares.comparisons import within
 from tests.conformance.cases import Case
-from tests.conformance.objects import key
-from tests.conformance.picture import After, idle, pending, queue_of, requests, running
-from tests.conformance.session import SCHEDULED
+from tests.conformance.volcano.objects import key
+from tests.conformance.volcano.picture import After, idle, pending, queue_of, requests, running
+from tests.conformance.volcano.session import SCHEDULED
 
 Given = Mapping[str, Any]
 _BUT_PODS = frozenset({PODS})

@@ -12,10 +12,10 @@ from extender.api.objects import Pod, PodGroup
 from extender.domain.model.records import Uid
 from tests.conformance.amounts import amounts, differing, unequal
 from tests.conformance.cases import Case
-from tests.conformance.objects import key, objects
-from tests.conformance.phases import phases
-from tests.conformance.scheduler import Binds, schedule
 from tests.conformance.verdicts import NoCounterpart
+from tests.conformance.volcano.objects import key, objects
+from tests.conformance.volcano.phases import phases
+from tests.conformance.volcano.scheduler import Binds, schedule
 from tests.domain.world import World
 
 DECIDED, SCHEDULED = ("enqueue", "backfill"), "allocate"

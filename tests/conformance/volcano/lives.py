@@ -15,7 +15,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import CPU
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.objects import Given, group, node, pod
+from tests.conformance.volcano.objects import Given, group, node, pod
 from tests.domain.world import World
 
 _GROUP = GroupKey("ns/g")

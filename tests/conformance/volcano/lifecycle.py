@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from extender.api.objects import PodGroup
 from extender.domain.queues.queue_records import QueueRecord, queue_record
 from extender.domain.queues.queue_states import QueueAction, read_state, state_of, wish
-from tests.conformance import objects
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
+from tests.conformance.volcano import objects
 from tests.domain.builders import group
 from tests.domain.world import World
 

@@ -1,0 +1,1 @@
+"""Flavors: a queue's amounts, divided by the labels of nodes."""

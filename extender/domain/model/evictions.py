@@ -1,0 +1,58 @@
+"""Evictions: which pods have to go, why, and for whom."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from extender.domain.model.records import GroupKey, Uid
+
+
+class Cause(StrEnum):
+    """Why a pod is evicted."""
+
+    UNDO = "Undo"
+    """The start of its group failed for good."""
+    RECLAIM = "Reclaim"
+    """Its queue holds more than it deserves, and another queue less."""
+    PREEMPT = "Preempt"
+    """A group of higher priority in the same queue needs the room."""
+    UNMANAGED = "PreemptUnmanaged"
+    """The pod is not Muster's, and has a lower priority than the group that needs the room."""
+    DRAIN = "Drain"
+    """The stopPolicy of its queue is HoldAndDrain."""
+
+
+class Victim(msgspec.Struct, frozen=True, gc=False):
+    """A pod that gives its room back."""
+
+    uid: Uid
+    namespace: str
+    name: str
+    group: GroupKey  # empty: the pod is not Muster's
+    queue: str  # of that group
+    cause: Cause
+
+
+class Reclaim(msgspec.Struct, frozen=True):
+    """Room that is being taken back for a group. It is decided once, and goes on until the group starts, no
+    longer needs the room, or the time is up."""
+
+    victims: tuple[Victim, ...]
+    """The pods that give it back; empty where it is enough to wait for pods that are being deleted anyway."""
+    plan: Mapping[Uid, str]
+    """The nodes on which the group's missing members will stand."""
+    since: float
+    """When it was decided, on the ledger's clock."""
+    until: float
+    """When it is given up."""
+    detail: str
+    """Who gives back how much, and until when, for people."""
+
+
+class Eviction(msgspec.Struct, frozen=True):
+    """A pod that is to be evicted now."""
+
+    victim: Victim
+    why: str
+    """For people: for whom, and by which rule."""

@@ -1,0 +1,63 @@
+"""How long groups ran that have ended, as far as it is remembered: by what they came from and what they asked
+for. Bounded, and never changed: each end makes a new history.
+"""
+
+import re
+from collections.abc import Mapping
+from statistics import median
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+K = TypeVar("K")
+_MOST_KINDS = 4096  # kinds of groups; beyond, those that ended longest ago are forgotten
+_MOST_RUNS = 9  # of one kind
+_GENERATED = re.compile(r"(-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")  # as Kubernetes generates
+
+
+class RunKind(NamedTuple):
+    """Groups alike: they are expected to run for as long as each other."""
+
+    queue: str
+    series: str
+    """What they came from: namespace, and kind and name of the controller without generated parts."""
+    asks: frozenset[tuple[str, int]]
+    """What their members ask for together."""
+
+
+class RunHistory(msgspec.Struct, frozen=True, eq=False):
+    """`runs`: seconds by kind. `stretches`: how many times as long as declared groups of a series ran."""
+
+    runs: Mapping[RunKind, tuple[float, ...]] = {}
+    stretches: Mapping[str, tuple[float, ...]] = {}
+
+    def usual(self, kind: RunKind) -> float | None:
+        """How long such groups run; None: none of them has ended yet."""
+        runs = self.runs.get(kind)
+        return median(runs) if runs else None
+
+    def stretch(self, series: str) -> float:
+        """How many times as long as declared the groups of a series run; at least 1, since a group that ends
+        early delays nobody."""
+        return max(1.0, median(self.stretches.get(series, (1.0,))))
+
+    def with_run(self, kind: RunKind, seconds: float, declared: float | None) -> "RunHistory":
+        """The history once a group has ended."""
+        stretches = self.stretches
+        if declared is not None:
+            stretches = _with(stretches, kind.series, seconds / max(declared, 1.0))
+        return RunHistory(_with(self.runs, kind, seconds), stretches)
+
+
+def _with(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
+    """With one more value; the key comes last, and the first one goes where there are too many."""
+    values = (*known.get(key, ()), value)[-_MOST_RUNS:]
+    later = {each: values for each, values in known.items() if each != key}
+    if len(later) >= _MOST_KINDS:
+        del later[next(iter(later))]
+    return {**later, key: values}
+
+
+def series_of(namespace: str, kind: str, name: str) -> str:
+    """What runs under generated names of one stem, as the Jobs of a CronJob do."""
+    return f"{namespace}/{kind}/{_GENERATED.sub('', name)}"

@@ -1,0 +1,286 @@
+"""The search for the smallest set of units whose room makes a whole gang fit on real nodes.
+
+Member by member, the node is taken on which one more of them costs the least: room that is there already
+first, then the lower tier, then the fewer pods, then the queue that is furthest above its share, then what
+ran shortest. What a whole group frees on other nodes counts there at once. In the end, what turned out not
+to be needed stays, the last taken first. Members whose constraints concern other pods are placed by the
+planner, with more and more units out of the way.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from extender.domain.lifecycle.quorum import Missing
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.placement.planner import Planner
+from extender.domain.reclaim.giver import Giver
+from extender.domain.reclaim.units import Unit
+from extender.domain.snapshot.nodes import Mask
+
+_TRIALS = 64  # placements with which it is tried to leave units alone, where each one has to be planned
+
+
+class Taking(NamedTuple):
+    """A unit that gives its room."""
+
+    unit: Unit
+    pods: tuple[PodRecord, ...]  # those of it that no other taking has
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A way to make a gang fit."""
+
+    takings: tuple[Taking, ...]
+    plan: Mapping[Uid, str]
+    """A node for each member."""
+
+
+class _Cost(NamedTuple):
+    """Smallest first."""
+
+    tier: int
+    pods: int
+    share: float  # negative: the queue furthest above its share gives first
+    rank: tuple[int, ...]  # inverted: the highest goes first
+    row: int
+
+
+_NOTHING = (-1, 0, 0.0, ())
+
+
+class Search:
+    """`planner`: the room without what is leaving anyway; it is used up. `units`: in any order."""
+
+    def __init__(self, planner: Planner, giver: Giver, units: Iterable[Unit]) -> None:
+        self._planner = planner
+        self._giver = giver
+        self._units = sorted(units, key=lambda unit: (unit.tier, _inverted(unit.rank), unit.pods[0].uid))
+        self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
+        self._on_row: dict[int, list[Unit]] = {}
+        self._taken: set[Uid] = set()
+        self._takings: list[Taking] = []
+        row = planner.nodes.row
+        for unit in self._units:
+            for node in unit.by_node:
+                if node in row:
+                    self._on_row.setdefault(row[node], []).append(unit)
+
+    def find(self, wanted: Missing) -> Found | None:
+        """None where no set of units suffices."""
+        is_particular = self._planner.affinity.any_particular(wanted.members, wanted.shapes)
+        other = self._planner.clone() if is_particular else None
+        found = self._by_node(wanted)
+        if found is not None or other is None:
+            return found
+        for taking in self._takings:
+            self._giver.give(taking.unit.queue, _requests(taking.pods), -1)
+        return Search(other, self._giver, self._units).by_trial(wanted)
+
+    # ---- node by node
+
+    def _by_node(self, wanted: Missing) -> Found | None:
+        plan: dict[Uid, str] = {}
+        if not all(self._place(batch, plan) for batch in self._batches(wanted)) or not self._settle_queue():
+            return None
+        self._fill_back(wanted)
+        return Found(tuple(self._takings), plan)
+
+    def _batches(self, wanted: Missing) -> list[list[PodRecord]]:
+        """Members that may be placed together, largest requests first."""
+        capacity, affinity = self._planner.capacity, self._planner.affinity
+        alike: dict[Shape | Uid, list[PodRecord]] = {}
+        for pod in wanted.members:
+            alike.setdefault(pod.uid if affinity.is_particular(pod) else pod.shape, []).append(pod)
+        return sorted(alike.values(), key=lambda batch: -capacity.largest_part(batch[0].shape.requests))
+
+    def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
+        """Nodes for all of some members that are alike, and the units that make room there."""
+        shape, left = members[0].shape, list(reversed(members))
+        if not shape.requests.keys() <= self._columns.keys():
+            return False
+        suitable = self._rows_for(members[0])
+        heap = [_Cost(*_NOTHING, row) for row in np.flatnonzero(suitable).tolist()]
+        while left and heap:
+            known = heappop(heap)
+            found = self._cost(shape, known.row)
+            if found is None:
+                continue
+            cost, takings = found
+            if heap and cost > heap[0]:
+                heappush(heap, cost)
+                continue
+            changed = self._take(takings) | {known.row}
+            self._stand(left, known.row, plan)
+            for row in sorted(row for row in changed if suitable[row]):
+                heappush(heap, _Cost(*_NOTHING, row))
+        return not left
+
+    def _rows_for(self, pod: PodRecord) -> Mask:
+        """The rows where a member may stand if there is room."""
+        suitable, affinity = self._planner.capacity.suitable(pod.shape), self._planner.affinity
+        return suitable & affinity.admit(pod) if affinity.is_particular(pod) else suitable
+
+    def _stand(self, left: list[PodRecord], row: int, plan: dict[Uid, str]) -> None:
+        """As many members as the row has room for by now."""
+        node = self._planner.nodes.nodes[row]
+        while left and node is not None and self._planner.take_node(left[-1], node.name):
+            plan[left.pop().uid] = node.name
+
+    def _cost(self, shape: Shape, row: int) -> tuple[_Cost, list[Taking]] | None:
+        """What one more member on a row costs; None: it cannot be had."""
+        lacking = self._lacking(shape.requests, row)
+        takings: list[Taking] = []
+        for unit in self._on_row.get(row, ()) if lacking else ():
+            pods = self._left_of(unit, takings)
+            freed = self._freed(unit, pods, row)
+            if not any(name in freed for name in lacking):
+                continue
+            if not self._give(unit, pods):
+                continue
+            takings.append(Taking(unit, pods))
+            lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
+            if not lacking:
+                break
+        for taking in takings:
+            self._giver.give(taking.unit.queue, _requests(taking.pods), -1)
+        return None if lacking else (self._cost_of(takings, row), takings)
+
+    def _cost_of(self, takings: Sequence[Taking], row: int) -> _Cost:
+        if not takings:
+            return _Cost(*_NOTHING, row)
+        return _Cost(
+            max(taking.unit.tier for taking in takings),
+            sum(len(taking.pods) for taking in takings),
+            -min(self._giver.share(taking.unit.queue) for taking in takings),
+            max(_inverted(taking.unit.rank) for taking in takings),
+            row,
+        )
+
+    def _lacking(self, requests: Resources, row: int) -> dict[str, int]:
+        left, columns = self._planner.capacity.left[row], self._columns
+        there = ((name, n - int(left[columns[name]])) for name, n in requests.items() if n > 0)
+        return {name: n for name, n in there if n > 0}
+
+    def _left_of(self, unit: Unit, also: Sequence[Taking]) -> tuple[PodRecord, ...]:
+        if len(unit.pods) == 1:
+            return () if unit.pods[0].uid in self._taken else unit.pods
+        now = {pod.uid for taking in also if taking.unit.group == unit.group for pod in taking.pods}
+        return tuple(pod for pod in unit.pods if pod.uid not in self._taken and pod.uid not in now)
+
+    def _freed(self, unit: Unit, pods: tuple[PodRecord, ...], row: int) -> Resources:
+        """What the row gets back with `pods`, which are those left of a unit."""
+        if not pods or len(unit.pods) == 1:
+            return unit.requests if pods else {}
+        node = self._planner.nodes.nodes[row]
+        there = unit.by_node[node.name] if node is not None else ()
+        return _requests(pod for pod in there if len(pods) == len(unit.pods) or pod in pods)
+
+    def _give(self, unit: Unit, pods: tuple[PodRecord, ...]) -> bool:
+        amounts = unit.requests if len(pods) == len(unit.pods) else _requests(pods)
+        if unit.queue and not self._giver.may_give(unit.queue, amounts):
+            return False
+        self._giver.give(unit.queue, amounts)
+        return True
+
+    def _take(self, takings: Iterable[Taking]) -> set[int]:
+        """Take units; returns the rows on which that makes room."""
+        rows: set[int] = set()
+        for unit, pods in takings:
+            self._giver.give(unit.queue, _requests(pods))
+            self._taken.update(pod.uid for pod in pods)
+            self._takings.append(Taking(unit, pods))
+            self._planner.free(pods)
+            rows.update(row for pod in pods if (row := self._planner.nodes.row.get(pod.node)) is not None)
+        return rows
+
+    # ---- what the own queue may hold
+
+    def _settle_queue(self) -> bool:
+        """Take more units until the group's own queue may hold the group."""
+        for unit in self._units:
+            if self._giver.suffices():
+                return True
+            pods = self._left_of(unit, ())
+            if pods and unit.queue and self._giver.may_give(unit.queue, _requests(pods)):
+                self._take([Taking(unit, pods)])
+        return self._giver.suffices()
+
+    # ---- filling back
+
+    def _fill_back(self, wanted: Missing) -> None:
+        names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
+        columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
+        for taking in reversed(tuple(self._takings)):
+            if self._is_needed_whole(taking) or any(map(self._planner.affinity.minds, taking.pods)):
+                continue
+            self._return(taking)
+            if not (self._fits(taking, columns) and self._giver.suffices()):
+                self._take([taking])
+
+    def _fits(self, taking: Taking, columns: list[int]) -> bool:
+        rows = [row for pod in taking.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
+        return bool((self._planner.capacity.left[np.ix_(rows, columns)] >= 0).all())
+
+    def _is_needed_whole(self, taking: Taking) -> bool:
+        """Whether its group goes as a whole, of which it is a part."""
+        key = taking.unit.group
+        return bool(key) and any(
+            other.unit.group == key and other.unit.tier > taking.unit.tier for other in self._takings
+        )
+
+    def _return(self, taking: Taking) -> None:
+        self._takings.remove(taking)
+        self._taken.difference_update(pod.uid for pod in taking.pods)
+        self._giver.give(taking.unit.queue, _requests(taking.pods), -1)
+        self._planner.hold((pod, pod.node) for pod in taking.pods)
+
+    # ---- by trial
+
+    def by_trial(self, wanted: Missing) -> Found | None:
+        """Twice as many units out of the way each time, until the planner finds a place for all: some may be
+        in the way by what they are, such as by a port."""
+        plan, step, units = None, 1, iter(self._units)
+        while plan is None:
+            before = len(self._takings)
+            for unit in units:
+                pods = self._left_of(unit, ())
+                if pods and (not unit.queue or self._giver.may_give(unit.queue, _requests(pods))):
+                    self._take([Taking(unit, pods)])
+                if len(self._takings) - before >= step:
+                    break
+            if len(self._takings) == before:
+                return None
+            step *= 2
+            plan = self._planner.place(wanted.members) if self._giver.suffices() else None
+        return Found(*self._without_spare(wanted, plan))
+
+    def _without_spare(
+        self, wanted: Missing, plan: Mapping[Uid, str]
+    ) -> tuple[tuple[Taking, ...], Mapping[Uid, str]]:
+        for taking in tuple(reversed(self._takings))[:_TRIALS]:
+            if self._is_needed_whole(taking):
+                continue
+            self._planner.give_back(wanted.members, plan)
+            self._return(taking)
+            other = self._planner.place(wanted.members) if self._giver.suffices() else None
+            if other is None:
+                self._take([taking])
+                other = self._planner.place(wanted.members)
+            plan = plan if other is None else other
+        return tuple(self._takings), plan
+
+
+def _requests(pods: Iterable[PodRecord]) -> dict[str, int]:
+    return requests_of(Counter(pod.shape for pod in pods))
+
+
+def _inverted(moment: str) -> tuple[int, ...]:
+    """Sorts what is later first; without a moment last."""
+    return tuple(-ord(letter) for letter in moment) if moment else (1,)

@@ -1,0 +1,114 @@
+"""Units of eviction: what is evicted together, so that no gang is left in part.
+
+Of a group that runs, members beyond its minMember go one by one; what is left after that goes as a whole, or
+stays. A group of one is a whole group, and a pod that is not ours a unit of its own.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import msgspec
+
+from extender.domain.lifecycle.quorum import binding_roles
+from extender.domain.model.evictions import Cause, Victim
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import requests_of
+from extender.domain.snapshot.group_view import GroupView
+
+
+class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """Pods that are evicted together."""
+
+    pods: tuple[PodRecord, ...]
+    cause: Cause
+    queue: str
+    """The queue that gives the room back; empty for a pod that is not ours."""
+    tier: int
+    """Units of a lower tier go first: surplus members before whole groups, other queues before the own."""
+    rank: str
+    """Among units that cost the same, the highest goes first: the least important, then what ran shortest."""
+    group: GroupKey = GroupKey("")
+
+    @cached_property
+    def requests(self) -> Resources:
+        """What all its pods ask for together."""
+        return requests_of(Counter(pod.shape for pod in self.pods))
+
+    @cached_property
+    def by_node(self) -> dict[str, list[PodRecord]]:
+        nodes: dict[str, list[PodRecord]] = {}
+        for pod in self.pods:
+            nodes.setdefault(pod.node, []).append(pod)
+        return nodes
+
+    def victims(self, pods: Iterable[PodRecord]) -> Iterator[Victim]:
+        """Those of its pods, as victims."""
+        return (Victim(p.uid, p.namespace, p.name, self.group, self.queue, self.cause) for p in pods)
+
+
+_TIERS = {Cause.RECLAIM: 0, Cause.PREEMPT: 2, Cause.UNMANAGED: 4}
+
+
+def units_of(group: GroupView, cause: Cause) -> list[Unit]:
+    """The surplus members one by one, the least important first, then the group as a whole."""
+    spare, tier, rank = group.once(surplus), _TIERS[cause], group.once(_rank)
+    units = [Unit((pod,), cause, group.queue, tier, rank, group.key) for pod in spare]
+    if group.once(may_go_whole):
+        units.append(Unit(group.once(standing), cause, group.queue, tier + 1, rank, group.key))
+    return units
+
+
+def unit_of(pod: PodRecord) -> Unit:
+    """A pod that is not ours."""
+    return Unit((pod,), Cause.UNMANAGED, "", _TIERS[Cause.UNMANAGED], _unimportance(pod.priority))
+
+
+def _rank(group: GroupView) -> str:
+    return f"{_unimportance(group.priority)} {group.once(running_since)}"
+
+
+def _unimportance(priority: int) -> str:
+    """The higher, the lower the priority, which has 32 bits."""
+    return f"{2**31 - priority:010d}"
+
+
+def standing(group: GroupView) -> tuple[PodRecord, ...]:
+    """Members on nodes that have not ended."""
+    return tuple(pod for pod in group.placed if pod.holds_room)
+
+
+def running_since(group: GroupView) -> str:
+    """When the first of its members was started, as far as their kubelets have said; empty: long ago."""
+    return min((pod.running_since for pod in group.once(standing)), default="")
+
+
+def may_go_whole(group: GroupView) -> bool:
+    """Whether all its members can be evicted: none of them is on its way to a node."""
+    pods = group.once(standing)
+    on_the_way = group.pinned or group.planned
+    return bool(pods) and not on_the_way and all(pod.may_be_evicted for pod in pods)
+
+
+def surplus(group: GroupView) -> tuple[PodRecord, ...]:
+    """Members that the group can spare, the least important first."""
+    left = len(group.placed) - group.min_member
+    if left <= 0:
+        return ()
+    roles, spare = Counter(pod.role for pod in group.placed), []
+    needed = binding_roles(group.min_member, group.min_task_member)
+    for pod in sorted(group.once(standing), key=_last_first):
+        if len(spare) < left and pod.may_be_evicted and roles[pod.role] > needed.get(pod.role, 0):
+            roles[pod.role] -= 1
+            spare.append(pod)
+    return tuple(spare)
+
+
+def _last_first(pod: PodRecord) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Lowest priority first, then the newest, then the last name."""
+    return (pod.priority, _inverted(pod.created), _inverted(pod.name))
+
+
+def _inverted(text: str) -> tuple[int, ...]:
+    return tuple(-ord(letter) for letter in text)

@@ -1,0 +1,96 @@
+"""What a round expects of later: when groups end, and where a group will find room then."""
+
+from collections import Counter
+from datetime import UTC, datetime
+from functools import cached_property
+from math import inf
+
+import numpy as np
+
+from extender.domain.lifecycle.quorum import Missing, missing
+from extender.domain.model.reservation import Reservation
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.placement.holding import rows_of
+from extender.domain.placement.planner import Planner
+from extender.domain.reservation.departures import Departures, held_by, nodes_of
+from extender.domain.reservation.earliest import earliest
+from extender.domain.reservation.run_times import RunTimes
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.nodes import AmountRows, Rows
+
+
+class Foresight:
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self.times = RunTimes(round_.snapshot)
+        self.has_searched = False
+        """Whether this round has looked for nodes: once in a round is enough, since that takes its time."""
+
+    def find(self, group: GroupView, planner: Planner) -> Reservation | None:
+        """When and where the group would start. None where it would find no room in `planner` even once all
+        groups that run have ended."""
+        self.has_searched = True
+        wanted, snapshot = missing(group), self._round.snapshot
+        found = earliest(planner, self._departures, wanted, snapshot.now)
+        if found is None:
+            return None
+        expected = "" if found.at is None else _timestamp(found.at + snapshot.epoch)
+        nodes = dict(found.nodes)
+        return Reservation(snapshot.now, nodes, wanted.requests, found.at, found.at, expected)
+
+    def is_as_expected(self, reservation: Reservation, wanted: Missing) -> bool:
+        """Whether the members will still find room on the reserved nodes at the expected moment."""
+        if not self.names_all(reservation, wanted):
+            return False
+        rows, capacity = self.rows(reservation, wanted), self._round.budget.planner.capacity
+        if not all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items()):
+            return False
+        on, needs = capacity.asked_on(rows)
+        return bool((self.free_at_start(reservation, on) >= needs).all())
+
+    def names_all(self, reservation: Reservation, wanted: Missing) -> bool:
+        """Whether the reservation has a node, which exists, for each of the members and no others."""
+        there = self._round.snapshot.nodes.row.keys()
+        named = reservation.nodes.keys() == {pod.uid for pod in wanted.members}
+        return named and set(reservation.nodes.values()) <= there
+
+    def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
+        """The reserved rows, one for each of the members."""
+        placed = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
+        return rows_of(placed, self._round.snapshot.nodes)
+
+    def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
+        """What will be free on the reserved `rows` when the group is expected to start; once all groups that
+        run there have ended, where nobody knows when that is."""
+        nodes = frozenset(reservation.nodes.values())
+        holders = [group for group in self._holders if not nodes_of(group).isdisjoint(nodes)]
+        capacity = self._round.budget.planner.capacity.clone()
+        until = inf if reservation.starts_at is None else reservation.starts_at
+        Departures(holders, self.times, self._round.snapshot.nodes).give_back(capacity, until)
+        return np.asarray(capacity.left[rows])
+
+    def held_on(self, reservation: Reservation, queue: str) -> Resources:
+        """What a queue's groups hold on the reserved nodes."""
+        nodes = frozenset(reservation.nodes.values())
+        shapes = (
+            shape
+            for group in self._holders
+            if group.queue == queue and not nodes_of(group).isdisjoint(nodes)
+            for shape, node in held_by(group)
+            if node in nodes
+        )
+        return requests_of(Counter(shapes))
+
+    @cached_property
+    def _holders(self) -> list[GroupView]:
+        return [group for group in self._round.snapshot.groups.values() if nodes_of(group)]
+
+    @cached_property
+    def _departures(self) -> Departures:
+        return Departures(self._holders, self.times, self._round.snapshot.nodes)
+
+
+def _timestamp(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,52 @@
+"""What queues may give for one group: never what brings them below what they deserve, or their guarantee."""
+
+from extender.domain.lifecycle.quorum import Missing
+from extender.domain.model.resources import PODS, Resources
+from extender.domain.queues.queue_view import QueueView
+from extender.domain.scheduling.queue_shares import QueueShares
+from extender.domain.scheduling.round import Round
+from extender.domain.shares.comparisons import EPSILON
+from extender.domain.snapshot.group_view import GroupView
+
+
+class Giving:
+    """The round's shares, as a search for victims sees them. `scarce`: the resources that the group lacks."""
+
+    def __init__(self, round_: Round, group: GroupView, wanted: Missing, scarce: frozenset[str]) -> None:
+        self._queues = round_.snapshot.queues
+        self._shares = round_.budget.shares
+        self._own, self._asked, self._scarce = group.queue, wanted.requests, scarce
+        self.within_share = not self._shares.is_above_share(group.queue, wanted.requests)
+
+    def may_give(self, queue: str, amounts: Resources) -> bool:
+        """In its own queue, a group takes the place of others: that is no question of shares."""
+        view = self._queues.get(queue)
+        return queue == self._own or (
+            view is not None and may_give(self._shares, view, amounts, self._scarce)
+        )
+
+    def give(self, queue: str, amounts: Resources, times: int = 1) -> None:
+        if queue:
+            self._shares.take(queue, amounts, -times)
+
+    def share(self, queue: str) -> float:
+        return self._shares.of(queue) if queue else 0.0
+
+    def suffices(self) -> bool:
+        if self._shares.above_ceiling(self._own, self._asked):
+            return False
+        return not self.within_share or not self._shares.is_above_share(self._own, self._asked)
+
+
+def may_give(shares: QueueShares, queue: QueueView, amounts: Resources, scarce: frozenset[str]) -> bool:
+    """Whether a queue keeps what it deserves of the resources that are scarce, and its guarantee, without
+    `amounts`. Where nothing is scarce but in pieces, what counts is what it holds too much of: one that has
+    all the GPUs may be short of memory, which it cannot use without them."""
+    name = queue.record.name
+    held, due, kept = shares.held(name), shares.deserved(name), queue.record.guarantee
+    asked = {each: n for each, n in amounts.items() if n > 0 and each != PODS}
+    above = {each for each in asked if held.get(each, 0) > due.get(each, 0.0) + EPSILON}
+    counted = (scarce & asked.keys()) or above
+    if not counted or any(held.get(each, 0) - n < kept[each] for each, n in asked.items() if each in kept):
+        return False
+    return all(held.get(each, 0) - asked[each] >= due.get(each, 0.0) - EPSILON for each in counted)

@@ -1,0 +1,37 @@
+"""Groups that give all their room back: nothing of them is replaced, and nothing joins them, until the last
+member is gone. What their owners make in their place starts as a gang again."""
+
+from extender.api.keys import STOP_DRAIN
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.state import State, state_of
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.reclaim.units import standing
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+
+_ON_NODES = (State.RESTING, State.STANDING, State.REPLACING)
+
+
+def giving_back(round_: Round, group: GroupView) -> GroupDecision | None:
+    """What is decided on a group that gives all its room back; None for others."""
+    why = why_it_gives_back(round_, group) if state_of(group) in _ON_NODES else ""
+    if not why:
+        return None
+    reason = Reason.BEHIND_OTHERS if group.waiting else None
+    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
+
+
+def why_it_gives_back(round_: Round, group: GroupView) -> str:
+    """For people; empty where it does not give all its room back."""
+    if is_drained(round_, group):
+        return f"all its members are being evicted: queue {group.queue} is drained"
+    pods = group.once(standing) if round_.promised and group.placed else ()
+    claimants = {round_.promised.get(pod.uid) for pod in pods}
+    if not claimants or None in claimants:
+        return ""
+    return f"all its members are being evicted: their room is for {', '.join(sorted(map(str, claimants)))}"
+
+
+def is_drained(round_: Round, group: GroupView) -> bool:
+    queue = round_.snapshot.queues.get(group.queue)
+    return queue is not None and queue.exists and queue.record.stop_policy == STOP_DRAIN

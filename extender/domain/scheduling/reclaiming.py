@@ -1,0 +1,294 @@
+"""Taking room back for groups that starve: whole groups that wait for room, or for their queue's share.
+
+A reclaim is begun at the end of a round, once it is sure that the whole group will fit on real nodes with its
+victims gone. From then on the room is held for the group, also what becomes free bit by bit, and the victims
+are evicted. It ends when the group starts, when the group needs no room any more, or when the time is up;
+that one counts as a failed start.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from operator import attrgetter
+
+from msgspec.structs import replace
+
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.quorum import Missing, missing
+from extender.domain.model.evictions import Cause, Eviction, Reclaim, Victim
+from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
+from extender.domain.model.records import PodRecord
+from extender.domain.placement.planner import Planner
+from extender.domain.reclaim.search import Found, Search
+from extender.domain.scheduling.backoff import fail
+from extender.domain.scheduling.giving import Giving
+from extender.domain.scheduling.lending import Lending
+from extender.domain.scheduling.obstacles import waits
+from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.victims import Candidates
+from extender.domain.snapshot.group_view import GroupView
+
+_STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
+_SEARCHES = 8  # in vain, in one round
+_NEXT_SEARCHES = 1.0  # seconds after which others are searched for
+_MOST_NAMES = 3
+_WITHIN_SHARE = (Cause.RECLAIM, Cause.PREEMPT, Cause.UNMANAGED)
+_ABOVE_SHARE = (Cause.PREEMPT,)
+
+
+# ---- what is under way
+
+
+def keep(round_: Round, waiting: Iterable[GroupView]) -> list[GroupView]:
+    """Hold the room that is being taken back, and start the groups that have it by now. Returns the others,
+    which are still to be judged."""
+    groups = list(waiting)
+    if not round_.reclaims:
+        return groups
+    round_.shortages.are_all = False
+    kept = [group for group in groups if group.key in round_.reclaims and round_.judge(_hold, group)]
+    for group in sorted(kept, key=lambda group: (round_.reclaims[group.key].since, group.order)):
+        plan = round_.reclaims[group.key].plan
+        decision = round_.judge(_go_on, group)
+        if decision is not None:
+            round_.settle(decision)
+        elif round_.is_broken(group):
+            round_.budget.let_go(group, plan)
+    return [group for group in groups if group.key not in round_.decided]
+
+
+def _hold(round_: Round, group: GroupView) -> bool:
+    """Whether it goes on; then its room is taken."""
+    if not _is_still_right(round_, group, missing(group)):
+        return False
+    round_.budget.hold(group, round_.reclaims[group.key].plan)
+    return True
+
+
+def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
+    """Whether what was decided on would be decided again: for these members, on nodes that are there, within
+    the queue's share, and without a victim that nobody may evict."""
+    reclaim, snapshot = round_.reclaims[group.key], round_.snapshot
+    if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
+        return False
+    if not all(node in snapshot.nodes.row for node in reclaim.plan.values()):
+        return False
+    if any(victim.uid in snapshot.spared for victim in reclaim.victims):
+        return False
+    takes_from_others = any(victim.cause is not Cause.PREEMPT for victim in reclaim.victims)
+    return not (takes_from_others and round_.budget.shares.is_above_share(group.queue, wanted.requests))
+
+
+def _go_on(round_: Round, group: GroupView) -> GroupDecision:
+    reclaim, budget, wanted = round_.reclaims[group.key], round_.budget, missing(group)
+    budget.let_go(group, reclaim.plan)
+    if budget.window.has_place_for(len(wanted.members)):
+        if (plan := _place(round_, group, reclaim)) is not None:
+            return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
+        if round_.is_due(reclaim.until):
+            return fail(round_, group, f"the room did not become free in time: {reclaim.detail}")
+    budget.hold(group, reclaim.plan)
+    round_.evictions |= {each.victim.uid: each for each in _evictions(round_, group, reclaim)}
+    return replace(waits(group, Reason.RECLAIMING, reclaim.detail), reclaim=reclaim)
+
+
+def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[str, str] | None:
+    """The nodes that were decided on or, where all members fit elsewhere by now, others."""
+    planner, members = round_.budget.planner, missing(group).members
+    if round_.budget.shares.above_ceiling(group.queue, missing(group).requests):
+        return None  # its own queue has to give way first
+    if _is_limited(round_, group):
+        return None
+    mark = planner.mark()
+    plan = planner.take_nodes([(pod, reclaim.plan[pod.uid]) for pod in members])
+    if len(plan) == len(members):
+        round_.budget.count(group, plan)
+        return plan
+    planner.roll_back(mark)
+    return round_.budget.place(group, members)
+
+
+def _evictions(round_: Round, group: GroupView, reclaim: Reclaim) -> Iterator[Eviction]:
+    """Victims that are still there and not on their way out."""
+    for victim in reclaim.victims:
+        if _standing(round_, victim) is not None:
+            yield Eviction(victim, _WHY[victim.cause].format(group=group.key, queue=group.queue))
+
+
+_WHY = {
+    Cause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
+    Cause.PREEMPT: "group {group} of queue {queue} has a higher priority",
+    Cause.UNMANAGED: "group {group} has a higher priority",
+}
+
+
+def _standing(round_: Round, victim: Victim) -> PodRecord | None:
+    if not victim.group:
+        pod = round_.snapshot.others.get(victim.uid)
+        return pod if pod is not None and not pod.deleting else None
+    group = round_.snapshot.groups.get(victim.group)
+    return group.once(_by_uid).get(victim.uid) if group is not None else None
+
+
+def _by_uid(group: GroupView) -> dict[str, PodRecord]:
+    return {pod.uid: pod for pod in group.placed if pod.holds_room}
+
+
+# ---- what is begun
+
+
+def begin(round_: Round, lending: Lending) -> None:
+    """Find victims for groups that starve, in their order; a bounded number of searches."""
+    starving = [group for group in _starving(round_) if group.preempts]
+    places = round_.limits.reclaims - len(round_.reclaims)
+    if not starving or places <= 0:
+        return
+    mark = round_.budget.shares.mark()
+    _Beginning(round_, lending).begin(starving, places)
+    round_.budget.shares.roll_back(mark)
+
+
+def _starving(round_: Round) -> list[GroupView]:
+    """By priority of their queue, its share, and their order inside it."""
+    shares, snapshot = round_.budget.shares, round_.snapshot
+    found = (snapshot.groups[key] for key, each in round_.decided.items() if _starves(each))
+    return sorted(
+        (group for group in found if not _is_limited(round_, group)),
+        key=lambda group: (
+            -snapshot.queues[group.queue].record.priority,
+            shares.of(group.queue),
+            group.queue,
+            group.order,
+        ),
+    )
+
+
+def _starves(decision: GroupDecision) -> bool:
+    return decision.verdict is Verdict.WAITING and decision.reason in _STARVES and decision.reclaim is None
+
+
+def _is_limited(round_: Round, group: GroupView) -> bool:
+    """Whether its queue's limits keep it back, however much room there is."""
+    return round_.budget.running.excess(group, len(missing(group).members)) is not None
+
+
+class _Beginning:
+    """The searches of one round. Each sees what the ones before it took."""
+
+    def __init__(self, round_: Round, lending: Lending) -> None:
+        self._round = round_
+        self._lending = lending
+        self._candidates = Candidates(round_)
+        self._vain: set[object] = set()  # what was searched for in vain
+        self._base: Planner | None = None
+
+    def begin(self, starving: Sequence[GroupView], places: int) -> None:
+        for group in self._in_turn(starving):
+            if places <= 0 or len(self._vain) > _SEARCHES:
+                self._round.wake_at.append(self._round.snapshot.now + _NEXT_SEARCHES)
+                return
+            if self._round.judge(self._try, group):
+                places -= 1
+
+    def _in_turn(self, starving: Sequence[GroupView]) -> Sequence[GroupView]:
+        """The first ones first; of very many, the others get their searches in turn."""
+        if len(starving) <= _SEARCHES:
+            return starving
+        head, rest = starving[: _SEARCHES // 2], starving[_SEARCHES // 2 :]
+        first = int(self._round.snapshot.now) * (_SEARCHES // 2) % len(rest)
+        return [*head, *rest[first:], *rest[:first]]
+
+    def _try(self, round_: Round, group: GroupView) -> bool:
+        """Whether a reclaim is begun for a group."""
+        wanted = missing(group)
+        sought = (group.queue, group.priority, wanted.signature)
+        if sought in self._vain and not group.took_from:
+            return False
+        found = self._search(group, wanted)
+        if found is None:
+            self._vain.add(sought)
+            if self._candidates.spared:
+                round_.settle(replace(round_.decided[group.key], spared=self._candidates.spared))
+            return False
+        self._begin(group, found)
+        return True
+
+    def _search(self, group: GroupView, wanted: Missing) -> Found | None:
+        shares = self._round.budget.shares
+        units = self._candidates.of(group, _causes(self._round, group, wanted))
+        if not units:
+            return None
+        planner = self._room().clone()
+        planner.give_back(wanted.members, self._lending.kept_for(group))
+        giving = Giving(self._round, group, wanted, _scarce(planner, wanted))
+        mark = shares.mark()
+        found = Search(planner, giving, units).find(wanted)
+        shares.roll_back(mark)
+        return found
+
+    def _room(self) -> Planner:
+        """The room once all that is leaving is gone; shares are counted in the same way."""
+        if self._base is None:
+            self._base = self._round.budget.planner.clone()
+            gone = tuple(_departing(self._round))
+            self._base.free(gone)
+            self._count_off(gone)
+        return self._base
+
+    def _count_off(self, pods: Iterable[PodRecord]) -> None:
+        groups = self._round.snapshot.groups
+        for pod in pods:
+            if pod.group in groups:
+                self._round.budget.shares.take(groups[pod.group].queue, pod.shape.requests, -1)
+
+    def _begin(self, group: GroupView, found: Found) -> None:
+        round_, base = self._round, self._room()
+        pods = [pod for taking in found.takings for pod in taking.pods]
+        victims = tuple(each for taking in found.takings for each in taking.unit.victims(taking.pods))
+        base.free(pods)
+        base.give_back(missing(group).members, self._lending.kept_for(group))
+        base.hold((pod, found.plan[pod.uid]) for pod in missing(group).members)
+        self._count_off(pods)
+        round_.budget.shares.take(group.queue, missing(group).requests)
+        since, until = round_.snapshot.now, round_.snapshot.now + round_.limits.reclaim_deadline
+        detail = _detail(round_, victims, until)
+        reclaim = Reclaim(victims, found.plan, since, until, detail)
+        round_.is_due(until)
+        round_.shortages.are_all = False
+        round_.settle(replace(waits(group, Reason.RECLAIMING, detail), reclaim=reclaim))
+        round_.evictions |= {each.victim.uid: each for each in _evictions(round_, group, reclaim)}
+
+
+def _causes(round_: Round, group: GroupView, wanted: Missing) -> Sequence[Cause]:
+    """Others give only what brings the queue up to what it deserves. Its own groups make way beyond that."""
+    is_above = round_.budget.shares.is_above_share(group.queue, wanted.requests)
+    is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
+    return _ABOVE_SHARE if is_above or is_full else _WITHIN_SHARE
+
+
+def _scarce(planner: Planner, wanted: Missing) -> frozenset[str]:
+    """What the nodes lack altogether; empty where they have it, but in pieces."""
+    there = planner.capacity.sum_for(wanted.shapes)
+    return frozenset(name for name, n in wanted.requests.items() if n > there.get(name, 0))
+
+
+def _departing(round_: Round) -> Iterator[PodRecord]:
+    """Pods that are being deleted, and victims that are about to be."""
+    for group in round_.snapshot.groups.values():
+        yield from group.departing
+    yield from filter(attrgetter("deleting"), round_.snapshot.others.values())
+    for key, reclaim in round_.reclaims.items():
+        if key in round_.decided and round_.decided[key].reclaim is reclaim:
+            pods = (_standing(round_, victim) for victim in reclaim.victims)
+            yield from (pod for pod in pods if pod is not None)
+
+
+def _detail(round_: Round, victims: Sequence[Victim], until: float) -> str:
+    """Who gives back how much, and until when."""
+    deadline = datetime.fromtimestamp(round_.snapshot.epoch + until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if not victims:
+        return f"the room of pods that are being deleted is kept for it until {deadline}"
+    givers = Counter(each.group or f"{each.namespace}/{each.name}" for each in victims)
+    names = [f"{name} ({count})" for name, count in sorted(givers.items())]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"pods to evict: {len(victims)}, of {', '.join(names[:_MOST_NAMES])}{more}; until {deadline}"

@@ -1,0 +1,192 @@
+"""Reservations of a round: nodes are kept for groups that have waited too long, and who may start in front.
+
+A reservation names nodes, and the moment at which they are expected to be free. On these nodes the group's
+room is taken out of that of all others; groups that end before that moment may pass, and the room that the
+group will not need is everybody's. For those who pass, the moment is never put off: were their run times
+lies, the reserved group would wait without end.
+
+A group that would bring its queue above its share reserves nothing against groups of other queues that are
+within theirs.
+"""
+
+from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager
+from math import inf
+
+from msgspec.structs import replace
+
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.lifecycle.quorum import Missing, Signature, missing
+from extender.domain.lifecycle.start_clock import ready_since
+from extender.domain.model.reasons import LACKS_ROOM, Reason
+from extender.domain.model.records import GroupKey
+from extender.domain.model.reservation import Reservation
+from extender.domain.model.resources import add
+from extender.domain.placement.planner import Planner
+from extender.domain.scheduling.foresight import Foresight
+from extender.domain.scheduling.kept_room import KeptRoom, given_back, keep
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+
+MOST = 8  # reservations in the cluster
+_AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
+_MAY_RESERVE = (*LACKS_ROOM, Reason.RESERVED)
+_KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
+
+
+class Reserving:
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self._foresight = Foresight(round_)
+        self._reserved: dict[GroupKey, tuple[GroupView, Reservation]] = {}
+        self._is_lent = False
+        self._above_share: set[GroupKey] = set()
+        self._kept: dict[GroupKey, KeptRoom] = {}
+        self._due: dict[str, GroupView] = {}  # by queue: the first group that has waited too long
+        self._fits_without: dict[Signature, bool] = {}
+        self.mattered = False
+        """Whether a reservation, or that none could be made, was part of what has been decided."""
+
+    # ---- the reservations there are
+
+    def begin(self, waiting: Iterable[GroupView]) -> None:
+        """Keep the room of those of `waiting` that have a reservation."""
+        holders = [group for group in waiting if group.start.reservation is not None]
+        self.mattered = bool(holders)
+        for group in sorted(holders, key=_oldest_first)[:MOST]:
+            reservation = self._round.judge(self._renewed, group)
+            if reservation is None:
+                continue
+            self._reserved[group.key] = group, reservation
+            kept = self._round.judge(keep, group, self._foresight, reservation)
+            if kept is not None:
+                self._kept[group.key] = kept
+                self._note_share(kept)
+
+    def _note_share(self, kept: KeptRoom) -> None:
+        """What its queue holds on the reserved nodes will be gone by then."""
+        group, more = kept.group, dict(kept.reservation.asks)
+        add(more, self._foresight.held_on(kept.reservation, group.queue), -1)
+        if self._round.budget.shares.is_above_share(group.queue, more):
+            self._above_share.add(group.key)
+
+    def lend(self) -> None:
+        """From now on only groups above their share are judged."""
+        self._is_lent = True
+
+    def _renewed(self, round_: Round, group: GroupView) -> Reservation | None:
+        """The reservation as it is by now; None where it ends."""
+        wanted, before = missing(group), group.start.reservation
+        if before is None or round_.budget.shares.above_ceiling(group.queue, wanted.requests):
+            return None
+        if self._foresight.is_as_expected(before, wanted):
+            return before
+        if self._foresight.has_searched:
+            round_.wake_at.append(round_.snapshot.now + _AGAIN)
+            return before if self._foresight.names_all(before, wanted) else None
+        found = self._foresight.find(group, self._room_besides())
+        if found is None:
+            return None
+        moments = [each.passable_until for each in (before, found) if each.passable_until is not None]
+        return replace(found, since=before.since, passable_until=min(moments, default=None))
+
+    def _room_besides(self) -> Planner:
+        """The room for one more reservation: all that the others need is gone for good."""
+        planner = self._round.budget.planner.clone()
+        for kept in self._kept.values():
+            planner.take_amounts(kept.rows, kept.needs - kept.kept)
+        return planner
+
+    # ---- who may use the kept room
+
+    def of(self, group: GroupView) -> list[KeptRoom]:
+        """The room that is kept for a group itself."""
+        return [self._kept[group.key]] if group.key in self._kept else []
+
+    def passed_by(self, group: GroupView) -> list[KeptRoom]:
+        """The reservations in front of which a group may start: since it ends before that, or because it is
+        within its share and they are not."""
+        if not self._kept:
+            return []
+        seconds = self._foresight.times.of(group)
+        end = inf if seconds is None else self._round.snapshot.now + seconds
+        return [kept for kept in self._kept.values() if self._passes(group, end, kept)]
+
+    def _passes(self, group: GroupView, end: float, kept: KeptRoom) -> bool:
+        until = kept.reservation.passable_until
+        if until is not None and end <= until:
+            return True
+        is_free = not self._is_lent and kept.group.key in self._above_share
+        return is_free and kept.group.queue != group.queue
+
+    def given_back(self, them: Collection[KeptRoom]) -> AbstractContextManager[None]:
+        return given_back(self._round.budget.planner, them)
+
+    def end(self, group: GroupView) -> None:
+        """The group starts: what is kept for it and not used is free."""
+        self._reserved.pop(group.key, None)
+        kept = self._kept.pop(group.key, None)
+        if kept is not None:
+            self._round.budget.planner.take_amounts(kept.rows, kept.kept, -1)
+
+    def holding_up(self, wanted: Missing) -> str:
+        """Whose reservations keep members from starting, as text; empty where they would find no room without
+        them either."""
+        if not self._kept or not self._would_fit(wanted):
+            return ""
+        holders = (f"{kept.group.key}: {kept.reservation.text}" for kept in self._kept.values())
+        return "; ".join(holders)
+
+    def _would_fit(self, wanted: Missing) -> bool:
+        """Room only shrinks in a round, so what does not fit once does not fit later."""
+        known = self._fits_without.get(wanted.signature)
+        if known is None or self._round.budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
+            with self.given_back(list(self._kept.values())):
+                known = self._round.budget.planner.could_place(wanted.members, wanted.shapes)
+            self._fits_without[wanted.signature] = known
+        return known
+
+    # ---- new ones
+
+    def note(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
+        """The decision on a group that waits, with its reservation if it has one. Of each queue, the first
+        group that has waited too long is noted."""
+        if group.key in self._reserved and decision.reason in _KEEPS:
+            reservation = self._reserved[group.key][1]
+            detail = "; ".join(filter(None, (decision.detail, reservation.text)))
+            return replace(decision, detail=detail, reservation=reservation)
+        if decision.reason in _MAY_RESERVE and group.queue not in self._due and self._has_waited(group):
+            self._due[group.queue] = group
+        return decision
+
+    def _has_waited(self, group: GroupView) -> bool:
+        snapshot = self._round.snapshot
+        patience = snapshot.queues[group.queue].record.reserve_after
+        return self._round.is_due(snapshot.moment(ready_since(group)) + patience)
+
+    def make(self) -> None:
+        """At the end of a round one more reservation is made, which counts from the next one on."""
+        served = {group.queue for group, _ in self._reserved.values()}
+        due = [group for queue, group in self._due.items() if queue not in served]
+        if not due or len(self._reserved) >= MOST:
+            return
+        self.mattered = True
+        if self._foresight.has_searched:
+            self._round.wake_at.append(self._round.snapshot.now + _AGAIN)
+            return
+        for group in sorted(due, key=lambda group: (ready_since(group), group.key)):
+            reservation = self._round.judge(self._made, group)
+            if reservation is not None:
+                decision = self._round.decided[group.key]
+                self._round.settle(replace(decision, reservation=reservation))
+                return
+
+    def _made(self, round_: Round, group: GroupView) -> Reservation | None:
+        if not round_.could_stand_alone(missing(group)):
+            return None
+        return self._foresight.find(group, self._room_besides())
+
+
+def _oldest_first(group: GroupView) -> tuple[float, GroupKey]:
+    reservation = group.start.reservation
+    return (reservation.since if reservation else 0.0, group.key)

@@ -1,0 +1,128 @@
+"""The candidates of a round: what runs and may have to go, and for which group by which rule.
+
+All rules are a plain AND: no rule allows what another one forbids.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from extender.domain.lifecycle.state import State, state_of
+from extender.domain.model.evictions import Cause
+from extender.domain.model.records import GroupKey
+from extender.domain.reclaim.units import Unit, running_since, standing, unit_of, units_of
+from extender.domain.scheduling.giving_back import is_drained
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+
+_ON_NODES = (State.RESTING, State.STANDING, State.REPLACING)
+
+
+class Candidates:
+    """Looked up once for all groups of a round that need room."""
+
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self._known: dict[str, list[GroupView]] = {}
+        self.spared = GroupKey("")
+        """A group that was left out of the last answer because it has given once already."""
+
+    def of(self, group: GroupView, causes: Iterable[Cause]) -> list[Unit]:
+        """What may be evicted for `group`, by these rules."""
+        self.spared = GroupKey("")
+        rules = {
+            Cause.RECLAIM: self._of_other_queues,
+            Cause.PREEMPT: self._of_the_same_queue,
+            Cause.UNMANAGED: self._unmanaged,
+        }
+        return [unit for cause in causes for unit in rules[cause](group)]
+
+    # ---- by rule
+
+    def _of_other_queues(self, group: GroupView) -> Iterator[Unit]:
+        shares = self._round.budget.shares
+        for queue, view in self._round.snapshot.queues.items():
+            if queue != group.queue and view.record.reclaimable and shares.of(queue) > 1.0:
+                yield from self._units(group, self._running_in(queue), Cause.RECLAIM)
+
+    def _of_the_same_queue(self, group: GroupView) -> Iterator[Unit]:
+        if self._round.snapshot.queues[group.queue].record.preemption.within_queue:
+            runners = self._running_in(group.queue)
+            lower = [each for each in runners if each.priority < group.priority]
+            yield from self._units(group, lower, Cause.PREEMPT)
+
+    def _unmanaged(self, group: GroupView) -> Iterator[Unit]:
+        if self._round.snapshot.queues[group.queue].record.preemption.unmanaged:
+            yield from (unit for unit in self._others if _lowest(unit) < group.priority)
+
+    # ---- what is asked of all
+
+    def _units(self, group: GroupView, runners: Iterable[GroupView], cause: Cause) -> Iterator[Unit]:
+        for each in runners:
+            if self._may_give_to(group, each):
+                yield from self._units_of(each, cause)
+
+    def _units_of(self, victim: GroupView, cause: Cause) -> list[Unit]:
+        try:
+            return [unit for unit in units_of(victim, cause) if self._is_free(unit)]
+        except Exception:  # whatever is wrong with it: it costs nobody else their turn
+            return []
+
+    def _may_give_to(self, group: GroupView, victim: GroupView) -> bool:
+        """A group gives to the same one only once: the room that it gave did not help."""
+        if victim.key == group.key or not self._has_run_long_enough(victim):
+            return False
+        given = group.took_from.get(victim.key)
+        if given is not None and not self._round.is_due(given + self._round.limits.reclaim_memory):
+            self.spared = victim.key
+            return False
+        return True
+
+    def _has_run_long_enough(self, victim: GroupView) -> bool:
+        least = self._round.snapshot.queues[victim.queue].record.preemption.min_runtime
+        if not least:
+            return True
+        began = self._round.snapshot.moment(victim.once(running_since))
+        return self._round.is_due(began + least)
+
+    def _is_free(self, unit: Unit) -> bool:
+        """Not promised to another group, and no eviction of it was refused lately."""
+        promised, spared = self._round.promised, self._round.snapshot.spared
+        if not (promised or spared):
+            return True
+        return not any(pod.uid in promised or pod.uid in spared for pod in unit.pods)
+
+    # ---- what runs
+
+    def _running_in(self, queue: str) -> list[GroupView]:
+        """Groups of a queue that run and allow to be evicted."""
+        if queue not in self._known:
+            groups = self._on_nodes.get(queue, ())
+            self._known[queue] = [group for group in groups if self._may_be_victim(group)]
+        return self._known[queue]
+
+    @cached_property
+    def _on_nodes(self) -> dict[str, list[GroupView]]:
+        """Groups with members on nodes, by queue."""
+        by_queue: dict[str, list[GroupView]] = {}
+        for group in self._round.snapshot.groups.values():
+            if group.placed:
+                by_queue.setdefault(group.queue, []).append(group)
+        return by_queue
+
+    def _may_be_victim(self, group: GroupView) -> bool:
+        decision = self._round.decided.get(group.key)
+        if decision is None or decision.plan or decision.fault:
+            return False
+        runs = state_of(group) in _ON_NODES and bool(group.once(standing))
+        return runs and group.preemptable and not is_drained(self._round, group)
+
+    @cached_property
+    def _others(self) -> list[Unit]:
+        """Pods that are not ours."""
+        others = self._round.snapshot.others.values()
+        units = (unit_of(pod) for pod in others if pod.may_be_evicted and not pod.deleting)
+        return [unit for unit in units if self._is_free(unit)]
+
+
+def _lowest(unit: Unit) -> int:
+    return min(pod.priority for pod in unit.pods)

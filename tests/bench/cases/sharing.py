@@ -1,0 +1,111 @@
+"""decide() with many queues in a tree: thousands of groups wait on a full cluster, and a gang of a queue that
+is owed room takes it back from those that borrowed it.
+
+`first` knows nothing of before, `after an event` follows it with one pod of others bound, `after a group`
+with one more group of one of the queues.
+"""
+
+from collections.abc import Iterator
+
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import GroupKey
+from tests.bench.cases.deciding import decided_once
+from tests.bench.report import Row, say
+from tests.bench.sizes import Bench
+from tests.domain import builders
+from tests.domain.world import World, gang
+
+DEPTH = 4
+_BRANCHES = 6  # below each queue that is no leaf
+_SHAPES = 20
+_MEMBERS = 10
+_PODS_ON_NODE = 10
+_REPEATS = 5
+
+
+def sharing(bench: Bench) -> Iterator[Row]:
+    nodes, groups = bench.sizes.most_nodes, bench.sizes.waiting
+    yield from _waiting(nodes, groups, queues=max(10, groups // 10))
+    yield from _reclaiming(nodes, members=max(10, bench.sizes.pods // 20))
+
+
+def tree_of(queues: int) -> list[str]:
+    """Names whose parts are their way from the root: `q0`, `q0-3`, `q0-3-5`; breadth first."""
+    names: list[str] = []
+    level = [""]
+    while len(names) < queues:
+        level = [f"{above}-{n}" if above else f"q{n}" for above in level for n in range(_BRANCHES)]
+        names += level
+        if level[0].count("-") == DEPTH - 1:
+            break
+    return names[:queues]
+
+
+def parent_of(name: str) -> str:
+    return name.rpartition("-")[0]
+
+
+def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
+    say(f"sharing: {groups} groups wait in {queues} queues on {nodes} full nodes")
+    world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
+    world.add(*(builders.stranger(f"s{n}", on=f"n{n}", cpu="31") for n in range(nodes)))
+    names = tree_of(queues)
+    for number, name in enumerate(names):
+        world.add(builders.queue(name, parent=parent_of(name), weight=1 + number % 7))
+    for number in range(groups):
+        cpu = f"{2000 + number % _SHAPES}m"
+        world.add(gang(f"g{number}", _MEMBERS, queue=names[-1 - number % len(names)], cpu=cpu))
+    _, first, _ = decided_once(world, None)
+    before = world.settle().decisions
+    event = min(_after_event(world, before, number) for number in range(_REPEATS))
+    group = min(_after_group(world, names[0], number) for number in range(_REPEATS))
+    yield {
+        "what": "waiting",
+        "nodes": nodes,
+        "queues": len(names),
+        "groups": groups,
+        "first ms": first,
+        "after an event ms": event,
+        "after a group ms": group,
+    }
+
+
+def _after_event(world: World, before: Decisions, number: int) -> float:
+    world.add(builders.stranger(f"event-{number}", on=f"n{number}", cpu="0.1"))
+    return decided_once(world, before)[1]
+
+
+def _after_group(world: World, queue: str, number: int) -> float:
+    before = world.settle().decisions
+    world.add(gang(f"late-{number}", _MEMBERS, queue=queue, cpu="2"))
+    return decided_once(world, before)[1]
+
+
+def _reclaiming(nodes: int, members: int) -> Iterator[Row]:
+    """All nodes are full with gangs of a queue that has borrowed all of it."""
+    running = nodes * _PODS_ON_NODE
+    say(f"sharing: a gang of {members} takes room back among {running} running pods")
+    world = World(*(builders.node(f"n{n}", cpu=str(_PODS_ON_NODE)) for n in range(nodes)))
+    world.add(builders.queue("lender"), builders.queue("borrower"))
+    for number in range(running // _MEMBERS):
+        world.add(_placed(number, nodes))
+    world.settle()
+    world.add(gang("owed", members, queue="lender", cpu="1"))
+    _, spent, decisions = decided_once(world, None)
+    yield {
+        "what": "reclaiming",
+        "nodes": nodes,
+        "pods": running,
+        "members": members,
+        "first ms": spent,
+        "why it waits": str(decisions.groups[GroupKey("team/owed")].reason),
+    }
+
+
+def _placed(number: int, nodes: int) -> list[object]:
+    name = f"b{number}"
+    pods = (
+        builders.pod(f"{name}-{n}", name, cpu="1", on=f"n{(number * _MEMBERS + n) % nodes}")
+        for n in range(_MEMBERS)
+    )
+    return [builders.group(name, _MEMBERS, queue="borrower"), *pods]

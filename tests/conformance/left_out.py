@@ -1,0 +1,94 @@
+"""What a case may leave out, and what it then has. Null is the same as left out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Given = dict[str, Any]
+
+_SESSION: Given = {"actions": [], "tiers": [[]], "nodes": [], "queues": [], "podGroups": [], "pods": []}
+_TASKS: Given = {"tasks": [], "minMember": 0, "currentPhase": "Pending", "unschedulableThisCycle": False}
+_KUEUE: Given = {
+    **{
+        name: []
+        for name in ("queues", "cohorts", "flavors", "missing_flavors", "admitted", "pending", "usage")
+    },
+    "config": {},
+    "namespaces": {},
+}
+_KINDS: Mapping[str, Given] = {
+    "session": _SESSION,
+    "session.multi": {"nodes": [], "queues": [], "cycles": []},
+    "gang.releasing": _TASKS,
+    "podgroup.phase": _TASKS,
+    "podgroup.build": {"pods": []},
+    "overcommit": {"nodes": [], "alreadyReserved": [], "minResources": {}},
+    "queue.state": {"podGroups": 0, "storedState": "", "action": "SyncQueue"},
+    "queue.state.handler": {"storedState": ""},
+    "queue.sync": {"podGroups": []},
+    "queue.share": {"deserved": {}, "allocated": {}, "request": {}},
+    "deserved": {"queues": [], "total": {}},
+    "resource.op": {"left": {}, "right": {}},
+    "cli": {"flags": {}, "queues": [], "podGroups": [], "counts": {}},
+}
+_FAMILIES: Mapping[str, Given] = {
+    "admit_cycle": _KUEUE,
+    "admit_cycle_fair": _KUEUE,
+    "admit_cycle_v01": _KUEUE,
+    "assign_flavors": {**_KUEUE, "preempt_stub": []},
+    "assign_flavors_v01": {"flavors": [], "podsets": [], "queue": {}},
+    "backoff": {"factor": 2},
+    "blocked_capacity": {"queue": {}, "wanted": [], "queue_usage": []},
+    "candidate_order": {"candidates": []},
+    "cycle_order": {"config": {}, "heads": []},
+    "fair_share_value": {**_KUEUE, "plus": []},
+    "guaranteed_reclaim_doc": {"queues": []},
+    "heads": {"queues": [], "pending": []},
+    "kubequeue_compare": {},
+    "kubequeue_policy": {"config": {}, "steps": []},
+    "kubequeue_quota": {"oversell_rate": 1, "quotas": [], "used": []},
+    "partial_admission_search": {"podsets": []},
+    "preempt_classic": _KUEUE,
+    "preempt_fair": _KUEUE,
+    "preempt_hierarchical": _KUEUE,
+    "queue_ops": {"now": 0, "queue": {}, "namespaces": {}, "workloads": [], "ops": []},
+    "queue_order": {"config": {}, "pending": []},
+    "quota_available": _KUEUE,
+    "requeue_gate": {"now": 0, "workload": {}},
+    "requeue_rule": {"flavors_left": False},
+    "submitter_fair_order": {"config": {}, "pending": [], "submitters": []},
+    "weighted_division_kai": {"total": {}, "queues": []},
+}
+# By the name of the list that an object stands in.
+_OF_EACH: Mapping[str, Given] = {
+    "podGroups": {"namespace": "default", "queue": "default", "minMember": 0},
+    "pods": {"namespace": "default", "podgroup": ""},
+    "nodes": {"allocatable": {}},
+    "tasks": {"status": "Pending", "node": ""},
+}
+_LONG_AGO = -1_000_000  # of all that does not say when it was created
+_OF_EACH_IN_FAMILIES: Mapping[str, Given] = {
+    "pending": {"priority": 0, "created": _LONG_AGO},
+    "admitted": {"priority": 0, "created": _LONG_AGO, "reserved_at": 0, "usage": []},
+    "workloads": {"priority": 0, "created": _LONG_AGO},
+    "candidates": {"priority": 0, "reserved_at": 0},
+    "heads": {"priority": 0, "created": _LONG_AGO, "borrow_level": 0},
+}
+
+
+def filled(kind: str, given: Given) -> Given:
+    """What a case gives, with what its schema lets it leave out."""
+    made: Given = {**_KINDS.get(kind, {}), **_FAMILIES.get(kind, {}), **_told(given)}
+    for name, of_each in (_OF_EACH_IN_FAMILIES if kind in _FAMILIES else _OF_EACH).items():
+        if isinstance(made.get(name), list):
+            made[name] = [of_each | each if isinstance(each, dict) else each for each in made[name]]
+    return made
+
+
+def _told(given: Any) -> Any:
+    """What a case says, without what it leaves open by writing null: in the schema its key is missing."""
+    match given:
+        case dict():
+            return {key: _told(value) for key, value in given.items() if value is not None}
+        case list():
+            return [_told(each) for each in given]
+    return given

@@ -1,0 +1,54 @@
+"""Who comes first: inside a queue, between queues, among victims."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.queueing.needs import in_family, not_built
+from tests.conformance.queueing.waiting import line, waiting
+from tests.conformance.verdicts import Check, Skip
+from tests.domain.world import World
+
+Given = Mapping[str, Any]
+
+
+def check_queue_order(case: Case) -> Iterator[str]:
+    yield from unequal("order", case.expect["order"], line(World(*waiting(case.input["pending"]))))
+
+
+def check_compare(case: Case) -> Iterator[str]:
+    """The sign is that of the distance in line; two notes of one unit are one group, at distance 0."""
+    one, other = _unit(case.input["a"]), _unit(case.input["b"])
+    order = line(World(*waiting([one, other])))
+    distance = order.index(one["id"]) - order.index(other["id"])
+    yield from unequal("sign", case.expect["sign"], (distance > 0) - (distance < 0))
+
+
+def _unit(given: Given) -> Given:
+    return {**given, "id": given["name"], "created": given.get("first_attempt", 0)}
+
+
+def _puts_evicted_behind(case: Case) -> bool:
+    """Whether the time at which a workload was evicted, in place of its age, makes another order."""
+    pending = case.input["pending"]
+    by_eviction = sorted(pending, key=lambda each: _place(each, each.get("evicted_pods_timeout_at")))
+    counts = case.input["config"].get("requeue_timestamp", "Eviction") == "Eviction"
+    return counts and by_eviction != sorted(pending, key=lambda each: _place(each, None))
+
+
+def _place(each: Given, since: float | None) -> tuple[int, float, str]:
+    return (-each["priority"], each["created"] if since is None else since, each["id"])
+
+
+CHECKS: dict[str, Check] = {
+    "queue_order": check_queue_order,
+    "kubequeue_compare": check_compare,
+}
+SKIPS: tuple[Skip, ...] = (
+    Skip(
+        "a group whose start failed keeps its place in line: its age counts, and it backs off meanwhile",
+        in_family("queue_order", where=_puts_evicted_behind),
+    ),
+    *not_built("cycle_order", "candidate_order", "submitter_fair_order"),
+)

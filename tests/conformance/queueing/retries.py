@@ -1,0 +1,78 @@
+"""When a group is tried again: after failed starts, after events, and one after the other."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.group_view import Start
+from extender.domain.snapshot.limits import Limits
+from tests.conformance.amounts import apart, unequal
+from tests.conformance.cases import Case
+from tests.conformance.queueing.needs import in_family, not_built
+from tests.conformance.queueing.waiting import QUEUE, key_of, line, members, waiting
+from tests.conformance.verdicts import Check, NoCounterpart, Skip
+from tests.conformance.volcano.objects import queue
+from tests.domain.world import World
+
+
+def check_backoff(case: Case) -> Iterator[str]:
+    limits = Limits(backoff=case.input["initial_s"], backoff_max=case.input["max_s"])
+    yield from apart("wait", case.expect["wait_s"], limits.retry_after(case.input["attempts"] - 1))
+
+
+def check_gate(case: Case) -> Iterator[str]:
+    """A group with room that has failed to start as often: does it back off?"""
+    given = case.input["workload"]
+    if _is_held(case):
+        raise NoCounterpart("holding a group back")
+    only = [{"id": "w", "created": -1}]
+    world = World(queue({"name": QUEUE}), *waiting(only), *members(only))
+    seen, key = world.ledger.snapshot(), key_of("w")
+    retry_at = seen.now + given["requeue_at"] - case.input["now"] if "requeue_at" in given else 0.0
+    tried = replace(seen.groups[key], start=Start(failures=given.get("requeue_count", 0), retry_at=retry_at))
+    decision = decide(replace(seen, groups={key: tried})).groups[key]
+    yield from unequal("may enter", case.expect["may_enter_queue"], decision.reason is not Reason.BACKING_OFF)
+
+
+def check_heads(case: Case) -> Iterator[str]:
+    """In one decision, which is the first of each queue that starts? There is room for all."""
+    states = {each["name"]: "Open" if each.get("active", True) else "Closed" for each in case.input["queues"]}
+    queues = [queue({"name": name, "state": state}) for name, state in states.items()]
+    pending = case.input["pending"]
+    world = World(*queues, *waiting(pending), *members(pending)).settle()
+    heads = [each for name in states for each in _starting(world, name)[:1]]
+    yield from unequal("heads", sorted(case.expect["heads"]), sorted(heads))
+
+
+def _starting(world: World, name: str) -> list[str]:
+    decided = world.decisions.groups
+    return [each for each in line(world, name) if decided[key_of(each)].verdict is Verdict.STARTING]
+
+
+def _is_held(case: Case) -> bool:
+    """Whether something else than the pause keeps it out."""
+    return case.input["workload"].get("requeued_condition") is False
+
+
+def _grows_otherwise(case: Case) -> bool:
+    """Whether a factor other than 2 makes another pause."""
+    initial, most, more = case.input["initial_s"], case.input["max_s"], case.input["attempts"] - 1
+    doubled, grown = (min(most, initial * factor**more) for factor in (2, case.input["factor"]))
+    return bool(doubled != grown)
+
+
+CHECKS: dict[str, Check] = {
+    "backoff": check_backoff,
+    "heads": check_heads,
+    "requeue_gate": check_gate,
+}
+SKIPS: tuple[Skip, ...] = (
+    Skip(
+        "the pause after a failed start doubles, by no other factor",
+        in_family("backoff", where=_grows_otherwise),
+    ),
+    Skip("holding a group back: not built yet", in_family("requeue_gate", where=_is_held)),
+    *not_built("requeue_rule", "queue_ops"),
+)

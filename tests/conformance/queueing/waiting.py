@@ -1,0 +1,49 @@
+"""What waits in a case, as PodGroups and pods. Times are seconds relative to the moment of the case."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from extender.api.objects import Node, Pod, PodGroup, PriorityClass
+from extender.domain.model.records import GroupKey
+from extender.domain.scheduling.order import in_lines
+from tests.conformance.volcano.objects import group, node, pod, priority_class
+from tests.domain.world import World
+
+Given = Mapping[str, Any]
+QUEUE = "q"  # of cases that have only one
+_NAMESPACE = "ns"
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def moment(seconds: float) -> str:
+    """As the API server writes it, but to the microsecond."""
+    return (_NOW + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
+
+
+def waiting(workloads: Iterable[Given], queue: str = QUEUE) -> Iterator[PodGroup | PriorityClass]:
+    """A PodGroup for each, named by its id, with a class of its priority."""
+    for each in workloads:
+        priority = int(each.get("priority", 0))
+        level = f"p{priority}"
+        yield priority_class({"name": level, "value": priority})
+        told = {"namespace": _NAMESPACE, "name": each["id"], "queue": each.get("queue", queue)}
+        yield group({**told, "priorityClassName": level}, created=moment(each["created"]))
+
+
+def members(workloads: Iterable[Given]) -> Iterator[Pod | Node]:
+    """A small pod of each, and a node with room for all."""
+    yield node({"name": "n", "allocatable": {"cpu": "1000"}})
+    for each in workloads:
+        asked = {"requests": {"cpu": "1m"}}
+        yield pod({"namespace": _NAMESPACE, "name": f"{each['id']}-0", "podgroup": each["id"], **asked})
+
+
+def key_of(name: str) -> GroupKey:
+    return GroupKey(f"{_NAMESPACE}/{name}")
+
+
+def line(world: World, queue: str = QUEUE) -> list[str]:
+    """The ids of what waits in a queue, in its order."""
+    lines = in_lines(world.ledger.snapshot().groups.values(), lambda view: view)
+    return [view.key.partition("/")[2] for view in lines.get(queue, ())]

@@ -1,0 +1,1 @@
+"""Cases of Volcano: its kinds, put to the code that serves."""

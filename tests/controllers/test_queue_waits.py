@@ -1,0 +1,41 @@
+"""The seconds that groups of a queue waited."""
+
+from prometheus_client import REGISTRY
+
+from extender.controllers.queue_waits import QueueWaits
+from extender.domain.model.records import GroupKey
+from tests.controllers.bench import Bench
+from tests.domain.builders import node, queue
+from tests.domain.world import gang
+
+
+def waited(queue: str) -> tuple[float, float]:
+    """How many groups of a queue started after a wait, and how long all of them waited."""
+    count, total = (
+        REGISTRY.get_sample_value(f"muster_queue_waited_seconds_{part}", {"queue": queue})
+        for part in ("count", "sum")
+    )
+    return count or 0.0, total or 0.0
+
+
+def test_a_wait_ends_when_the_group_starts() -> None:
+    bench = Bench(queue("lab"), gang("a", 2, queue="lab"))
+    waits = QueueWaits(lambda: bench.now)
+    waits.look(bench.ledger.decisions)
+    bench.advance(30)
+    bench.add(node("n"))
+    bench.settle()
+    waits.look(bench.ledger.decisions)
+    assert waited("lab") == (1, 30)
+
+
+def test_a_group_that_is_deleted_while_it_waits_is_forgotten() -> None:
+    bench = Bench(queue("desk"), gang("a", 1, queue="desk"))
+    waits = QueueWaits(lambda: bench.now)
+    waits.look(bench.ledger.decisions)
+    bench.delete("a-0")
+    bench.ledger.drop_group(GroupKey("team/a"))
+    bench.settle()
+    waits.look(bench.ledger.decisions)
+    assert waits._since == {}
+    assert waited("desk") == (0, 0)

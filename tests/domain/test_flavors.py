@@ -1,0 +1,323 @@
+"""Queues whose amounts are divided by the labels of nodes."""
+
+import pytest
+
+from extender.api.objects import QueueFlavor, Taint, Toleration
+from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.queues.flavor_records import MOST_FLAVORS
+from extender.domain.queues.queue_records import queue_record
+from tests.domain.builders import flavor, group, node, on_flavor, pod, queue
+from tests.domain.world import World, gang
+
+STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
+SPOT, ONDEMAND = flavor("spot", {"cpu": "4"}), flavor("ondemand", {"cpu": "2"})
+
+
+def cluster(*flavors: QueueFlavor, spot: str = "8", ondemand: str = "8") -> World:
+    """One node of each flavor and one of none; a queue with these flavors, first spot, then ondemand."""
+    return World(
+        node("spot", cpu=spot, labels=on_flavor("spot")),
+        node("ondemand", cpu=ondemand, labels=on_flavor("ondemand")),
+        node("other", cpu="8"),
+        queue("q", flavors=flavors or (SPOT, ONDEMAND)),
+    )
+
+
+def nodes_of(world: World, group: str) -> set[str]:
+    return set(world.plan(group).values())
+
+
+# ---- which flavor
+
+
+def test_the_first_flavor_that_takes_the_group_is_used() -> None:
+    world = cluster().add(gang("g", 2, queue="q")).settle()
+    assert nodes_of(world, "g") == {"spot"}
+
+
+def test_where_the_amount_of_the_first_is_used_up_the_next_one_is() -> None:
+    world = cluster().add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
+    world.add(gang("b", 2, queue="q", created="2026-01-02")).settle()
+    assert nodes_of(world, "b") == {"ondemand"}
+
+
+def test_where_its_nodes_are_full_the_next_one_is() -> None:
+    world = cluster(spot="1").add(gang("g", 2, queue="q")).settle()
+    assert nodes_of(world, "g") == {"ondemand"}
+
+
+def test_a_group_never_stands_on_two_flavors() -> None:
+    """Three members fit on each flavor, four on none."""
+    world = cluster(flavor("spot"), flavor("ondemand"), spot="3", ondemand="3")
+    world.add(gang("g", 4, queue="q")).settle()
+    assert world.verdict("g") is WAITS
+
+
+def with_roles(**roles: int) -> list[object]:
+    """A gang g with so many members of each role."""
+    record = group("g", sum(roles.values()), queue="q", roles=roles)
+    return [
+        record,
+        *(pod(f"{role}-{n}", "g", role=role) for role, members in roles.items() for n in range(members)),
+    ]
+
+
+def test_the_reason_names_the_role_that_finds_no_flavor() -> None:
+    world = cluster().add(*with_roles(driver=2, worker=5)).settle()
+    assert world.reason("g") is Reason.NEVER_FITS
+    assert world.detail("g") == (
+        "role worker: flavor spot: NeverFits (cpu: 0 held + 7 asked > 4); "
+        "flavor ondemand: NeverFits (cpu: 0 held + 5 asked > 2)"
+    )
+
+
+def test_an_earlier_role_makes_way_for_a_later_one() -> None:
+    """Both fit on spot, alone: the workers fit nowhere else."""
+    world = cluster().add(*with_roles(driver=2, worker=3)).settle()
+    plan = world.plan("g")
+    assert {name.partition("-")[0]: where for name, where in plan.items()} == {
+        "driver": "ondemand",
+        "worker": "spot",
+    }
+
+
+def test_roles_take_what_earlier_roles_left() -> None:
+    world = cluster().add(*with_roles(driver=3, worker=2)).settle()
+    assert world.plan("g") == {
+        "driver-0": "spot",
+        "driver-1": "spot",
+        "driver-2": "spot",
+        "worker-0": "ondemand",
+        "worker-1": "ondemand",
+    }
+
+
+@pytest.mark.parametrize(("wish", "where"), [("spot", "spot"), ("ondemand", "ondemand")])
+def test_a_pod_that_asks_for_another_value_does_not_get_the_flavor(wish: str, where: str) -> None:
+    world = cluster().add(gang("g", 2, queue="q", selector=on_flavor(wish))).settle()
+    assert nodes_of(world, "g") == {where}
+
+
+@pytest.mark.parametrize(("tolerates", "where"), [(False, "ondemand"), (True, "spot")])
+def test_pods_tolerate_the_taints_of_a_flavors_nodes_themselves(tolerates: bool, where: str) -> None:
+    world = cluster()
+    world.add(
+        node("spot", cpu="8", labels=on_flavor("spot"), taints=[Taint("spot", "NoSchedule", value="yes")])
+    )
+    tolerations = [Toleration(key="spot", operator="Exists")] if tolerates else []
+    world.add(gang("g", 2, queue="q", tolerations=tolerations)).settle()
+    assert nodes_of(world, "g") == {where}
+
+
+def test_nodes_of_no_flavor_are_not_used() -> None:
+    world = cluster(spot="1", ondemand="1").add(gang("g", 2, queue="q")).settle()
+    assert world.verdict("g") is WAITS
+
+
+def test_a_flavor_without_labels_has_the_nodes_that_no_earlier_one_has() -> None:
+    rest = QueueFlavor("rest", None, {"cpu": "2"})
+    world = cluster(flavor("spot", {"cpu": "1"}), rest).add(gang("g", 2, queue="q")).settle()
+    assert "spot" not in nodes_of(world, "g")
+    world.start("g")
+    assert world.queue("q").flavors == {
+        "spot": {},
+        "rest": {"cpu": 2000, "pods": 2},
+    }
+
+
+def test_queues_without_flavors_use_all_nodes() -> None:
+    world = cluster().add(queue("r"), gang("g", 24, queue="r")).settle()
+    assert nodes_of(world, "g") == {"spot", "ondemand", "other"}
+
+
+# ---- reasons
+
+
+def test_the_reason_names_what_was_tried() -> None:
+    world = cluster(spot="1", ondemand="3").add(gang("a", 1, queue="q")).start("a")
+    world.add(gang("g", 3, queue="q")).settle()
+    assert world.reason("g") is Reason.NEVER_FITS
+    assert world.detail("g") == (
+        "flavor spot: NeverFits (all suitable nodes together cannot hold 3 members, even when empty); "
+        "flavor ondemand: NeverFits (cpu: 0 held + 3 asked > 2)"
+    )
+    assert not world.decision("g").exceeds_queue
+
+
+def test_of_several_reasons_the_nearest_to_a_start_counts() -> None:
+    world = cluster(spot="4", ondemand="3").add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
+    world.add(gang("b", 2, queue="q")).start("b").add(queue("r"))
+    world.add(queue("q", flavors=(flavor("spot"), ONDEMAND)), gang("g", 2, queue="q")).settle()
+    assert world.reason("g") is Reason.NO_ROOM
+    assert world.detail("g") == (
+        "flavor spot: NoRoom (cpu: 2 needed, 1 left on suitable nodes; room for 1 of 2 members); "
+        "flavor ondemand: QueueCeiling (cpu: 2 held + 2 asked > 2)"
+    )
+
+
+def test_amounts_alone_exceed_the_queue() -> None:
+    world = cluster().add(gang("g", 5, queue="q")).settle()
+    assert world.decision("g").exceeds_queue
+
+
+def test_equal_groups_with_other_roles_are_judged_alone() -> None:
+    """As one, four members fit on no flavor; as two roles they do."""
+    world = cluster(flavor("spot", {"cpu": "3"}), flavor("ondemand", {"cpu": "3"}))
+    world.add(gang("a", 4, queue="q", created="2026-01-01"))
+    world.add(group("b", 4, queue="q", roles={"x": 2, "y": 2}))
+    world.add(*(pod(f"{role}-{n}", "b", role=role) for role in "xy" for n in range(2))).settle()
+    assert world.verdicts("a", "b") == [WAITS, STARTS]
+
+
+# ---- amounts
+
+
+def test_amounts_bind_per_queue() -> None:
+    world = cluster().add(queue("r", flavors=(SPOT,)), gang("a", 4, queue="q"), gang("b", 4, queue="r"))
+    world.settle()
+    assert [nodes_of(world, "a"), nodes_of(world, "b")] == [{"spot"}, {"spot"}]
+
+
+def test_what_is_above_the_deserved_amount_of_a_flavor_is_lent() -> None:
+    """r has a claim on the last two cpus of spot; what q may hold there of its own is used up."""
+    world = cluster(flavor("spot", deserved={"cpu": "2"}), spot="4").add(queue("r", flavors=(SPOT,)))
+    world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a")
+    world.add(gang("claimant", 3, queue="r"), gang("b", 1, queue="q")).settle()
+    assert world.decision("claimant").claims_room
+    assert world.reason("b") is Reason.QUEUE_SHARE
+    world.delete("claimant-0", "claimant-1", "claimant-2").settle()
+    assert world.verdict("b") is STARTS
+
+
+def test_which_flavor_is_held_follows_from_the_labels_of_the_node() -> None:
+    world = cluster().add(gang("a", 2, queue="q")).start("a")
+    assert world.queue("q").flavors["spot"] == {"cpu": 2000, "pods": 2}
+    world.add(node("spot", cpu="8", labels=on_flavor("ondemand"))).settle()
+    assert world.queue("q").flavors == {"spot": {}, "ondemand": {"cpu": 2000, "pods": 2}}
+    world.drop_node("spot")
+    assert world.settle().queue("q").flavors == {"spot": {}, "ondemand": {}}
+
+
+def test_a_pod_on_its_way_out_still_holds_its_flavor() -> None:
+    world = cluster().add(gang("a", 3, queue="q")).start("a")
+    world.mark_deleted("a-0")
+    assert world.settle().queue("q").flavors["spot"]["cpu"] == 3000
+
+
+# ---- the way of a group
+
+
+def test_filter_offers_no_node_of_another_flavor() -> None:
+    world = cluster().add(node("spot-2", labels=on_flavor("spot")), gang("g", 2, queue="q")).settle()
+    planned = world.plan("g")["g-0"]
+    others = sorted({"spot", "spot-2"} - {planned})
+    world.ungate("g-0")
+    assert world.answer("g-0", ["ondemand", "other"]) is Reason.NO_ROOM
+    assert world.answer("g-0", ["ondemand", *others]) == others
+
+
+def test_a_single_pod_is_offered_all_nodes_of_its_flavor() -> None:
+    world = cluster().add(node("spot-2", labels=on_flavor("spot")), pod("p", queue="q")).settle()
+    world.ungate("p")
+    answer = world.answer("p")
+    assert isinstance(answer, list)
+    assert sorted(answer) == ["spot", "spot-2"]
+
+
+def test_no_bind_call_is_held_on_another_flavor() -> None:
+    world = cluster().add(gang("g", 2, queue="q")).settle()
+    world.ungate("g-0")
+    world.answer("g-0")
+    assert world.hold("g-0", "ondemand") is Reason.NO_ROOM
+    assert world.stage("g-0") is ClaimStage.ANSWERED
+
+
+def test_a_plan_on_a_node_that_left_the_flavor_is_made_anew() -> None:
+    world = cluster().add(gang("g", 2, queue="q")).settle()
+    world.add(node("spot", cpu="8")).settle()
+    assert nodes_of(world, "g") == {"ondemand"}
+
+
+def test_missing_members_of_a_start_follow_the_others() -> None:
+    """spot-2 goes while one member stands there already bound: the others stay on spot, or wait."""
+    world = cluster(flavor("spot"), flavor("ondemand"), spot="2")
+    world.add(node("spot-2", cpu="1", labels=on_flavor("spot")), gang("g", 3, queue="q")).settle()
+    assert nodes_of(world, "g") == {"spot", "spot-2"}
+    on_spot = [name for name, where in world.plan("g").items() if where == "spot"]
+    for name in on_spot:
+        world.bind(name, "spot")
+    world.drop_node("spot-2")
+    assert not nodes_of(world.settle(), "g")
+    world.add(node("spot-3", labels=on_flavor("spot"))).settle()
+    assert nodes_of(world, "g") == {"spot-3"}
+
+
+def test_replacements_take_the_flavor_of_their_role() -> None:
+    world = cluster(flavor("spot", {"cpu": "4"}), flavor("ondemand")).add(gang("g", 3, queue="q"))
+    world.start("g").finish("g-0", phase="Failed").add(pod("g-9", "g")).settle()
+    assert world.plan("g") == {"g-9": "spot"}
+    world.drop_node("spot")
+    world.add(node("spot-2", cpu="8", labels=on_flavor("spot"))).settle()
+    assert world.plan("g") == {"g-9": "spot-2"}
+
+
+def test_elastic_members_take_the_flavor_of_the_others_within_its_amount() -> None:
+    world = cluster(flavor("spot", {"cpu": "3"}), flavor("ondemand")).add(
+        gang("g", 6, min_member=2, queue="q")
+    )
+    world.settle().start("g")
+    assert nodes_of(world, "g") == {"spot"}
+    assert len(world.plan("g")) == 1
+    assert [world.reason("g"), world.detail("g")] == [
+        Reason.QUEUE_CEILING,
+        "flavor spot of queue q is used up",
+    ]
+
+
+def test_elastic_members_beyond_what_the_queue_deserves_of_a_flavor_come_last() -> None:
+    world = cluster(flavor("spot", {"cpu": "4"}, {"cpu": "2"})).add(gang("g", 6, min_member=2, queue="q"))
+    world.settle().start("g")
+    assert len(world.plan("g")) == 2
+
+
+def test_room_that_comes_is_seen() -> None:
+    """Nothing is carried over that depended on the room of several flavors."""
+    world = cluster(flavor("spot"), flavor("ondemand"), spot="2", ondemand="2")
+    world.add(gang("a", 2, queue="q")).start("a").add(gang("b", 2, queue="q")).start("b")
+    world.add(gang("g", 2, queue="q", created="2027-01-01")).settle()
+    assert world.verdict("g") is WAITS
+    world.finish("b-0", "b-1").settle()
+    assert nodes_of(world, "g") == {"ondemand"}
+
+
+# ---- what an owner may write
+
+
+@pytest.mark.parametrize(
+    ("flavors", "fault"),
+    [
+        ([SPOT, SPOT], "spec.flavors[1].name: 'spot' is the name of an earlier flavor"),
+        ([QueueFlavor("")], "spec.flavors[0].name: '' is no name"),
+        ([flavor("f", {"cpu": "a lot"})], "flavor f: 'a lot' is not a quantity such as 500m, 2 or 1.5Gi"),
+        (
+            [flavor(f"f{n}") for n in range(MOST_FLAVORS + 1)],
+            f"spec.flavors has {MOST_FLAVORS + 1} entries; at most {MOST_FLAVORS} are allowed",
+        ),
+    ],
+)
+def test_faults(flavors: list[QueueFlavor], fault: str) -> None:
+    record = queue_record(queue("q", flavors=flavors))
+    assert record.fault == f"queue q: {fault}"
+    world = cluster().add(queue("q", flavors=flavors), gang("g", 1, queue="q")).settle()
+    assert [world.reason("g"), world.detail("g")] == [Reason.INVALID_SPEC, record.fault]
+
+
+def test_amounts_below_zero_take_nothing() -> None:
+    world = cluster(flavor("spot", {"cpu": "-3"})).add(gang("g", 1, queue="q")).settle()
+    assert world.reason("g") is Reason.NEVER_FITS
+
+
+def test_what_is_written_in_another_order_is_tried_in_that_order() -> None:
+    world = cluster(ONDEMAND, SPOT).add(gang("g", 2, queue="q")).settle()
+    assert nodes_of(world, "g") == {"ondemand"}

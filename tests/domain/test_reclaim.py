@@ -1,0 +1,299 @@
+"""Room that is taken back: from whom, for whom, and what becomes of both."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api.objects import Queue, QueuePreemption
+from extender.domain.model.evictions import Cause
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import Uid
+from tests.domain import builders
+from tests.domain.builders import node, pod, stranger
+from tests.domain.world import World, gang, key, names, nodes
+
+STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
+
+
+def queue(name: str, **more: Any) -> Queue:
+    """With fields of its spec that the builder does not know."""
+    ours = {"reclaimable", "preemption", "stop_policy"}
+    spec = {key: more.pop(key) for key in ours & more.keys()}
+    made = builders.queue(name, **more)
+    return replace(made, spec=replace(made.spec, **spec))
+
+
+def evicted(world: World) -> list[str]:
+    """The names of the pods that are to be evicted now."""
+    return sorted(each.victim.name for each in world.decisions.evictions.values())
+
+
+def evict(world: World) -> World:
+    """Do what was decided: the pods go at once."""
+    return world.delete(*evicted(world)).settle()
+
+
+def borrowed(cpu: str = "4", **victims: Any) -> World:
+    """Queue b holds the whole cluster with groups of one, and a deserves half of it."""
+    world = World(node("n", cpu=cpu), queue("a"), queue("b", **victims))
+    for n in range(int(cpu)):
+        world.add(gang(f"b{n}", 1, queue="b", created=f"2026-01-0{n + 1}"))
+    return world.start(*(f"b{n}" for n in range(int(cpu))))
+
+
+def test_a_starved_queue_takes_back_what_it_deserves_and_no_more() -> None:
+    world = borrowed().add(gang("x", 2, queue="a")).settle()
+    assert world.reason("x") is Reason.RECLAIMING
+    assert len(evicted(world)) == 2
+    assert evict(world).verdict("x") is STARTS
+    world.add(gang("y", 1, queue="a")).settle()
+    assert world.verdict("y") is WAITS
+    assert not evicted(world)
+
+
+def test_nothing_is_evicted_for_a_group_that_would_not_fit_after_it() -> None:
+    world = borrowed().add(gang("x", 3, queue="a")).settle()
+    assert not evicted(world)
+    assert world.reason("x") is not Reason.RECLAIMING
+
+
+def test_a_queue_that_is_not_reclaimable_gives_nothing() -> None:
+    world = borrowed(reclaimable=False).add(gang("x", 2, queue="a")).settle()
+    assert not evicted(world)
+
+
+def test_a_guarantee_is_kept() -> None:
+    world = borrowed(guarantee={"cpu": "3"}).add(gang("x", 1, queue="a")).settle()
+    assert len(evicted(world)) == 1
+    world = borrowed(guarantee={"cpu": "4"}).add(gang("x", 1, queue="a")).settle()
+    assert not evicted(world)
+
+
+def test_surplus_goes_before_whole_groups() -> None:
+    world = World(node("n", cpu="6"), queue("a"), queue("b"))
+    world.add(gang("gang", 2, queue="b")).start("gang")
+    world.add(gang("elastic", 4, min_member=1, queue="b")).start("elastic")
+    world.settle().scheduler_takes(*world.plan("elastic")).run(*names("elastic", 4)).settle()
+    world.add(gang("x", 3, queue="a")).settle()
+    assert evicted(world) == ["elastic-1", "elastic-2", "elastic-3"]
+    assert evict(world).verdict("x") is STARTS
+    assert world.verdicts("gang", "elastic") == [RUNS, RUNS]
+
+
+def test_a_gang_goes_whole_or_not_at_all() -> None:
+    world = World(*nodes("m", "n", cpu="4"), queue("a"), queue("b"))
+    world.add(gang("g", 4, queue="b")).start("g")
+    world.add(gang("h", 4, queue="b")).start("h")
+    world.add(gang("x", 4, queue="a")).settle()
+    assert len(evicted(world)) == 4
+    assert len({name.partition("-")[0] for name in evicted(world)}) == 1
+
+
+def test_what_ran_shortest_goes_first() -> None:
+    world = borrowed()
+    for n in range(4):
+        before = world.pods[f"b{n}-0"]
+        began = f"2026-01-01T0{(n + 2) % 4}:00:00Z"
+        world.add(replace(before, status=replace(before.status, start_time=began)))
+    world.add(gang("x", 2, queue="a")).settle()
+    assert evicted(world) == ["b0-0", "b1-0"]
+
+
+def test_nobody_else_gets_the_room_while_victims_leave() -> None:
+    world = borrowed().add(gang("x", 2, queue="a")).settle()
+    first, second = evicted(world)
+    world.delete(first).add(gang("late", 1, queue="b"), pod("alone", queue="b")).settle()
+    assert [world.reason("x"), world.verdict("late")] == [Reason.RECLAIMING, WAITS]
+    assert world.answer("x-0") is Reason.RECLAIMING
+    assert evicted(world) == [second]
+    assert world.delete(second).settle().verdict("x") is STARTS
+
+
+def test_pods_that_are_leaving_count_as_room() -> None:
+    """After a restart: nothing is known of the reclaim, but its victims are going."""
+    world = borrowed()
+    world.mark_deleted("b0-0")
+    world.mark_deleted("b1-0")
+    world.add(gang("x", 2, queue="a")).settle()
+    assert not evicted(world)
+    assert world.delete("b0-0", "b1-0").settle().verdict("x") is STARTS
+
+
+def test_a_reclaim_ends_at_its_deadline_and_is_told() -> None:
+    world = borrowed().add(gang("x", 2, queue="a")).settle()
+    for name in evicted(world):
+        world.mark_deleted(name)
+    world.pass_time(301.0)
+    world.settle()
+    assert world.reason("x") is Reason.BACKING_OFF
+    assert "did not become free in time" in world.detail("x")
+
+
+def test_victims_that_are_not_needed_any_more_stay() -> None:
+    world = borrowed().add(gang("x", 2, queue="a")).settle()
+    world.add(node("more")).settle()
+    assert world.verdict("x") is STARTS
+    assert not evicted(world)
+
+
+def test_a_claimant_that_goes_away_takes_nobody_with_it() -> None:
+    world = borrowed().add(gang("x", 2, queue="a")).settle()
+    assert evicted(world)
+    world.delete("x-0").settle()
+    assert not evicted(world)
+
+
+def test_replacements_wait_until_all_of_their_gang_is_gone() -> None:
+    world = World(*nodes("m", "n", cpu="4"), queue("a"), queue("b"))
+    for name in ("g", "h"):
+        world.add(gang(name, 4, queue="b")).start(name)
+    world.add(gang("x", 4, queue="a")).settle()
+    victims = evicted(world)
+    group = victims[0].partition("-")[0]
+    for n, name in enumerate(victims):
+        world.delete(name).add(pod(f"{group}-again-{n}", group)).settle()
+        assert not world.plan(group)
+    assert world.verdict("x") is STARTS
+    assert world.verdict(group) is WAITS
+    assert not world.stood_whole(group)
+
+
+def test_a_refused_eviction_leads_to_another_victim() -> None:
+    world = borrowed().add(gang("x", 1, queue="a")).settle()
+    (refused,) = evicted(world)
+    world.ledger.spare(Uid(world.pods[refused].metadata.uid))
+    world.settle()
+    assert len(evicted(world)) == 1
+    assert evicted(world) != [refused]
+
+
+def test_minimum_runtime() -> None:
+    rules = QueuePreemption(min_runtime="1h")
+    world = borrowed(preemption=rules).add(gang("x", 1, queue="a"))
+    for n in range(4):
+        before = world.pods[f"b{n}-0"]
+        world.add(replace(before, status=replace(before.status, start_time="1970-01-01T00:16:40Z")))
+    assert not evicted(world.settle())
+    world.pass_time(3601.0)
+    assert len(evicted(world.settle())) == 1
+
+
+# ---- inside a queue
+
+
+def important(name: str, members: int, priority: int = 10, **more: Any) -> list[Any]:
+    return gang(name, members, priority=priority, **more)
+
+
+def test_a_higher_priority_takes_room_inside_its_queue() -> None:
+    world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
+    world.add(important("high", 2, queue="q")).settle()
+    assert evicted(world) == sorted(names("low", 4))
+    assert evict(world).verdict("high") is STARTS
+
+
+def test_an_equal_priority_does_not() -> None:
+    world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
+    assert not evicted(world.add(gang("other", 2, queue="q")).settle())
+
+
+def test_never_within_a_queue() -> None:
+    rules = QueuePreemption(within_queue="Never")
+    world = World(node("n"), queue("q", preemption=rules), gang("low", 4, queue="q")).start("low")
+    assert not evicted(world.add(important("high", 2, queue="q")).settle())
+
+
+def test_a_full_capability_makes_room_inside_the_queue() -> None:
+    world = World(node("n", cpu="8"), queue("q", capability={"cpu": "4"}))
+    world.add(gang("l", 2, queue="q"), gang("m", 2, queue="q")).start("l", "m")
+    world.add(important("high", 2, queue="q")).settle()
+    assert len(evicted(world)) == 2
+    assert evict(world).verdict("high") is STARTS
+
+
+def test_a_claimant_that_never_preempts_evicts_nobody() -> None:
+    world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
+    world.add(important("high", 2, queue="q"))
+    before = world.pods["high-0"]
+    world.add(replace(before, spec=replace(before.spec, preemption_policy="Never"))).settle()
+    assert not evicted(world)
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
+    world = World(node("n"), queue("q"))
+    world.add(gang("low", 4, queue="q", **{where: {"volcano.sh/preemptable": "false"}})).start("low")
+    assert not evicted(world.add(important("high", 2, queue="q")).settle())
+
+
+# ---- pods of others
+
+
+def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang() -> None:
+    world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(4)))
+    world.add(important("high", 2, queue="q")).settle()
+    assert len(evicted(world)) == 2
+    assert {each.victim.cause for each in world.decisions.evictions.values()} == {Cause.UNMANAGED}
+    assert evict(world).verdict("high") is STARTS
+
+
+def test_not_where_the_gang_would_not_fit_after_it() -> None:
+    world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(3)))
+    vital = stranger("vital", on="n")
+    world.add(replace(vital, spec=replace(vital.spec, priority=2_000_000_000)))
+    assert not evicted(world.add(important("high", 4, queue="q")).settle())
+    assert len(evicted(world.add(important("fits", 3, queue="q")).settle())) == 3
+
+
+def test_the_queue_may_leave_them_alone() -> None:
+    rules = QueuePreemption(unmanaged="Never")
+    world = World(node("n"), queue("q", preemption=rules), *(stranger(f"s{n}", on="n") for n in range(4)))
+    assert not evicted(world.add(important("high", 2, queue="q")).settle())
+
+
+def test_a_group_of_one() -> None:
+    world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(4)))
+    world.add(pod("alone", queue="q", priority=10)).settle()
+    assert len(evicted(world)) == 1
+    assert evict(world).verdict("pod:alone") is STARTS
+
+
+# ---- guards
+
+
+def test_a_group_gives_to_the_same_one_only_once() -> None:
+    world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
+    world.add(important("high", 2, queue="q")).settle()
+    evict(world)
+    world.add(*(stranger(f"s{n}", on="n") for n in range(4))).settle()  # somebody else takes the room
+    world.pass_time(60.0)
+    world.delete(*(f"s{n}" for n in range(4)))
+    world.delete(*names("high", 2))
+    world.add(*(pod(f"back-{n}", "low") for n in range(4))).settle().scheduler_takes(
+        *(f"back-{n}" for n in range(4))
+    ).run(*(f"back-{n}" for n in range(4)))
+    world.add(*(pod(f"high-{n}", "high", priority=10) for n in range(2))).settle()
+    assert not evicted(world)
+    assert world.decision("high").spared == key("low")
+
+
+def test_a_full_drain_takes_groups_whole_and_lets_none_come_back() -> None:
+    world = World(node("n"), queue("q"), gang("g", 2, queue="q")).start("g")
+    world.add(queue("q", stop_policy="HoldAndDrain")).settle()
+    assert evicted(world) == ["g-0", "g-1"]
+    world.delete("g-0").add(pod("again", "g")).settle()
+    assert evicted(world) == ["g-1"]
+    assert not world.plan("g")
+
+
+def test_affinity_is_planned_as_well() -> None:
+    world = World(*nodes("m", "n", cpu="2"), queue("a"), queue("b"))
+    for name in ("w", "x", "y", "z"):
+        world.add(gang(name, 1, queue="b")).start(name)
+    apart = builders.apart(app="claimant")
+    world.add(gang("claimant", 2, queue="a", labels={"app": "claimant"}, affinity=apart)).settle()
+    assert len(evicted(world)) == 2
+    world = evict(world)
+    assert world.verdict("claimant") is STARTS
+    assert len(set(world.plan("claimant").values())) == 2

@@ -1,0 +1,264 @@
+"""Reservations: a group that has waited too long gets nodes, and who may start in front of it."""
+
+from typing import Any
+
+import pytest
+
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.reservation import Reservation
+from extender.domain.scheduling.decide import decide
+from tests.domain.builders import node, queue, stranger
+from tests.domain.world import World, gang, names, nodes, said, timestamp
+
+STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
+PATIENCE = 600.0
+HOUR = "1h"
+
+
+def job(world: World, name: str, members: int = 1, **more: Any) -> World:
+    """A gang that comes now."""
+    now = timestamp(world.now)
+    return world.add(gang(name, members, created=now, **{"cpu": "2", **more}))
+
+
+def busy(run_time: str = HOUR, cluster: int = 2, **queues: Any) -> World:
+    """Nodes of 4 cpu, each full of two jobs of 2 cpu; `big` has come, and needs two whole nodes."""
+    own = queue("default", **queues)
+    world = World(nodes(*(f"n{n}" for n in range(cluster))), own, queue("r"), dated=True)
+    for n in range(2 * cluster):
+        job(world, f"small{n}", run_time=run_time).start(f"small{n}")
+    return job(world, "big", 2, cpu="4")
+
+
+def reserved(run_time: str = HOUR, cluster: int = 2) -> World:
+    """The same once `big` has waited too long."""
+    world = busy(run_time, cluster)
+    world.pass_time(PATIENCE + 1.0)
+    return world
+
+
+def reservation(world: World) -> Reservation:
+    found = world.decision("big").reservation
+    assert found is not None
+    return found
+
+
+def end(world: World, *groups: str) -> World:
+    for group in groups:
+        world.finish(f"{group}-0")
+    return world.settle()
+
+
+# ---- when there is one
+
+
+def test_a_group_gets_one_once_it_has_waited_for_so_long() -> None:
+    world = busy()
+    world.pass_time(PATIENCE - 2.0)
+    assert world.decision("big").reservation is None
+    world.pass_time(3.0)
+    assert set(reservation(world).nodes.values()) == {"n0", "n1"}
+    assert world.queue("default").reservation == reservation(world)
+
+
+def test_its_queue_says_for_how_long() -> None:
+    world = busy(reserve_after="30s")
+    world.pass_time(31.0)
+    assert reservation(world)
+
+
+def test_what_it_says_names_the_nodes_and_the_moment() -> None:
+    world = busy()
+    came = world.now
+    world.pass_time(PATIENCE + 1.0)
+    assert world.reason("big") is Reason.NO_ROOM
+    text = f"nodes n0, n1 are reserved; it is to start about {timestamp(came + 3600.0)}"
+    assert world.detail("big").endswith(text)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda world: world.delete("big-0"),
+        lambda world: world.add(queue("default", capability={"cpu": "4"})),
+        lambda world: world.ledger.drop_group("team/big"),
+    ],
+    ids=["a member is gone", "above the ceiling", "deleted"],
+)
+def test_it_ends_when_the_group_cannot_start(spoil: Any) -> None:
+    world = reserved()
+    spoil(world)
+    world.settle()
+    assert world.decision("big").reservation is None
+    assert world.queue("default").reservation is None
+    assert end(job(world, "late", queue="r"), "small0").verdict("late") is STARTS
+
+
+def test_a_group_that_never_fits_gets_none() -> None:
+    world = job(busy(), "huge", 3, cpu="4")
+    world.pass_time(PATIENCE + 1.0)
+    assert world.reason("huge") is Reason.NEVER_FITS
+    assert world.decision("huge").reservation is None
+
+
+def test_none_is_made_where_pods_of_others_stay() -> None:
+    world = World(node("n0"), node("n1"), stranger("s", on="n0"), dated=True)
+    job(world, "big", 2, cpu="4").pass_time(PATIENCE + 1.0)
+    assert world.decision("big").reservation is None
+    world.delete("s").settle()
+    assert world.verdict("big") is STARTS
+
+
+def test_there_is_one_for_each_queue_and_eight_at_most() -> None:
+    world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(10)], dated=True)
+    job(world, "runs", cpu="40", run_time=HOUR).start("runs")
+    for n in range(10):
+        job(world, f"a{n}", cpu="4", queue=f"q{n}")
+        job(world, f"b{n}", cpu="4", queue=f"q{n}")
+    world.pass_time(PATIENCE + 20.0)
+    holders = [d for d in world.decisions.groups.values() if d.reservation is not None]
+    assert len(holders) == 8
+    assert len({each.queue for each in holders}) == 8
+
+
+# ---- who may pass
+
+
+def test_room_that_falls_free_is_kept() -> None:
+    world = end(job(reserved(), "late"), "small0")
+    assert world.reason("late") is Reason.RESERVED
+    assert "team/big: nodes n0, n1 are reserved" in world.detail("late")
+
+
+@pytest.mark.parametrize(("run_time", "verdict"), [("40m", STARTS), ("55m", WAITS), ("", WAITS)])
+def test_only_groups_that_end_before_it_may_pass(run_time: str, verdict: Verdict) -> None:
+    world = end(job(reserved(), "late", run_time=run_time), "small0")
+    assert world.verdict("late") is verdict
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(2400, STARTS), (3600, WAITS)])
+def test_a_deadline_of_its_pods_counts_as_a_run_time(seconds: int, verdict: Verdict) -> None:
+    world = end(job(reserved(), "late", run_limit=seconds), "small0")
+    assert world.verdict("late") is verdict
+
+
+def test_groups_start_elsewhere() -> None:
+    world = reserved(cluster=3)
+    free = ({"n0", "n1", "n2"} - set(reservation(world).nodes.values())).pop()
+    there = next(n for n in range(6) if world.pods[f"small{n}-0"].spec.node_name == free)
+    assert end(job(world, "late"), f"small{there}").verdict("late") is STARTS
+
+
+def test_room_on_its_nodes_that_it_will_not_need_is_free() -> None:
+    world = World(node("n", cpu="6"), dated=True)
+    for n, run_time in enumerate(("1h", "1h", "2h")):
+        job(world, f"small{n}", run_time=run_time).start(f"small{n}")
+    job(world, "big", cpu="4").pass_time(PATIENCE + 1.0)
+    job(world, "late", cpu="1")
+    assert end(world, "small2").verdict("late") is STARTS
+
+
+def test_it_starts_when_it_was_promised() -> None:
+    world = reserved()
+    promised = reservation(world).starts_at
+    assert promised is not None
+    world.pass_time(promised - world.now - 1.0)
+    end(job(world, "late"), *(f"small{n}" for n in range(4)))
+    assert [world.verdict("big"), world.verdict("late")] == [STARTS, WAITS]
+    assert world.queue("default").reservation is None
+
+
+def test_two_that_pass_do_not_take_the_same_room_twice() -> None:
+    world = job(job(reserved(), "one", run_time="40m"), "two", run_time="40m")
+    assert sorted(end(world, "small0").verdicts("one", "two")) == [STARTS, WAITS]
+
+
+# ---- run times that are not declared, or are no good
+
+
+def test_without_run_times_room_is_kept_as_it_falls_free() -> None:
+    world = reserved(run_time="")
+    assert reservation(world).starts_at is None
+    end(job(world, "late", run_time="1s"), "small0", "small1")
+    assert world.reason("late") is Reason.RESERVED
+    assert end(world, "small2", "small3").verdict("big") is STARTS
+
+
+def test_run_times_are_learnt_from_groups_of_the_same_kind() -> None:
+    world = World(nodes("n0", "n1"), dated=True)
+    job(world, "train-1").start("train-1").pass_time(900.0)
+    end(world, "train-1")
+    for n in range(2, 6):
+        job(world, f"train-{n}").start(f"train-{n}")
+    came = world.now
+    job(world, "big", 2, cpu="4").pass_time(PATIENCE + 1.0)
+    assert reservation(world).starts_at == came + 900.0
+
+
+def test_groups_that_outrun_their_time_put_off_the_start_and_nobody_passes_any_more() -> None:
+    world = reserved(run_time="20m")
+    job(world, "late", run_time="1s")
+    first = reservation(world)
+    assert first.starts_at is not None
+    world.pass_time(first.starts_at - world.now + 1.0)
+    later = reservation(world)
+    assert later.starts_at is not None
+    assert later.starts_at > first.starts_at
+    assert later.passable_until == first.passable_until
+    assert end(world, "small0").reason("late") is Reason.RESERVED
+
+
+def test_declared_times_of_a_series_that_lies_are_stretched() -> None:
+    """A job that says 1s and runs a day: the next of its kind does not pass."""
+    world = reserved()
+    job(world, "liar-1", run_time="1s")
+    end(world, "small0")
+    assert world.verdict("liar-1") is STARTS
+    world.start("liar-1").pass_time(2000.0)
+    end(job(world, "liar-2", run_time="1s"), "small1")
+    job(world, "honest", run_time="1s").settle()
+    assert [world.verdict("liar-2"), world.verdict("honest")] == [WAITS, STARTS]
+
+
+# ---- shares, and what carries over
+
+
+def test_a_group_above_its_share_reserves_nothing_against_those_within_theirs() -> None:
+    world = World(nodes("n0", "n1"), queue("q"), queue("r"), dated=True)
+    for n in range(4):
+        job(world, f"small{n}", run_time=HOUR, queue="q").start(f"small{n}")
+    job(world, "big", 2, cpu="4", queue="q").pass_time(PATIENCE + 1.0)
+    assert reservation(world)
+    job(world, "poor", queue="r")
+    job(world, "rich", queue="q")
+    end(world, "small0")
+    assert [world.verdict("poor"), world.verdict("rich")] == [STARTS, WAITS]
+
+
+def test_the_same_is_decided_without_memory() -> None:
+    world = reserved()
+    job(world, "late")
+    for n in range(4):
+        end(world, f"small{n}")
+        assert said(decide(world.ledger.snapshot(), world.decisions)) == said(
+            decide(world.ledger.snapshot(), None)
+        )
+
+
+def test_a_new_member_list_gets_new_nodes() -> None:
+    world = reserved()
+    before = reservation(world)
+    world.delete("big-0")
+    world.settle()
+    world.add(gang("big", 2, created=timestamp(world.now), cpu="4")).settle()
+    world.pass_time(PATIENCE + 1.0)
+    assert reservation(world).since > before.since
+
+
+def test_a_node_that_goes_is_replaced() -> None:
+    world = reserved(cluster=3)
+    gone = next(iter(reservation(world).nodes.values()))
+    world.drop_node(gone)
+    world.settle()
+    assert gone not in reservation(world).nodes.values()
+    assert list(names("big", 2))
