@@ -110,6 +110,8 @@ def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[str, str] 
     planner, members = round_.budget.planner, missing(group).members
     if round_.budget.shares.above_ceiling(group.queue, missing(group).requests):
         return None  # its own queue has to give way first
+    if _is_limited(round_, group):
+        return None
     mark = planner.mark()
     plan = planner.take_nodes([(pod, reclaim.plan[pod.uid]) for pod in members])
     if len(plan) == len(members):
@@ -162,9 +164,9 @@ def begin(round_: Round, lending: Lending) -> None:
 def _starving(round_: Round) -> list[GroupView]:
     """By priority of their queue, its share, and their order inside it."""
     shares, snapshot = round_.budget.shares, round_.snapshot
-    found = [snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+    found = (snapshot.groups[key] for key, each in round_.decided.items() if _starves(each))
     return sorted(
-        found,
+        (group for group in found if not _is_limited(round_, group)),
         key=lambda group: (
             -snapshot.queues[group.queue].record.priority,
             shares.of(group.queue),
@@ -176,6 +178,11 @@ def _starving(round_: Round) -> list[GroupView]:
 
 def _starves(decision: GroupDecision) -> bool:
     return decision.verdict is Verdict.WAITING and decision.reason in _STARVES and decision.reclaim is None
+
+
+def _is_limited(round_: Round, group: GroupView) -> bool:
+    """Whether its queue's limits keep it back, however much room there is."""
+    return round_.budget.running.excess(group, len(missing(group).members)) is not None
 
 
 class _Beginning:
