@@ -42,7 +42,6 @@ ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
 SYSTEM_NAMESPACE = "kube-system"
 SYSTEM_PRIORITY = 2_000_000_000  # from here on the priorities of Kubernetes' own classes
 NEVER = "Never"  # a preemptionPolicy
-HOLD_AND_DRAIN = "HoldAndDrain"  # a stopPolicy
 
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"  # the parent of every queue that names no other

@@ -19,6 +19,8 @@ from extender.domain.model.records import GroupKey
 from extender.webhooks.entry import EntryRules
 from extender.webhooks.reviews import ReviewOutcome, read
 
+_OURS = "system:serviceaccount:kube-muster:"  # makes the groups of pods that name none
+
 
 class GroupRules:
     """`entry`: makes the rules of queues for one review."""
@@ -29,7 +31,9 @@ class GroupRules:
 
     def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
-        return ReviewOutcome(patch=group_defaults(group, _namespace(request, group), self._ledger))
+        user = request.user_info.username
+        maker = "" if user.startswith(_OURS) else user
+        return ReviewOutcome(patch=group_defaults(group, _namespace(request, group), maker, self._ledger))
 
     def judge(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)

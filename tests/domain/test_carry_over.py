@@ -12,13 +12,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from extender.api import keys
+from extender.api.objects import QueueLimits, RunningLimit
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import memory_of
 from tests.domain.builders import apart, group, node, pod, queue, stranger
-from tests.domain.world import World, gang, key, said
+from tests.domain.world import World, gang, key, said, timestamp
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "60"))
 NODES = tuple(f"n{n}" for n in range(3))
@@ -29,11 +31,12 @@ GANGS = tuple(f"g{n}" for n in range(6))
 def full_cluster() -> World:
     """Nodes of 4 cpu with 1 left on each; a gang at rest, and gangs of one and of two shapes that wait."""
     world = World([node(name, cpu="4") for name in NODES], queue("q"), queue("r"))
-    world.add([gang("done", 1, queue="q", cpu="100m")]).settle().start("done")
+    then: dict[str, str] = {"created": timestamp(1000)}
+    world.add([gang("done", 1, queue="q", cpu="100m", **then)]).settle().start("done")
     world.add([stranger(f"old-{name}", on=name, cpu="2900m") for name in NODES])
-    world.add(gang("one", 2, queue="q", cpu="2"), gang("same", 2, queue="r", cpu="2"))
-    world.add(group("two", 3, queue="r"), pod("driver", "two", cpu="500m"))
-    world.add(pod("worker-0", "two", cpu="2500m"), pod("worker-1", "two", cpu="2500m"))
+    world.add(gang("one", 2, queue="q", cpu="2", **then), gang("same", 2, queue="r", cpu="2", **then))
+    world.add(group("two", 3, queue="r", **then), pod("driver", "two", cpu="500m", **then))
+    world.add([pod(f"worker-{n}", "two", cpu="2500m", **then) for n in range(2)])
     return world.settle()
 
 
@@ -150,10 +153,23 @@ class Events(RuleBasedStateMachine):
         cpu=st.sampled_from(["0.5", "1", "2", "5"]),
         where=st.sampled_from(["q", "r", ""]),
         is_apart=st.booleans(),
+        priority=st.sampled_from([0, 0, 3, 5]),
+        hours=st.integers(0, 5),
     )
-    def gang_comes(self, name: str, members: int, needed: int, cpu: str, where: str, is_apart: bool) -> None:
+    def gang_comes(
+        self,
+        name: str,
+        members: int,
+        needed: int,
+        cpu: str,
+        where: str,
+        is_apart: bool,
+        priority: int,
+        hours: int,
+    ) -> None:
         if f"{name}-0" not in self.world.pods:
             kind: dict[str, Any] = {"labels": {"app": "x"}, "affinity": apart(app="x")} if is_apart else {}
+            kind |= {"priority": priority, "created": timestamp(1000 - 3600.0 * hours)}
             self.world.add(gang(name, members, min(needed, members), queue=where, cpu=cpu, **kind))
 
     @rule(data=st.data())
@@ -175,11 +191,45 @@ class Events(RuleBasedStateMachine):
     def node_changes(self, name: str, cpu: str, cordoned: bool) -> None:
         self.world.add(node(name, cpu=cpu, cordoned=cordoned))
 
-    @rule(name=st.sampled_from(["q", "r"]), weight=st.integers(1, 3), cpu=st.sampled_from(["1", "4", "20"]))
-    def queue_changes(self, name: str, weight: int, cpu: str) -> None:
-        self.world.add(queue(name, weight=weight, capability={"cpu": cpu}))
+    @rule(
+        name=st.sampled_from(["q", "r"]),
+        weight=st.integers(1, 3),
+        cpu=st.sampled_from(["1", "4", "20"]),
+        strategy=st.sampled_from(["traverse", "fifo", "priority", "rotation", "mixed"]),
+        ageing=st.sampled_from([0, 0, 8]),
+        stop=st.sampled_from(["", "", "", "Hold", "HoldAndDrain"]),
+        limits=st.sampled_from(
+            [None, None, QueueLimits(groups=1), QueueLimits(per_user=RunningLimit(pods=2))]
+        ),
+    )
+    def queue_changes(
+        self,
+        name: str,
+        weight: int,
+        cpu: str,
+        strategy: str,
+        ageing: int,
+        stop: str,
+        limits: QueueLimits | None,
+    ) -> None:
+        policies: dict[str, Any] = {"ageing": ageing, "stop_policy": stop, "limits": limits}
+        self.world.add(queue(name, weight=weight, capability={"cpu": cpu}, strategy=strategy, **policies))
 
-    @rule(seconds=st.sampled_from([0.1, 5.0, 700.0]))
+    @rule(name=st.sampled_from(GANGS), where=st.sampled_from(["q", "r"]), is_held=st.booleans())
+    def group_is_held_or_resumed(self, name: str, where: str, is_held: bool) -> None:
+        notes = {keys.HOLD: "true"} if is_held else {}
+        self.world.add(group(name, 1, queue=where, created=timestamp(1000), annotations=notes))
+
+    @rule(data=st.data())
+    def scheduler_refuses(self, data: st.DataObject) -> None:
+        waiting = sorted(
+            name for name, each in self.world.pods.items() if name[0] == "g" and not each.spec.node_name
+        )
+        if waiting:
+            name = data.draw(st.sampled_from(waiting))
+            self.world.ungate(name).refuse(name)
+
+    @rule(seconds=st.sampled_from([0.1, 5.0, 700.0, 3600.0]))
     def time_passes(self, seconds: float) -> None:
         self.world.advance(seconds)
 

@@ -145,6 +145,16 @@ CASES = {
             .add(gang("big", 3, queue="r"), gang("g", 1, queue="q", created="2026-01-02"))
         ),
     ),
+    "held": Case(
+        Reason.HELD,
+        'the annotation kube-muster.io/hold is "true"',
+        lambda: World(nodes("a"), gang("g", 1, notes={"kube-muster.io/hold": "true"})),
+    ),
+    "in a queue that is stopped": Case(
+        Reason.QUEUE_STOPPED,
+        "spec.stopPolicy of queue q is Hold",
+        lambda: World(nodes("a"), queue("q", stop_policy="Hold"), gang("g", 1, queue="q")),
+    ),
     "behind the head of a fifo queue": Case(
         Reason.BEHIND_OTHERS,
         "team/head goes first in queue q",

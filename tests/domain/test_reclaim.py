@@ -223,7 +223,8 @@ def test_a_claimant_that_never_preempts_evicts_nobody() -> None:
 @pytest.mark.parametrize("where", ["annotations", "labels"])
 def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
     world = World(node("n"), queue("q"))
-    world.add(gang("low", 4, queue="q", **{where: {"volcano.sh/preemptable": "false"}})).start("low")
+    refuses: dict[str, Any] = {where: {"volcano.sh/preemptable": "false"}}
+    world.add(gang("low", 4, queue="q", **refuses)).start("low")
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
 
 

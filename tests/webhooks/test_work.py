@@ -1,5 +1,7 @@
 """Groups, Jobs and pods: defaults, the queues they go to, and who may use those."""
 
+import base64
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.webhooks.desk import BATCH, CONTROLLER, VOLCANO, Desk, job, owned, po
 
 Json = dict[str, Any]
 QUEUE = "scheduling.volcano.sh/queue-name"
+SUBMITTER = "kube-muster.io/submitter"
 GATE = {"name": "kube-muster.io/admission"}
 MARKS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
 
@@ -65,12 +68,27 @@ def test_a_path_begins_with_root(desk: Desk) -> None:
 
 
 def test_default_gives_way_to_the_queue_of_the_namespace(desk: Desk) -> None:
-    assert desk.patch("/podgroups/mutate", pod_group("default")) == []
+    by_alice = {"op": "add", "path": "/metadata/annotations", "value": {SUBMITTER: "alice"}}
+    assert desk.patch("/podgroups/mutate", pod_group("default")) == [by_alice]
     annotate(desk, "open")
     assert desk.patch("/podgroups/mutate", pod_group("default")) == [
-        {"op": "add", "path": "/spec/queue", "value": "open"}
+        by_alice,
+        {"op": "add", "path": "/spec/queue", "value": "open"},
     ]
-    assert desk.patch("/podgroups/mutate", pod_group("shut")) == []
+    assert desk.patch("/podgroups/mutate", pod_group("shut")) == [by_alice]
+
+
+def test_who_makes_a_group_is_noted_whatever_it_says(desk: Desk) -> None:
+    def noted(said: str, user: str) -> list[Json]:
+        group = pod_group("default")
+        group["metadata"]["annotations"] = {"a": "b", **({SUBMITTER: said} if said else {})}
+        answer = desk.ask("/podgroups/mutate", group, userInfo={"username": user})
+        return json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
+
+    path = "/metadata/annotations/kube-muster.io~1submitter"
+    assert noted("", "bob") == noted("alice", "bob") == [{"op": "add", "path": path, "value": "bob"}]
+    assert noted("bob", "bob") == []
+    assert noted("", "system:serviceaccount:kube-muster:muster") == [], "of pods that others made"
 
 
 def test_a_pod_of_ours_gets_the_gate(desk: Desk) -> None:

@@ -42,12 +42,22 @@ def _path_defaults(queue: Queue) -> list[Operation]:
     ]
 
 
-def group_defaults(group: PodGroup, namespace: str, cluster: Cluster) -> list[Operation]:
-    """The namespace's own queue, in place of the `default` that a schema filled in."""
-    queue = cluster.namespace_queue(namespace)
-    if not queue or says_queue(group.spec.queue):
+def group_defaults(group: PodGroup, namespace: str, user: str, cluster: Cluster) -> list[Operation]:
+    """The user who makes it, whatever it says itself, and the namespace's own queue, in place of the
+    `default` that a schema filled in."""
+    queue, patch = cluster.namespace_queue(namespace), _submitter(group, user)
+    if queue and not says_queue(group.spec.queue):
+        patch.append(_add(queue, "spec", "queue"))
+    return patch
+
+
+def _submitter(group: PodGroup, user: str) -> list[Operation]:
+    annotations = group.metadata.annotations
+    if not user or (annotations or {}).get(keys.SUBMITTER) == user:
         return []
-    return [_add(queue, "spec", "queue")]
+    if annotations is None:
+        return [_add({keys.SUBMITTER: user}, "metadata", "annotations")]
+    return [_add(user, "metadata", "annotations", keys.SUBMITTER)]
 
 
 def pod_defaults(pod: dict[str, Any], marked: bool) -> list[Operation]:

@@ -86,7 +86,7 @@ class GroupViews:
             run_limit=self._run_limit(group),
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
             series=record.series if record else _series_of_pods(group),
-            submitter=record.submitter if record else "",
+            submitter=record.submitter if record and self._registry.marks_count else "",
             entitled=group.entitled_in == queue,
             stood_with=stood_with,
             stands=whole(*needs, on_nodes, on_nodes.total()),

@@ -22,6 +22,9 @@ class Reservation(msgspec.Struct, frozen=True):
     passable_until: float | None = None
     """Groups that end by then may start in front of it. Once told it is never put off, so that run times
     which lie cannot put off the start again and again; None: no group may."""
+    stays_until: float = 0.0
+    """Until then no other nodes are looked for, unless these have become impossible: on nodes where groups
+    have just started that do not say the truth, the start would look earlier, again and again."""
     expected: str = ""
     """`starts_at` as a timestamp, for people; empty if it is not known."""
 

@@ -1,11 +1,13 @@
 """What a round expects of later: when groups end, and where a group will find room then."""
 
+from bisect import bisect_left
 from collections import Counter
 from datetime import UTC, datetime
 from functools import cached_property
 from math import inf
 
 import numpy as np
+from msgspec.structs import replace
 
 from extender.domain.lifecycle.quorum import Missing, missing
 from extender.domain.model.reservation import Reservation
@@ -28,27 +30,48 @@ class Foresight:
         self.has_searched = False
         """Whether this round has looked for nodes: once in a round is enough, since that takes its time."""
 
-    def find(self, group: GroupView, planner: Planner) -> Reservation | None:
+    def find(self, group: GroupView, planner: Planner, stay: float) -> Reservation | None:
         """When and where the group would start. None where it would find no room in `planner` even once all
-        groups that run have ended."""
+        groups that run have ended. `stay`: for how many seconds it keeps to the nodes."""
         self.has_searched = True
         wanted, snapshot = missing(group), self._round.snapshot
         found = earliest(planner, self._departures, wanted, snapshot.now)
         if found is None:
             return None
-        expected = "" if found.at is None else _timestamp(found.at + snapshot.epoch)
-        nodes = dict(found.nodes)
-        return Reservation(snapshot.now, nodes, wanted.requests, found.at, found.at, expected)
+        now, at = snapshot.now, found.at
+        return Reservation(now, dict(found.nodes), wanted.requests, at, at, now + stay, self._timestamp(at))
+
+    def put_off(self, reservation: Reservation, wanted: Missing) -> Reservation | None:
+        """The same nodes with the moment at which they are expected to be free by now; None where they will
+        not be."""
+        if not self._is_possible(reservation, wanted):
+            return None
+        on, needs = self._round.budget.planner.capacity.asked_on(self.rows(reservation, wanted))
+        departures = self._departures_from(reservation)
+
+        def is_free(moment: float) -> bool:
+            return bool((self._free_after(departures, moment, on) >= needs).all())
+
+        first = bisect_left(departures.moments, True, key=is_free)
+        if first == len(departures.moments):
+            return None
+        at = departures.moments[first]
+        nodes = frozenset(reservation.nodes.values())
+        known = None if departures.is_guess(nodes, at) else at
+        return replace(reservation, starts_at=known, expected=self._timestamp(known))
 
     def is_as_expected(self, reservation: Reservation, wanted: Missing) -> bool:
         """Whether the members will still find room on the reserved nodes at the expected moment."""
+        if not self._is_possible(reservation, wanted):
+            return False
+        on, needs = self._round.budget.planner.capacity.asked_on(self.rows(reservation, wanted))
+        return bool((self.free_at_start(reservation, on) >= needs).all())
+
+    def _is_possible(self, reservation: Reservation, wanted: Missing) -> bool:
         if not self.names_all(reservation, wanted):
             return False
         rows, capacity = self.rows(reservation, wanted), self._round.budget.planner.capacity
-        if not all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items()):
-            return False
-        on, needs = capacity.asked_on(rows)
-        return bool((self.free_at_start(reservation, on) >= needs).all())
+        return all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items())
 
     def names_all(self, reservation: Reservation, wanted: Missing) -> bool:
         """Whether the reservation has a node, which exists, for each of the members and no others."""
@@ -64,12 +87,19 @@ class Foresight:
     def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
         """What will be free on the reserved `rows` when the group is expected to start; once all groups that
         run there have ended, where nobody knows when that is."""
+        until = inf if reservation.starts_at is None else reservation.starts_at
+        return self._free_after(self._departures_from(reservation), until, rows)
+
+    def _free_after(self, departures: Departures, moment: float, rows: Rows) -> AmountRows:
+        capacity = self._round.budget.planner.capacity.clone()
+        departures.give_back(capacity, moment)
+        return np.asarray(capacity.left[rows])
+
+    def _departures_from(self, reservation: Reservation) -> Departures:
+        """Those of groups that run on the reserved nodes."""
         nodes = frozenset(reservation.nodes.values())
         holders = [group for group in self._holders if not nodes_of(group).isdisjoint(nodes)]
-        capacity = self._round.budget.planner.capacity.clone()
-        until = inf if reservation.starts_at is None else reservation.starts_at
-        Departures(holders, self.times, self._round.snapshot.nodes).give_back(capacity, until)
-        return np.asarray(capacity.left[rows])
+        return Departures(holders, self.times, self._round.snapshot.nodes)
 
     def held_on(self, reservation: Reservation, queue: str) -> Resources:
         """What a queue's groups hold on the reserved nodes."""
@@ -91,6 +121,10 @@ class Foresight:
     def _departures(self) -> Departures:
         return Departures(self._holders, self.times, self._round.snapshot.nodes)
 
-
-def _timestamp(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def _timestamp(self, moment: float | None) -> str:
+        """For people; empty for a moment that is not known, or beyond all calendars."""
+        try:
+            seconds = self._round.snapshot.epoch + (inf if moment is None else moment)
+            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        except (OverflowError, ValueError, OSError):
+            return ""

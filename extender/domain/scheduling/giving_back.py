@@ -1,7 +1,7 @@
 """Groups that give all their room back: nothing of them is replaced, and nothing joins them, until the last
 member is gone. What their owners make in their place starts as a gang again."""
 
-from extender.api.keys import HOLD_AND_DRAIN
+from extender.api.keys import STOP_DRAIN
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason, Verdict
@@ -35,4 +35,4 @@ def why_it_gives_back(round_: Round, group: GroupView) -> str:
 
 def is_drained(round_: Round, group: GroupView) -> bool:
     queue = round_.snapshot.queues.get(group.queue)
-    return queue is not None and queue.exists and queue.record.stop_policy == HOLD_AND_DRAIN
+    return queue is not None and queue.exists and queue.record.stop_policy == STOP_DRAIN

@@ -18,7 +18,7 @@ from extender.domain.flavors.roles import on_nodes_of
 from extender.domain.lifecycle.quorum import Missing, missing, whole
 from extender.domain.model.evictions import Cause, Eviction, Reclaim, Victim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
-from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.planner import Planner
 from extender.domain.reclaim.search import Found, Search
 from extender.domain.scheduling.backoff import fail
@@ -106,11 +106,13 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
     return replace(waits(group, Reason.RECLAIMING, reclaim.detail), reclaim=reclaim)
 
 
-def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[str, str] | None:
+def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
     """The nodes that were decided on or, where all members fit elsewhere by now, others."""
     planner, members = round_.budget.planner, missing(group).members
     if round_.budget.shares.above_ceiling(group.queue, missing(group).requests):
         return None  # its own queue has to give way first
+    if _is_limited(round_, group):
+        return None
     mark = planner.mark()
     plan = planner.take_nodes([_on_its_flavor(round_, pod, group, reclaim.plan[pod.uid]) for pod in members])
     if len(plan) == len(members):
@@ -183,9 +185,9 @@ def begin(round_: Round, lending: Lending) -> None:
 def _starving(round_: Round) -> list[GroupView]:
     """By priority of their queue, its share, and their order inside it."""
     shares, snapshot = round_.budget.shares, round_.snapshot
-    found = [snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+    found = (snapshot.groups[key] for key, each in round_.decided.items() if _starves(each))
     return sorted(
-        found,
+        (group for group in found if not _is_limited(round_, group)),
         key=lambda group: (
             -snapshot.queues[group.queue].record.priority,
             shares.of(group.queue),
@@ -197,6 +199,11 @@ def _starving(round_: Round) -> list[GroupView]:
 
 def _starves(decision: GroupDecision) -> bool:
     return decision.verdict is Verdict.WAITING and decision.reason in _STARVES and decision.reclaim is None
+
+
+def _is_limited(round_: Round, group: GroupView) -> bool:
+    """Whether its queue's limits keep it back, however much room there is."""
+    return round_.budget.running.excess(group, len(missing(group).members)) is not None
 
 
 class _Beginning:

@@ -29,6 +29,7 @@ from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
 MOST = 8  # reservations in the cluster
+_SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
 _AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
 _MAY_RESERVE = (*LACKS_ROOM, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
@@ -42,7 +43,7 @@ class Reserving:
         self._is_lent = False
         self._above_share: set[GroupKey] = set()
         self._kept: dict[GroupKey, KeptRoom] = {}
-        self._due: dict[str, GroupView] = {}  # by queue: the first group that has waited too long
+        self._due: dict[str, GroupView] = {}  # by queue: the group that has waited longest, if for too long
         self._fits_without: dict[Signature, bool] = {}
         self.mattered = False
         """Whether a reservation, or that none could be made, was part of what has been decided."""
@@ -81,14 +82,20 @@ class Reserving:
             return None
         if self._foresight.is_as_expected(before, wanted):
             return before
-        if self._foresight.has_searched:
-            round_.wake_at.append(round_.snapshot.now + _AGAIN)
-            return before if self._foresight.names_all(before, wanted) else None
-        found = self._foresight.find(group, self._room_besides())
-        if found is None:
+        put_off = self._foresight.put_off(before, wanted)
+        if put_off is not None and (round_.snapshot.now < before.stays_until or self._must_wait()):
+            return _no_later(put_off, before)
+        if put_off is None and self._must_wait():
             return None
-        moments = [each.passable_until for each in (before, found) if each.passable_until is not None]
-        return replace(found, since=before.since, passable_until=min(moments, default=None))
+        stay = 2.0 * (before.stays_until - before.since)
+        found = self._foresight.find(group, self._room_besides(), stay)
+        return None if found is None else replace(_no_later(found, before), since=before.since)
+
+    def _must_wait(self) -> bool:
+        """Whether nodes were looked for in this round already."""
+        if self._foresight.has_searched:
+            self._round.wake_at.append(self._round.snapshot.now + _AGAIN)
+        return self._foresight.has_searched
 
     def _room_besides(self) -> Planner:
         """The room for one more reservation: all that the others need is gone for good."""
@@ -149,14 +156,14 @@ class Reserving:
     # ---- new ones
 
     def note(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
-        """The decision on a group that waits, with its reservation if it has one. Of each queue, the first
-        group that has waited too long is noted."""
+        """The decision on a group that waits, with its reservation if it has one. Of each queue, the group
+        that has waited for the longest time is noted, if that is too long."""
         if group.key in self._reserved and decision.reason in _KEEPS:
             reservation = self._reserved[group.key][1]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
-        if decision.reason in _MAY_RESERVE and group.queue not in self._due and self._has_waited(group):
-            self._due[group.queue] = group
+        if decision.reason in _MAY_RESERVE and self._has_waited(group):
+            self._due[group.queue] = min(group, self._due.get(group.queue, group), key=_longest_wait_first)
         return decision
 
     def _has_waited(self, group: GroupView) -> bool:
@@ -171,10 +178,9 @@ class Reserving:
         if not due or len(self._reserved) >= MOST:
             return
         self.mattered = True
-        if self._foresight.has_searched:
-            self._round.wake_at.append(self._round.snapshot.now + _AGAIN)
+        if self._must_wait():
             return
-        for group in sorted(due, key=lambda group: (ready_since(group), group.key)):
+        for group in sorted(due, key=_longest_wait_first):
             reservation = self._round.judge(self._made, group)
             if reservation is not None:
                 decision = self._round.decided[group.key]
@@ -184,7 +190,20 @@ class Reserving:
     def _made(self, round_: Round, group: GroupView) -> Reservation | None:
         if not round_.could_stand_alone(missing(group)):
             return None
-        return self._foresight.find(group, self._room_besides())
+        patience = round_.snapshot.queues[group.queue].record.reserve_after
+        return self._foresight.find(group, self._room_besides(), max(patience, _SHORTEST_STAY))
+
+
+def _no_later(now: Reservation, before: Reservation) -> Reservation:
+    """Those who pass put nothing off."""
+    moments = [each.passable_until for each in (before, now) if each.passable_until is not None]
+    if now.starts_at is not None:
+        moments.append(now.starts_at)
+    return replace(now, passable_until=min(moments, default=None))
+
+
+def _longest_wait_first(group: GroupView) -> tuple[str, GroupKey]:
+    return (ready_since(group), group.key)
 
 
 def _oldest_first(group: GroupView) -> tuple[float, GroupKey]:

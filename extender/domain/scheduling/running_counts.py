@@ -5,7 +5,7 @@ Users whom no admission noted count as one user of their namespace.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from extender.domain.model.records import GroupKey
@@ -98,7 +98,7 @@ class RunningCounts:
         yield Scope(group.queue)
         yield from (scope for scope, _ in self._scopes(group) if scope != Scope(group.queue))
 
-    def whose(self, group: GroupView) -> tuple[object, ...]:
+    def whose(self, group: GroupView) -> tuple[Hashable, ...]:
         """Equal for groups of a queue to which the same limits apply."""
         if group.queue not in self._limits:
             return ()

@@ -1,0 +1,143 @@
+"""Reservations in virtual time: whatever comes and however it lies, a large gang starts within its bound.
+
+`MUSTER_EXAMPLES=1000` makes it long.
+"""
+
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.resources import CPU
+from extender.domain.snapshot.limits import Limits
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.trace import Row
+from extender.sim.virtual.trace_workload import from_rows
+from extender.sim.virtual.workload import VirtualWorkload
+
+EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "5"))
+BIG = GroupKey("default/big")
+PATIENCE, CAME = 60.0, 2.0
+LONGEST = 200  # seconds that any group runs
+END = 8000.0
+
+
+class Job(NamedTuple):
+    """A small group that comes `after` seconds after the one before."""
+
+    after: int
+    cpus: int
+    runs: int
+    declared: float | None
+    """How many times as long as it runs it says it will; None: it says nothing."""
+
+
+class Started(Exception):
+    """The large gang runs: what comes later does not matter."""
+
+
+class Watch(Observer):
+    def __init__(self) -> None:
+        self.began: float | None = None
+        self.promised: list[float] = []
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        if pod.group == BIG:
+            self.began = now
+            raise Started
+
+    def settled(self, decisions: Decisions, now: float) -> None:
+        decision = decisions.groups.get(BIG)
+        if decision is not None and decision.reservation is not None:
+            if (start := decision.reservation.starts_at) is not None:
+                self.promised.append(start)
+
+
+def job(run_times: st.SearchStrategy[float | None]) -> st.SearchStrategy[Job]:
+    return st.builds(Job, st.integers(1, 20), st.integers(1, 3), st.integers(1, LONGEST), run_times)
+
+
+def run(jobs: list[Job], members: int, cpus: int) -> Watch:
+    """Three jobs fill the 3 nodes of 4 cpu; `big` comes soon, and the others again and again."""
+    rows, declared = [], {}
+    at, number = 0.0, 0
+    while at < END:
+        each = jobs[number % len(jobs)] if number >= 3 else Job(0, 3, LONGEST, jobs[0].declared)
+        name = f"j{number}x"
+        at, number = at + (each.after if number != 2 else CAME), number + 1
+        rows.append(Row(at, name, 1, 1, float(each.runs), {CPU: str(each.cpus)}))
+        if each.declared is not None:
+            declared[name] = f"{max(each.runs * each.declared, 0.001):.3f}s"
+    rows.append(Row(1.0, "big", members, members, 10.0, {CPU: str(cpus)}))
+    watch = Watch()
+    cluster = made_nodes(3, "4", "16Gi", 0) + _declared(from_rows(rows, (), {}), declared)
+    with suppress(Started):
+        Simulation(cluster, Limits(), frozenset({"muster"}), [watch]).run()
+    return watch
+
+
+def _declared(workload: VirtualWorkload, declared: dict[str, str]) -> VirtualWorkload:
+    groups = []
+    for arrival in workload.groups:
+        meta = arrival.group.metadata
+        notes = {keys.RUN_TIME: declared[meta.name]} if meta.name in declared else None
+        group = replace(arrival.group, metadata=replace(meta, annotations=notes))
+        groups.append(arrival._replace(group=group))
+    patience = f"{PATIENCE:.0f}s"
+    queues = [replace(each, spec=replace(each.spec, reserve_after=patience)) for each in workload.queues]
+    return replace(workload, groups=tuple(groups), queues=tuple(queues))
+
+
+SIZES = pytest.mark.parametrize(("members", "cpus"), [(3, 4), (1, 4), (2, 3)])
+LONG = settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+
+
+@SIZES
+@LONG
+@given(jobs=st.lists(job(st.sampled_from([None, 0.0, 0.1, 1.0, 30.0])), min_size=1, max_size=12))
+def test_a_large_gang_starts_within_its_bound_whatever_the_others_say(
+    members: int, cpus: int, jobs: list[Job]
+) -> None:
+    """What is declared is at most 30 times as long as it takes; nobody passes after the first promise, and
+    then all that stands on the nodes has ended after the longest time that any runs."""
+    began = run(jobs, members, cpus).began
+    assert began is not None
+    assert began <= CAME + PATIENCE + 30.0 * LONGEST + 2.0 * LONGEST
+
+
+@SIZES
+@LONG
+@given(jobs=st.lists(job(st.just(0.0)), min_size=1, max_size=12))
+def test_lies_about_short_runs_put_the_start_off_by_little(members: int, cpus: int, jobs: list[Job]) -> None:
+    began = run(jobs, members, cpus).began
+    assert began is not None
+    assert began <= CAME + PATIENCE + 5.0 * LONGEST
+
+
+@SIZES
+@LONG
+@given(jobs=st.lists(job(st.sampled_from([1.0, 1.5, 3.0])), min_size=1, max_size=12))
+def test_with_honest_run_times_the_start_is_never_later_than_promised(
+    members: int, cpus: int, jobs: list[Job]
+) -> None:
+    watch = run(jobs, members, cpus)
+    assert watch.began is not None
+    assert all(watch.began <= promise for promise in watch.promised)
+
+
+def test_without_reservations_it_would_wait_until_no_more_come() -> None:
+    """The stream that the others start behind: it leaves no three nodes free at the same time."""
+    stream = [Job(5, 2, 60, 1.0)]
+    began = run(stream, 3, 4).began
+    assert began is not None
+    assert began < END / 8
