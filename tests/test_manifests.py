@@ -407,7 +407,7 @@ def test_a_queue_has_every_field_of_its_api() -> None:
     spec, status = (schema_of("queues", part)["properties"] for part in ("spec", "status"))
     assert set(spec) == {
         "weight", "priority", "state", "dequeueStrategy", "capability", "deserved", "guarantee",
-        "reclaimable", "parent", "restricted", "type", "affinity", "extendClusters",
+        "reclaimable", "parent", "restricted", "reserveAfter", "type", "affinity", "extendClusters",
     }  # fmt: skip
     assert set(status) == {
         "state", "unknown", "pending", "inqueue", "running", "completed", "failed", "aborted", "allocated",

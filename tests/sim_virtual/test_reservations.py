@@ -56,9 +56,9 @@ class Watch(Observer):
 
     def settled(self, decisions: Decisions, now: float) -> None:
         decision = decisions.groups.get(BIG)
-        if decision is not None and decision.reservation is not None:
-            if (start := decision.reservation.starts_at) is not None:
-                self.promised.append(start)
+        reservation = decision.reservation if decision is not None else None
+        if reservation is not None and reservation.starts_at is not None:
+            self.promised.append(reservation.starts_at)
 
 
 def job(run_times: st.SearchStrategy[float | None]) -> st.SearchStrategy[Job]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from extender.api.durations import as_seconds
 from extender.api.quantities import BadQuantity, at_least
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,6 +43,15 @@ def _truth(_context: click.Context, _parameter: click.Parameter, value: str | No
     return None if value is None else value == "true"
 
 
+def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        if value is not None:
+            as_seconds(value)
+    except ValueError as fault:
+        raise click.BadParameter(f"got {value!r}; allowed is a duration such as 90s, 10m or 1h30m") from fault
+    return value
+
+
 class _Flag(NamedTuple):
     """`path`: where it stands in the spec."""
 
@@ -70,6 +80,11 @@ _ORDERS = {
     "type": click.Choice(["traverse", "fifo", "priority", "rotation"]),
     "help": "Which of its groups is tried next.",
 }
+_PATIENCE = {
+    "metavar": "DURATION",
+    "callback": _duration,
+    "help": "How long a group waits before room is reserved for it.",
+}
 
 _FLAGS = (
     _Flag(("-w", "--weight"), ("weight",), _WEIGHT),
@@ -82,6 +97,7 @@ _FLAGS = (
     _of_truth("--reclaimable", "Whether others may take back what it uses above its share."),
     _of_truth("--restricted", 'Whether using it takes the verb "use" on it, granted by RBAC.'),
     _Flag(("--dequeue-strategy",), ("dequeueStrategy",), _ORDERS),
+    _Flag(("--reserve-after",), ("reserveAfter",), _PATIENCE),
 )
 FLAG_NAMES = tuple(flag.names[-1] for flag in _FLAGS)
 
