@@ -8,7 +8,7 @@ from extender.domain.model.reservation import Reservation
 
 
 def changes(reservation: Reservation | None, before: QueueReservation | None) -> object:
-    decision = QueueDecision("q", "Open", 1, {}, {}, {}, {}, 0.0, reservation=reservation)
+    decision = QueueDecision("q", "Open", 1, "", {}, {}, {}, {}, 0.0, reservation=reservation)
     queue = Queue(Meta("q"), status=QueueStatus(reservation=before))
     return status_changes(queue, decision).get("reservation", "unchanged")
 
