@@ -28,11 +28,11 @@ FILES = sorted(
     for path in (ROOT / folder).rglob("*.yaml")
     if not path.is_relative_to(CHART)  # templates are not YAML before they are rendered
 )
-COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "view"}
-CONFIGURATIONS = ["sidecar.yaml", "sidecar-view.yaml", "default-scheduler.yaml"]
-WITHOUT_THE_VIEW = ["sidecar.yaml", "default-scheduler.yaml"]
-OF_THE_SIDECAR = ["sidecar.yaml", "sidecar-view.yaml"]
-POLICIES = ["sidecar/admission-policy.yaml", "default-scheduler/admission-policy.yaml"]
+COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "gates"}
+CONFIGURATIONS = ["sidecar.yaml", "sidecar-gates.yaml", "default-scheduler.yaml"]
+WITHOUT_THE_VIEW = ["sidecar-gates.yaml", "default-scheduler.yaml"]
+OF_THE_SIDECAR = ["sidecar.yaml", "sidecar-gates.yaml"]
+POLICIES = ["gates/admission-policy.yaml", "default-scheduler/admission-policy.yaml"]
 OUR_NAMES = {"muster", "volcano"}
 # Documents that are read by a program, not by an API server.
 PROGRAM_KINDS = {"Kustomization", "Component", "KubeSchedulerConfiguration"}
@@ -183,7 +183,7 @@ def test_a_planned_node_is_always_offered_and_muster_says_who_is_evicted(name: s
 def test_with_the_view_only_marked_pods_are_asked_about_and_nobody_is_evicted() -> None:
     """A planned node is nominated, which is tried first, so sampling does no harm. Without a filter call no
     preempt call either could keep the scheduler from evicting somebody: it is told not to."""
-    found = scheduler_configuration("sidecar-view.yaml")
+    found = scheduler_configuration("sidecar.yaml")
     asked, binder = found["extenders"]
     assert asked["managedResources"] == [{"name": keys.ASK_MARK, "ignoredByScheduler": True}]
     assert "managedResources" not in binder
@@ -196,8 +196,8 @@ def test_the_profiles_are_those_that_muster_serves() -> None:
     def profiles(name: str) -> set[str]:
         return {each["schedulerName"] for each in scheduler_configuration(name)["profiles"]}
 
-    assert profiles("sidecar.yaml") == profiles("sidecar-view.yaml")
-    assert profiles("sidecar.yaml") == set(Configuration().scheduler_names) == OUR_NAMES
+    assert profiles("sidecar-gates.yaml") == profiles("sidecar.yaml")
+    assert profiles("sidecar-gates.yaml") == set(Configuration().scheduler_names) == OUR_NAMES
     assert profiles("default-scheduler.yaml") == OUR_NAMES | {keys.DEFAULT_SCHEDULER}
 
 
@@ -217,7 +217,7 @@ def test_each_entry_has_a_mark_of_its_own() -> None:
         [{"name": mark, "ignoredByScheduler": True}] for mark in (keys.PLACE_MARK, keys.BIND_MARK)
     ]
     assert all(
-        "managedResources" not in each for each in scheduler_configuration("sidecar.yaml")["extenders"]
+        "managedResources" not in each for each in scheduler_configuration("sidecar-gates.yaml")["extenders"]
     )
 
 
@@ -407,12 +407,12 @@ def test_a_queue_has_every_field_of_its_api() -> None:
     spec, status = (schema_of("queues", part)["properties"] for part in ("spec", "status"))
     assert set(spec) == {
         "weight", "priority", "state", "dequeueStrategy", "capability", "deserved", "guarantee",
-        "reclaimable", "parent", "restricted", "type", "affinity", "extendClusters",
-        "priorityThreshold", "ageing", "stopPolicy", "limits", "defaultRequest",
+        "reclaimable", "parent", "restricted", "type", "affinity", "extendClusters", "flavors",
+        "priorityThreshold", "ageing", "stopPolicy", "limits", "defaultRequest", "preemption",
     }  # fmt: skip
     assert set(status) == {
         "state", "unknown", "pending", "inqueue", "running", "completed", "failed", "aborted", "allocated",
-        "deserved", "share", "reservation", "conditions",
+        "deserved", "share", "reservation", "conditions", "flavors",
     }  # fmt: skip
     assert (spec["weight"]["minimum"], spec["weight"]["maximum"], spec["weight"]["default"]) == (1, 65535, 1)
     assert spec["dequeueStrategy"]["enum"] == ["fifo", "traverse", "priority", "rotation", "mixed"]
@@ -584,27 +584,51 @@ def test_the_scheduler_reads_the_configuration_that_is_shipped() -> None:
     (generator,) = documents(ROOT / "scheduler-config" / "kustomization.yaml")[0]["configMapGenerator"]
     (volume,) = [each["configMap"]["name"] for each in pod_spec()["volumes"] if "configMap" in each]
     (scheduler,) = pod_spec()["containers"]
-    (mount,) = scheduler["volumeMounts"]
+    (mount,) = [each for each in scheduler["volumeMounts"] if each["name"] == "config"]
     assert (generator["name"], generator["files"]) == (volume, OF_THE_SIDECAR)
     assert f"--config={mount['mountPath']}/sidecar.yaml" in scheduler["command"]
 
 
-def test_with_the_view_the_scheduler_reads_what_muster_writes_on_loopback() -> None:
+def test_the_scheduler_reads_what_muster_writes_on_loopback() -> None:
     """A memory volume that both containers have, and only Muster writes to."""
-    patches = documents(ROOT / "manifests" / "view" / "kustomization.yaml")[0]["patches"]
-    (patch,) = [each["patch"] for each in patches if each["target"]["kind"] == "Deployment"]
-    changed = yaml.safe_load(patch)["spec"]["template"]["spec"]
-    (muster,), (scheduler,), (volume,) = (changed[key] for key in ("initContainers", "containers", "volumes"))
+    muster, scheduler = containers()
     settings = {each["name"]: each["value"] for each in muster["env"]}
     folder = settings["MUSTER_VIEW_FOLDER"]
     assert settings["MUSTER_VIEW_LISTEN"].startswith("127.0.0.1:")
-    assert muster["volumeMounts"] == [{"name": volume["name"], "mountPath": folder}]
-    assert scheduler["volumeMounts"] == [{**muster["volumeMounts"][0], "readOnly": True}]
+    (written,) = [each for each in muster["volumeMounts"] if each["mountPath"] == folder]
+    assert written == {"name": "view", "mountPath": folder}
+    assert {**written, "readOnly": True} in scheduler["volumeMounts"]
+    (volume,) = [each for each in pod_spec()["volumes"] if each["name"] == "view"]
     assert volume["emptyDir"]["medium"] == "Memory"
-    (command, config) = scheduler["command"]
-    assert (command, Path(config).name) == ("kube-scheduler", "sidecar-view.yaml")
-    client = scheduler_configuration("sidecar-view.yaml")["clientConnection"]
+    client = scheduler_configuration("sidecar.yaml")["clientConnection"]
     assert client["kubeconfig"] == f"{folder}/kubeconfig"
+
+
+def test_no_pod_is_changed_at_its_creation_unless_a_component_says_so() -> None:
+    for path in reached(ROOT / "install" / "sidecar"):
+        kinds = {each["kind"] for each in documents(path)}
+        assert not {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} & kinds
+    assert not any(
+        "pods" in rule["resources"]
+        for each in documents(ROOT / "manifests" / "webhooks" / "mutating.yaml")
+        for webhook in each["webhooks"]
+        for rule in webhook["rules"]
+    )
+
+
+def test_with_gates_nothing_is_left_of_the_view() -> None:
+    """The scheduler reads the other file, and all that the Deployment has for the view is taken out."""
+    (component,) = documents(ROOT / "manifests" / "gates" / "kustomization.yaml")
+    (patch,) = [yaml.safe_load(each["patch"]) for each in component["patches"]]
+    changed = patch["spec"]["template"]["spec"]
+    (muster,), (scheduler,) = changed["initContainers"], changed["containers"]
+    assert Path(scheduler["command"][1]).name == "sidecar-gates.yaml"
+    settings = {each["name"]: each["value"] for each in containers()[0]["env"]}
+    folder = settings["MUSTER_VIEW_FOLDER"]
+    gone = {"$patch": "delete"}
+    assert muster["env"] == [{"name": name, **gone} for name in settings if name.startswith("MUSTER_VIEW_")]
+    assert muster["volumeMounts"] == scheduler["volumeMounts"] == [{"mountPath": folder, **gone}]
+    assert changed["volumes"] == [{"name": "view", **gone}]
 
 
 def test_the_view_is_not_reached_over_the_network() -> None:
@@ -625,7 +649,7 @@ def test_in_the_hosts_network_scheduler_and_muster_show_each_other_certificates(
         assert each["enableHTTPS"] is True
         assert {*each["tlsConfig"]} == {"caFile", "certFile", "keyFile"}
         assert not each["tlsConfig"].get("insecure")
-    assert all("tlsConfig" not in each for each in scheduler_configuration("sidecar.yaml")["extenders"])
+    assert all("tlsConfig" not in each for each in scheduler_configuration("sidecar-gates.yaml")["extenders"])
     (muster,) = containers("DaemonSet")
     (folder,) = [each["value"] for each in muster["env"] if each["name"] == "MUSTER_TLS_FOLDER"]
     (mounted,) = [each["name"] for each in muster["volumeMounts"] if each["mountPath"] == folder]

@@ -43,12 +43,16 @@ def test_each_install_has_its_files() -> None:
 
 
 def test_an_overlay_names_image_and_components() -> None:
-    before = next(each for each in release.MANIFESTS if each.scheduler)
-    made = json.loads(release.overlay(before, release.image(f"a/b:1@{DIGEST}"), "../x"))
-    assert made["resources"] == ["../x/install/sidecar"]
-    assert made["components"] == ["../x/manifests/older-kubernetes"]
-    assert made["images"][0] == {"name": "kube-muster", "newName": "a/b", "digest": DIGEST}
-    assert made["images"][1]["newTag"] == release.OLDEST_SCHEDULER
+    before = [each for each in release.MANIFESTS if each.kubernetes == release.BEFORE]
+    made = [json.loads(release.overlay(each, release.image(f"a/b:1@{DIGEST}"), "../x")) for each in before]
+    assert [(each["resources"], each["components"]) for each in made] == [
+        (["../x/install/sidecar"], []),  # no pod gets a gate there
+        (["../x/install/default-scheduler"], ["../x/manifests/older-kubernetes"]),
+    ]
+    assert all(
+        each["images"][0] == {"name": "kube-muster", "newName": "a/b", "digest": DIGEST} for each in made
+    )
+    assert made[0]["images"][1]["newTag"] == release.OLDEST_SCHEDULER
 
 
 @pytest.mark.parametrize(

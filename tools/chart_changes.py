@@ -4,23 +4,23 @@ from extender import __version__
 
 Change = tuple[str, str]
 
-VIEW = '(and .Values.view.enabled (eq .Values.install "sidecar"))'
+VIEW = 'and .Values.view.enabled (eq .Values.install "sidecar")'
+GATES_OF_THE_API_SERVER = 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version'
 WHEN = {
     ".": "",
     "crds": ".Values.crds.install",
     "sidecar": 'eq .Values.install "sidecar"',
+    "gates": 'and (eq .Values.install "sidecar") (not .Values.view.enabled)',
     "default-scheduler": 'eq .Values.install "default-scheduler"',
     "monitoring": ".Values.monitoring.enabled",
     "webhooks": "",
-    "older-kubernetes": (f'and (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) (not {VIEW})'),
+    "older-kubernetes": f'and (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) (not ({VIEW}))',
     "cert-manager": ".Values.certManager.enabled",
 }
 # Files that are rendered under a condition more than their folder's.
 ALSO_WHEN = {
-    "sidecar/admission-policy.yaml": (
-        'and (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version) (not .Values.view.enabled)'
-    ),
-    "default-scheduler/admission-policy.yaml": 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version',
+    "gates/admission-policy.yaml": GATES_OF_THE_API_SERVER,
+    "default-scheduler/admission-policy.yaml": GATES_OF_THE_API_SERVER,
 }
 
 # Replaced wherever it occurs.
@@ -161,46 +161,36 @@ SCRAPERS = (
     "{kubernetes.io/metadata.name: {{ .Values.monitoring.namespace }}}",
 )
 
-# The scheduler reads through Muster.
-_PORTS = "          ports:\n            - {name: health, containerPort: 8282}\n"
-VIEW_SETTINGS = (
-    _PORTS,
-    "            {{- if .Values.view.enabled }}\n"
+
+# The scheduler reads through Muster, unless pods wait behind gates.
+def _with_view(lines: str, *, column: int) -> Change:
+    indent = " " * column
+    return lines, f"{indent}{{{{- if .Values.view.enabled }}}}\n{lines}{indent}{{{{- end }}}}\n"
+
+
+VIEW_SETTINGS = _with_view(
+    "            # The scheduler reads through this, with the kubeconfig that Muster writes.\n"
     '            - {name: MUSTER_VIEW_LISTEN, value: "127.0.0.1:8284"}\n'
-    "            - {name: MUSTER_VIEW_FOLDER, value: /run/kube-muster}\n"
-    f"            {{{{- end }}}}\n{_PORTS}",
+    "            - {name: MUSTER_VIEW_FOLDER, value: /run/kube-muster}\n",
+    column=12,
 )
-VIEW_MOUNT = (
-    "            - {name: tmp, mountPath: /tmp}\n",
-    "            - {name: tmp, mountPath: /tmp}\n"
-    "            {{- if .Values.view.enabled }}\n"
-    "            - {name: view, mountPath: /run/kube-muster}\n"
-    "            {{- end }}\n",
-)
+VIEW_MOUNT = _with_view("            - {name: view, mountPath: /run/kube-muster}\n", column=12)
 VIEW_CONFIG = (
     "            - --config=/etc/kubernetes/muster/sidecar.yaml\n",
     "            - --config=/etc/kubernetes/muster/"
-    "{{ if .Values.view.enabled }}sidecar-view{{ else }}sidecar{{ end }}.yaml\n",
+    "{{ if .Values.view.enabled }}sidecar{{ else }}sidecar-gates{{ end }}.yaml\n",
 )
-VIEW_READ = (
-    "            - {name: config, mountPath: /etc/kubernetes/muster, readOnly: true}\n",
-    "            - {name: config, mountPath: /etc/kubernetes/muster, readOnly: true}\n"
-    "            {{- if .Values.view.enabled }}\n"
-    "            - {name: view, mountPath: /run/kube-muster, readOnly: true}\n"
-    "            {{- end }}\n",
-)
-VIEW_VOLUME = (
-    "          emptyDir: {medium: Memory, sizeLimit: 64Mi}\n",
-    "          emptyDir: {medium: Memory, sizeLimit: 64Mi}\n"
-    "        {{- if .Values.view.enabled }}\n"
+VIEW_READ = _with_view("            - {name: view, mountPath: /run/kube-muster, readOnly: true}\n", column=12)
+VIEW_VOLUME = _with_view(
+    "        # The kubeconfig of the scheduler, which is never on a disk.\n"
     "        - name: view\n"
-    "          emptyDir: {medium: Memory, sizeLimit: 1Mi}\n"
-    "        {{- end }}\n",
+    "          emptyDir: {medium: Memory, sizeLimit: 1Mi}\n",
+    column=8,
 )
 
 # What must be found in its file, by path below manifests/.
 CHANGES: dict[str, tuple[Change, ...]] = {
-    "sidecar/admission-policy.yaml": (OURS,),
+    "gates/admission-policy.yaml": (OURS,),
     "default-scheduler/admission-policy.yaml": (OURS,),
     "default-scheduler/daemonset.yaml": (*POD, REACHED, TLS_FOLDER, TLS_MOUNT, TLS_VOLUME),
     "validation-policy.yaml": (OURS_ANYWHERE,),
@@ -265,8 +255,8 @@ data:
 """
 # What each profile says in the files of the ConfigMap.
 PROFILE_BODIES = {
-    "sidecar.yaml": "    percentageOfNodesToScore: 100\n",
-    "sidecar-view.yaml": "    plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}\n",
+    "sidecar-gates.yaml": "    percentageOfNodesToScore: 100\n",
+    "sidecar.yaml": "    plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}\n",
 }
 PROFILES = (
     "  {{{{- range .Values.schedulerNames }}}}\n  - schedulerName: {{{{ . }}}}\n{body}  {{{{- end }}}}\n"

@@ -77,6 +77,10 @@ def _count(text: str) -> int:
     return int(_matching("[0-9]{1,9}")(text))
 
 
+def _decimal(text: str) -> float:
+    return float(_matching(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")(text))
+
+
 def _address(text: str) -> Address:
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]\s]*)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > 65535:
@@ -108,6 +112,10 @@ def count(least: int, most: int) -> Kind:
 def duration(least: str, most: str) -> Kind:
     allowed = f"a duration from {least} to {most}, such as 500ms, 2s or 1m30s"
     return Kind(allowed, _within(as_seconds, least, most), as_duration)
+
+
+def factor(most: int) -> Kind:
+    return Kind(f"a number from 1 to {most}, such as 1.5", _within(_decimal, "1", str(most)), "{:g}".format)
 
 
 TEXT = Kind("any text", str)
@@ -274,6 +282,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         count(1, 100),
         "How many levels of queues there may be below root. The webhooks enforce it.",
     ] = 5
+    oversell: Annotated[
+        float,
+        factor(100),
+        "How many times the capability of a queue may be admitted, where its spec.oversell says nothing.",
+    ] = 1.0
     log_format: Annotated[
         str,
         one_of("text", "json"),

@@ -306,10 +306,18 @@ class QueueReservation(Wire, frozen=True):
     resource: Quantities | None = None
 
 
+class QueueFlavorStatus(Wire, frozen=True):
+    """What the queue holds of a flavor."""
+
+    name: str
+    allocated: Quantities | None = None
+
+
 class QueueStatus(Wire, frozen=True):
     state: str = ""
     allocated: Quantities | None = None
     deserved: Quantities | None = None
+    flavors: list[QueueFlavorStatus] | None = None
     share: float | None = None
     pending: int | None = None
     inqueue: int | None = None

@@ -1,61 +1,116 @@
-"""Evicts the bound members of a start that failed for good: a group that never stood whole gives back its
-room.
+"""Evicts what has to go: the bound members of a start that failed for good, and pods that give their room
+back.
 
-An eviction that a disruption budget refuses is reported by Events, and tried again after ever longer pauses
-for as long as the decision stands. It never delays the removal of a gate: it shares its writers with
-statuses.
+The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. The members of a
+failed start are asked for again, after ever longer pauses, for as long as the decision stands; of pods that
+give room back others are chosen. It never delays the removal of a gate: it shares its writers with statuses,
+and evicts only so many pods per second.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
+from extender.api.keys import DISRUPTION_TARGET
+from extender.api.objects import Condition, Reference
+from extender.controllers.conditions import dated
 from extender.controllers.controller import RecordingController
 from extender.controllers.event_recorder import WARNING
 from extender.controllers.references import of_group, of_pod
 from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.evictions import Cause, Eviction
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
-from extender.kube.errors import ApiError, NotFound
+from extender.domain.model.token_bucket import TokenBucket
+from extender.kube.errors import ApiError, Conflict, NotFound, Refused
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
 _AGAIN = 3.0  # seconds after which a pod that is still there is evicted again
+_RATE, _BURST = 50.0, 200  # evictions per second, and at once
+_IN_TURN = 0.2  # seconds after which a pod is looked at again that found no place in these
+
+_TOLD: Mapping[Cause, EventReason] = {
+    Cause.RECLAIM: EventReason.RECLAIMED,
+    Cause.PREEMPT: EventReason.PREEMPTED,
+    Cause.UNMANAGED: EventReason.PREEMPTED,
+    Cause.DRAIN: EventReason.DRAINED,
+}
 
 
 class EvictionsController(RecordingController[Uid]):
     name = "evictions"
     pause = _AGAIN
 
+    def prepare(self) -> None:
+        self._budget = TokenBucket(_RATE, _BURST, self._clock())
+
     def due(self, decisions: Decisions) -> Iterable[Uid]:
+        yield from (uid for uid in decisions.evictions if uid not in self._queue)
         for key in self._changed_groups.of(decisions):
             if (decision := decisions.groups.get(key)) is not None:
                 yield from (uid for uid in decision.undo if uid not in self._queue)
 
     def reconcile(self, uid: Uid) -> None:
         pod = self._ledger.pod(uid)
-        decision = self._decisions.groups.get(pod.group) if pod is not None else None
-        if pod is None or pod.deleting or decision is None or uid not in decision.undo:
+        found = self._wanted(pod) if pod is not None and not pod.deleting else None
+        if pod is None or found is None:
             return self._queue.settle(uid)
-        log.warning("undoing a start", pod=pod.key, group=decision.key, why=decision.detail)
-        self.write(uid, partial(self._evict, pod), attempts=1)
+        if not self._budget.take(self._clock()):
+            return self._queue.move(uid, _IN_TURN)
+        cause, why = found
+        log.warning("evicting a pod", pod=pod.key, group=pod.group, cause=cause, why=why)
+        self.write(uid, partial(self._evict, pod, cause, why), attempts=1)
 
-    def _evict(self, pod: PodRecord) -> None:
+    def _wanted(self, pod: PodRecord) -> tuple[Cause, str] | None:
+        """Why a pod has to go by the newest decisions; None: it may stay."""
+        eviction: Eviction | None = self._decisions.evictions.get(pod.uid)
+        if eviction is not None:
+            return eviction.victim.cause, eviction.why
+        decision = self._decisions.groups.get(pod.group)
+        if decision is None or pod.uid not in decision.undo:
+            return None
+        return Cause.UNDO, decision.detail
+
+    def _evict(self, pod: PodRecord, cause: Cause, why: str) -> None:
         try:
             self._cluster.evict(pod.namespace, pod.name, pod.uid)
         except NotFound:
             return
         except ApiError as fault:
-            self._report_refusal(pod, fault)
+            self._report_refusal(pod, cause, fault)
             raise
-        metrics.evictions.labels("done").inc()
+        metrics.evictions.labels("done", cause).inc()
         self._queue.move(pod.uid, _AGAIN)
+        if cause in _TOLD:
+            self._tell(pod, cause, why)
 
-    def _report_refusal(self, pod: PodRecord, fault: ApiError) -> None:
-        metrics.evictions.labels("refused").inc()
-        log.warning("an eviction was refused", pod=pod.key, group=pod.group, error=str(fault))
-        message = f"{pod.name} has to be evicted because the start of its group failed, but: {fault}"
-        group = self._ledger.group_record(pod.group)
-        for about in [of_pod(pod)] + ([of_group(group)] if group else []):
+    def _tell(self, pod: PodRecord, cause: Cause, why: str) -> None:
+        """The API server has written a condition of its own, which says less."""
+        for about in self._concerned(pod):
+            self._recorder.record(about, WARNING, _TOLD[cause], f"{pod.name} was evicted: {why}")
+        condition = dated(
+            Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}"), None
+        )
+        try:
+            self._cluster.say_disrupted(pod.namespace, pod.name, pod.uid, dated(condition, None))
+        except ApiError as fault:  # it is gone, or going without these words
+            log.debug("a victim was not told", pod=pod.key, error=str(fault))
+
+    def _report_refusal(self, pod: PodRecord, cause: Cause, fault: ApiError) -> None:
+        metrics.evictions.labels("refused", cause).inc()
+        log.warning("an eviction was refused", pod=pod.key, group=pod.group, cause=cause, error=str(fault))
+        if cause in (Cause.UNDO, Cause.DRAIN):
+            whom = "because the start of its group failed" if cause is Cause.UNDO else "to drain its queue"
+        else:
+            whom = "to make room for others"
+            if isinstance(fault, Refused) and not isinstance(fault, Conflict):
+                self._ledger.spare(pod.uid)
+        message = f"{pod.name} has to be evicted {whom}, but: {fault}"
+        for about in self._concerned(pod):
             self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
+
+    def _concerned(self, pod: PodRecord) -> list[Reference]:
+        group = self._ledger.group_record(pod.group) if pod.group else None
+        return [of_pod(pod)] + ([of_group(group)] if group else [])

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import Condition, Queue, QueueReservation, QueueStatus
+from extender.api.objects import Condition, Queue, QueueFlavorStatus, QueueReservation, QueueStatus
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import QueueDecision
 from extender.domain.decisions.queue_conditions import QueueCondition, conditions_of
@@ -40,6 +40,7 @@ def _status(before: QueueStatus, decision: QueueDecision) -> Json:
         "state": decision.state,
         "allocated": _written(decision.allocated),
         "deserved": _written(decision.deserved),
+        "flavors": _flavors(decision),
         "share": round(decision.share, 3),
         **decision.counts,
         "reservation": _reservation(decision.reservation),
@@ -51,6 +52,11 @@ def _reservation(reservation: Reservation | None) -> QueueReservation | None:
     if reservation is None:
         return None
     return QueueReservation(reservation.node_names, _written(reservation.asks))
+
+
+def _flavors(decision: QueueDecision) -> list[QueueFlavorStatus] | None:
+    used = decision.flavors.items()
+    return [QueueFlavorStatus(name, _written(amounts)) for name, amounts in used] or None
 
 
 def _written(amounts: Mapping[str, float]) -> dict[str, str | int]:

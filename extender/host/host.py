@@ -249,6 +249,7 @@ def _conditions(configuration: Configuration, is_viewed: bool) -> ConditionPolic
 
 def _limits(configuration: Configuration) -> Limits:
     return Limits(
+        oversell=configuration.oversell,
         window=configuration.window,
         start_deadline=configuration.bind_deadline,
         backoff=configuration.start_backoff,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, POD_SCHEDULED
-from extender.api.objects import Lease, Pod, PodGroup, Queue, Wire
+from extender.api.objects import Condition, Lease, Pod, PodGroup, Queue, Wire
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from extender.kube.events import ObjectIdentity
 from extender.kube.requests import APPLY, STRATEGIC, Requests, decoded
@@ -119,6 +119,18 @@ class ApiClient(Requests):
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         self._post(PODS.path(namespace, name, "eviction"), eviction, timeout)
+
+    def say_disrupted(
+        self, namespace: str, name: str, uid: str, condition: Condition, timeout: float = 10
+    ) -> None:
+        """Put a condition on a pod that is on its way out. Raises NotFound if it is gone."""
+        status = {"conditions": [msgspec.to_builtins(condition)]}
+        self._patch(
+            PODS.path(namespace, name, "status"),
+            {"metadata": {"uid": uid}, "status": status},
+            timeout,
+            STRATEGIC,
+        )
 
     def open_gate(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         """Remove Muster's scheduling gate and no other. A pod without it stays as it is."""

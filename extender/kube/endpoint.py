@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from extender.kube.errors import NoConfiguration
+from extender.kube.http_proxy import find_proxy
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +41,7 @@ class ApiEndpoint:
     """One API server: dials it, and has the current Authorization header."""
 
     def __init__(self, configuration: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises NoConfiguration for a proxy of an unknown kind."""
         url = urlsplit(configuration.host)
         self._configuration = configuration
         self._clock = clock
@@ -49,6 +51,7 @@ class ApiEndpoint:
         self._refreshing = threading.Lock()
         self.netloc = url.netloc.rpartition("@")[2]
         self.prefix = url.path.rstrip("/")
+        self.proxy = find_proxy(configuration)
         self._load()
         self.tls()  # so that a broken certificate is reported at once
 
@@ -80,19 +83,6 @@ class ApiEndpoint:
         """What to dial with, read from its files now; None for plain HTTP."""
         return _tls(self._configuration) if self.secure else None
 
-    @property
-    def proxy(self) -> tuple[str, int] | None:
-        """The host and port of the HTTP proxy to ask for a tunnel. Raises OSError for any other kind."""
-        from kubernetes.client.rest import should_bypass_proxies
-
-        configured = self._configuration
-        if not configured.proxy or should_bypass_proxies(configured.host, configured.no_proxy or ""):
-            return None
-        url = urlsplit(configured.proxy)
-        if url.scheme != "http" or not url.hostname:
-            raise OSError(f"proxy {configured.proxy!r}: only http://HOST:PORT is supported")
-        return url.hostname, url.port or 80
-
     def dial(self, timeout: float) -> socket.socket:
         """A connected socket, through the proxy if there is one, with TLS if the server has it."""
         tls = self.tls()  # read again: certificates rotate, and dialling is rare
@@ -106,9 +96,10 @@ class ApiEndpoint:
     def _dial_plain(self, timeout: float) -> socket.socket:
         """http.client tries every address of a name and can ask a proxy for a tunnel."""
         proxy = self.proxy
-        dialer = http.client.HTTPConnection(*(proxy or (self._host, self._port)), timeout=timeout)
+        host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
+        dialer = http.client.HTTPConnection(host, port, timeout=timeout)
         if proxy:
-            dialer.set_tunnel(self._host, self._port)
+            dialer.set_tunnel(self._host, self._port, proxy.headers)
         dialer.connect()
         keep_alive(dialer.sock)
         return dialer.sock
@@ -140,6 +131,8 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     try:
         _fill(found, named, context)
         return ApiEndpoint(found)
+    except NoConfiguration:
+        raise
     except Exception as fault:  # many types: of YAML, files, certificates, plugins, the library itself
         raise NoConfiguration(_advice(named, fault)) from fault
 

@@ -64,7 +64,9 @@ gates_opened = Counter("muster_gates_opened_total", "Pods whose scheduling gate 
 pod_conditions = Counter(
     "muster_pod_conditions_total", "Conditions PodScheduled written on waiting pods, by reason.", ["reason"]
 )
-evictions = Counter("muster_evictions_total", "Eviction requests, by outcome.", ["outcome"])
+evictions = Counter(
+    "muster_evictions_total", "Eviction requests, by outcome and cause.", ["outcome", "cause"]
+)
 
 queues = Gauge("muster_queues", "Queues by state.", ["state"])
 queue_deserved = Gauge(

@@ -132,7 +132,7 @@ class Upstream:
             self._authorization = await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 
-_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientProxyConnectionError)
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 
 
 def _session(limit: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
@@ -159,7 +159,7 @@ def _dialled(address: Any) -> socket.socket:
 def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
     """How the API server is dialled, as arguments of a request."""
     proxy = endpoint.proxy
-    route: dict[str, Any] = {"proxy": f"http://{proxy[0]}:{proxy[1]}" if proxy else None}
+    route: dict[str, Any] = {"proxy": proxy.url, "proxy_headers": proxy.headers} if proxy else {}
     if tls := endpoint.tls():
         route |= {"ssl": tls, "server_hostname": endpoint.server_name}
     return route

@@ -39,7 +39,7 @@ from extender.web.worker import LoopWorker
 
 SPARE = 64  # connections for filter, prioritize and preempt while the whole window is held
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
-_LARGE = 1024 * 1024  # bytes
+_LARGE = 256 * 1024  # bytes
 GRACE = 4  # seconds to answer held calls, so that the process exits within five
 
 log = logger(__name__)

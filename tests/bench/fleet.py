@@ -28,7 +28,7 @@ CPU, MEMORY = "32", "256Gi"
 def stock_config(sampled: bool = True) -> Json:
     """The stock scheduler with the same client limits as ours: the default ones would bind 50 pods/s. Not
     `sampled` it looks at all nodes for each pod, as ours has to."""
-    config = load("sidecar.yaml")
+    config = load("sidecar-gates.yaml")
     del config["extenders"]
     profile = {} if sampled else config["profiles"][0]
     config["profiles"] = [{**profile, "schedulerName": STOCK}]

@@ -68,27 +68,32 @@ class Installation:
             MANIFESTS / "marks.yaml",
             *sorted((MANIFESTS / variant).glob("*.yaml")),
         ):
-            for each in yaml.safe_load_all(path.read_text()):
-                if each and path.name != "kustomization.yaml":
-                    self.put(each)
+            if path.name != "kustomization.yaml":
+                self._apply(path)
         for crd in self.of("customresourcedefinitions"):
             crd["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
+        if variant == "sidecar":
+            self._configure_scheduler()
 
-    def view(self) -> None:
-        """The component manifests/view, before `run`, and the ConfigMap of the overlay."""
+    def gates(self) -> None:
+        """The component of that name, before `run`."""
+        self._apply(MANIFESTS / "gates" / "admission-policy.yaml")
+        component = yaml.safe_load((MANIFESTS / "gates" / "kustomization.yaml").read_text())
+        (patch,) = component["patches"]
+        (workload,) = self.of("deployments")
+        _merge(workload, yaml.safe_load(patch["patch"]))
+
+    def _apply(self, path: Path) -> None:
+        for each in yaml.safe_load_all(path.read_text()):
+            if each:
+                self.put(each)
+
+    def _configure_scheduler(self) -> None:
+        """The ConfigMap of the overlay."""
         folder = MANIFESTS.parent / "scheduler-config"
         data = {path.name: path.read_text() for path in folder.glob("sidecar*.yaml")}
         meta = {"name": "muster-scheduler-config", "namespace": NAMESPACE}
         self.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
-        component = yaml.safe_load((MANIFESTS / "view" / "kustomization.yaml").read_text())
-        changed = yaml.safe_load(component["patches"][0]["patch"])["spec"]["template"]["spec"]
-        (workload,) = self.of("deployments")
-        spec = workload["spec"]["template"]["spec"]
-        _merge(spec["initContainers"][0], changed["initContainers"][0])
-        _merge(spec["containers"][0], changed["containers"][0])
-        spec["volumes"] += changed["volumes"]
-        self.of("mutatingadmissionpolicies").clear()
-        self.of("mutatingadmissionpolicybindings").clear()
 
     def put(self, obj: Json, plural: str = "") -> Json:
         namespace = obj["metadata"].get("namespace")
@@ -150,10 +155,25 @@ class Installation:
         ]
 
 
-def _merge(container: Json, changed: Json) -> None:
-    """As kustomize does: variables and mounts are added to, a command is replaced."""
-    for name, part in changed.items():
-        container[name] = container.get(name, []) + part if name in ("env", "volumeMounts") else part
+def _merge(whole: Json, patch: Json) -> None:
+    """As kustomize does, as far as needed: what has a key is changed or taken out, the rest replaced."""
+    for name, part in patch.items():
+        if isinstance(part, dict):
+            _merge(whole[name], part)
+        elif isinstance(part, list) and isinstance(part[0], dict):
+            _merge_lists(whole[name], part)
+        else:
+            whole[name] = part
+
+
+def _merge_lists(there: list[Json], patches: list[Json]) -> None:
+    for patch in patches:
+        key = "mountPath" if "mountPath" in patch else "name"
+        (found,) = [each for each in there if each.get(key) == patch[key]]
+        if patch.get("$patch") == "delete":
+            there.remove(found)
+        else:
+            _merge(found, patch)
 
 
 def _plural(kind: str) -> str:
@@ -201,10 +221,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = _serve
 
 
-def install(variant: str = "sidecar") -> Iterator[Installation]:
-    """One that is in order."""
+def gated_installation() -> Iterator[Installation]:
+    """A sidecar whose pods wait behind gates, and that is in order."""
     with Installation() as made:
-        made.install(variant)
+        made.install()
+        made.gates()
         made.run()
         made.lease("kube-system", "muster-scheduler", "muster-1_5ec7")
         yield made

@@ -16,7 +16,16 @@ from extender import __version__
 from extender.cli import main
 from extender.cli.check.rights import granted
 from extender.webhooks.certificates import make_mutual, make_pair
-from tests.cli.installation import MANIFESTS, METRICS, NAMESPACE, PROXY, Installation, Json, install, older
+from tests.cli.installation import (
+    MANIFESTS,
+    METRICS,
+    NAMESPACE,
+    PROXY,
+    Installation,
+    Json,
+    gated_installation,
+    older,
+)
 from tests.kube.conftest import write_kubeconfig
 
 DAY = 86400
@@ -25,7 +34,7 @@ Findings = dict[str, list[tuple[str, str, str]]]  # by subject: state, what is s
 
 @pytest.fixture
 def site() -> Iterator[Installation]:
-    for made in install():
+    for made in gated_installation():
         webhook(made)
         yield made
 

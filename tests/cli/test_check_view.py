@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from extender.cli import main
-from tests.cli.installation import METRICS, PROXY, Installation, older
+from tests.cli.installation import MANIFESTS, METRICS, PROXY, Installation, older
 from tests.kube.conftest import write_kubeconfig
 
 READS = "kube-scheduler/v1.36.3 reads pods here for 5m12s, and got the last event 3s ago"
@@ -21,7 +22,6 @@ Lines = list[tuple[str, str, str]]  # state, what is said, what to do
 def site() -> Iterator[Installation]:
     with Installation() as made:
         made.install()
-        made.view()
         made.run()
         say(made)
         yield made
@@ -31,6 +31,7 @@ def site() -> Iterator[Installation]:
 def gated() -> Iterator[Installation]:
     with Installation() as made:
         made.install()
+        made.gates()
         made.run()
         yield made
 
@@ -81,11 +82,28 @@ def test_pods_need_no_gates_with_the_view(site: Installation, tmp_path: Path) ->
     assert not any("kube-muster-pods" in said for _, said, _ in found(site, tmp_path, "webhooks"))
 
 
+def test_what_still_puts_gates_on_pods_is_to_be_deleted(site: Installation, tmp_path: Path) -> None:
+    for each in yaml.safe_load_all((MANIFESTS / "gates" / "admission-policy.yaml").read_text()):
+        site.put(each)
+    for each in yaml.safe_load_all((MANIFESTS / "older-kubernetes" / "pod-webhook.yaml").read_text()):
+        site.put(each)
+    wrong = [each for each in found(site, tmp_path) if each[0] == "wrong"]
+    left = [(said.split()[0], todo.partition(";")[0]) for _, said, todo in wrong]
+    assert left == [
+        (f"{kind}/{name}", f"kubectl delete {kind} {name}")
+        for kind, name in (
+            ("mutatingadmissionpolicies", "kube-muster-gate"),
+            ("mutatingadmissionpolicybindings", "kube-muster-gate"),
+            ("mutatingwebhookconfigurations", "kube-muster-pods"),
+        )
+    ]
+
+
 # ---- how it is installed
 
 
 def without_kubeconfig(site: Installation) -> None:
-    scheduler(site)["command"][1] = "--config=/etc/kubernetes/muster/sidecar.yaml"
+    scheduler(site)["command"][1] = "--config=/etc/kubernetes/muster/sidecar-gates.yaml"
 
 
 def by_flags(site: Installation) -> None:
@@ -113,7 +131,7 @@ def test_a_scheduler_with_another_kubeconfig_reads_around_it(
     state, told, todo = found(site, tmp_path)[0]
     assert state == "wrong"
     assert said in told
-    assert "sidecar-view.yaml has it" in todo
+    assert "sidecar.yaml has it" in todo
 
 
 @pytest.mark.parametrize("mounted", [True, False])
@@ -130,7 +148,7 @@ def test_a_scheduler_with_the_views_kubeconfig_and_muster_without_the_view(
     ((state, said, todo),) = found(site, tmp_path)
     assert state == "wrong"
     assert said.endswith("/run/kube-muster/kubeconfig, and Muster writes none (--view-listen=off)")
-    assert "List manifests/view" in todo
+    assert "Set --view-listen and --view-folder" in todo
 
 
 def test_a_kubeconfig_of_somebodys_own_is_fine_without_the_view(gated: Installation, tmp_path: Path) -> None:
@@ -147,7 +165,7 @@ def no_map(site: Installation) -> None:
 
 
 def broken_map(site: Installation) -> None:
-    site.of("configmaps")[0]["data"]["sidecar-view.yaml"] = "{"
+    site.of("configmaps")[0]["data"]["sidecar.yaml"] = "{"
 
 
 def no_volume(site: Installation) -> None:
@@ -161,9 +179,9 @@ def no_scheduler(site: Installation) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (no_map, "the ConfigMap kube-muster/muster-scheduler-config has no sidecar-view.yaml"),
+        (no_map, "the ConfigMap kube-muster/muster-scheduler-config has no sidecar.yaml"),
         (broken_map, "its scheduler's configuration cannot be read: while parsing"),
-        (no_volume, "/etc/kubernetes/muster/sidecar-view.yaml, is in no ConfigMap"),
+        (no_volume, "/etc/kubernetes/muster/sidecar.yaml, is in no ConfigMap"),
         (no_scheduler, "it has no container kube-scheduler"),
     ],
 )

@@ -69,6 +69,14 @@ def test_a_queue_with_its_groups_and_what_blocks_them(town: Desk) -> None:
     assert "Events:" not in told
 
 
+def test_what_a_queue_holds_of_its_flavors(town: Desk) -> None:
+    flavors = [{"name": "spot", "capability": {"cpu": "8"}}, {"name": "rest"}]
+    used = [{"name": "spot", "allocated": {"cpu": "2", "pods": "1"}}]
+    town.queue("divided", {"flavors": flavors}, state="Open", flavors=used)
+    told = town.says("queue", "describe", "divided")
+    assert part(told, "Flavors:") == ["  spot: holds cpu 2 of cpu 8", "  rest: holds -"]
+
+
 def test_several_queues_by_one_command(town: Desk) -> None:
     told = town.says("q", "describe", "research", "reports")
     assert [line for line in told.splitlines() if line.startswith("queue/")] == [

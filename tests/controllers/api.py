@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from extender.api.objects import Lease, LeaseSpec, Meta, Pod, PodGroup
+from extender.api.objects import Condition, Lease, LeaseSpec, Meta, Pod, PodGroup
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import Resource
@@ -59,6 +59,11 @@ class Api(ApiClient):
 
     def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._note("evict", name)
+
+    def say_disrupted(
+        self, namespace: str, name: str, uid: str, condition: Condition, timeout: float = 10
+    ) -> None:
+        self._note("disrupted", name, condition)
 
     def open_gate(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._note("open", name)

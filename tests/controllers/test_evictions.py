@@ -49,7 +49,7 @@ def undoing() -> Iterator[tuple[Undoing, list[Any]]]:
 
 
 def evictions(outcome: str) -> float:
-    return REGISTRY.get_sample_value("muster_evictions_total", {"outcome": outcome}) or 0.0
+    return REGISTRY.get_sample_value("muster_evictions_total", {"outcome": outcome, "cause": "Undo"}) or 0.0
 
 
 def test_bound_members_of_a_start_that_failed_are_evicted() -> None:

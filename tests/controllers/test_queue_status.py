@@ -7,12 +7,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.api import keys
-from extender.api.objects import Queue
+from extender.api.objects import Queue, QueueFlavorStatus
 from extender.controllers.object_store import ObjectStore, QueueCopy
 from extender.controllers.queue_status import QueueStatusController
 from extender.kube.errors import Forbidden, Unreachable
 from tests.controllers.queue_desk import QueueDesk
-from tests.domain.builders import node, queue
+from tests.domain.builders import flavor, node, on_flavor, queue
 from tests.domain.world import gang
 
 
@@ -280,3 +280,17 @@ def test_a_state_never_waits_behind_numbers(desk: Desk) -> None:
     desk.edit("q7", state="Closed")
     desk.look(seconds=1.0)
     assert desk.copy("q7").status.state in ("Closing", "Closed")
+
+
+def test_what_is_held_of_each_flavor_is_told(desk: Desk) -> None:
+    desk.ledger.set_node(node("a", cpu="4", labels=on_flavor("spot")))
+    desk.keep(queue("q", flavors=[flavor("spot"), flavor("ondemand")]))
+    desk.start("g")
+    desk.rest()
+    assert desk.status().flavors == [
+        QueueFlavorStatus("spot", {"cpu": "2", "pods": "2"}),
+        QueueFlavorStatus("ondemand", {}),
+    ]
+    desk.keep(queue("q"))
+    desk.rest()
+    assert desk.status().flavors is None

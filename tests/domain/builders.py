@@ -206,7 +206,7 @@ def queue(
     reserve_after: str = "",
     **more: Any,
 ) -> Queue:
-    """`more`: other fields of its spec."""
+    """`more`: further fields of its spec."""
     annotations = {keys.CLOSED_BY_PARENT: "true" if marked else "", keys.LAST_COMMAND: last_command}
     return Queue(
         Meta(

@@ -3,6 +3,7 @@
 import pytest
 
 from extender.api.objects import QueueFlavor, Taint, Toleration
+from extender.domain.admission.queues import judge_queue
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.flavor_records import MOST_FLAVORS
@@ -311,6 +312,16 @@ def test_faults(flavors: list[QueueFlavor], fault: str) -> None:
     assert record.fault == f"queue q: {fault}"
     world = cluster().add(queue("q", flavors=flavors), gang("g", 1, queue="q")).settle()
     assert [world.reason("g"), world.detail("g")] == [Reason.INVALID_SPEC, record.fault]
+
+
+def test_the_webhook_names_the_field_of_an_amount_that_is_none() -> None:
+    world = World(queue("root"))
+    written = queue("q", flavors=[SPOT, flavor("f", {"cpu": "a lot"}, {"cpu": "-1"})])
+    faults = judge_queue(written, None, world.ledger.queue_tree(), 5)
+    assert [fault.field for fault in faults] == [
+        "spec.flavors[1].capability[cpu]",
+        "spec.flavors[1].deserved[cpu]",
+    ]
 
 
 def test_amounts_below_zero_take_nothing() -> None:

@@ -19,7 +19,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import add
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.queue_shares import total_of
+from extender.domain.scheduling.kept_shares import total_of
 from extender.domain.shares.comparisons import EPSILON
 from extender.domain.snapshot.limits import Limits
 from extender.domain.snapshot.snapshot import Snapshot

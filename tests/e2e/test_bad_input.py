@@ -75,7 +75,7 @@ def test_thousands_of_invented_pods_hold_no_room(
     assert len(muster.debug("/debug/podgroups")) == 1
 
 
-@pytest.mark.muster_flags("--bind-deadline", "2s")
+@pytest.mark.muster_flags("--bind-deadline", "4s")
 def test_an_answer_that_no_bind_call_follows_is_void(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
@@ -114,13 +114,17 @@ def test_a_stop_answers_all_that_is_held(stage: Stage, muster: Muster, scheduler
     stuck = stage.pods("stuck", 1, group="a", gated=True, volumes=[volume])
     wait_for(lambda: muster.metric("muster_held_binds") == 2, what="two are held")
     assert muster.stop() == 0
-    told = [line for line in scheduler.process.tail(1000).splitlines() if "Muster is stopping" in line]
-    assert all(any(f"/{name}" in line for line in told) for name in held), "the scheduler was told of both"
+    wait_for(lambda: _told_of_the_stop(scheduler, held), what="the scheduler was told of both")
     assert stage.bound([*held, *stuck]) == {}
     stage.delete_pods(stuck)
     muster.start()
     replaced = stage.pods("able", 1, group="a", gated=True)
     stage.wait_phase([*held, *replaced])
+
+
+def _told_of_the_stop(scheduler: KubeScheduler, names: list[str]) -> bool:
+    told = [line for line in scheduler.process.tail(1000).splitlines() if "Muster is stopping" in line]
+    return all(any(f"/{name}" in line for line in told) for name in names)
 
 
 def _bind(muster: Muster, stage: Stage, name: str, uid: str, node: str, namespace: str = "") -> str:

@@ -19,7 +19,7 @@ from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.pod_network import PodNetwork
-from tests.e2e.harness.policy import needed
+from tests.e2e.harness.policy import gating, needed
 from tests.e2e.harness.resources import (
     CLUSTER_ROLES,
     DEPLOYMENTS,
@@ -54,7 +54,7 @@ def admin(stage: Stage) -> Shell:
 
 def test_check_finds_what_is_there_and_what_is_not(stage: Stage, admin: Shell) -> None:
     """Nobody runs pods here, so what needs them is wrong; what the API server holds is ok."""
-    with stage.policy("sidecar/admission-policy.yaml"):
+    with stage.policy("gates/admission-policy.yaml"):
         done = admin("check", "-o", "json")
     assert done.returncode == 1, done.stderr
     states = {each["subject"]: each["state"] for each in json.loads(done.stdout)}
@@ -130,7 +130,7 @@ class Site:
         self._user = user
         self._admin = Shell(cluster, ADMIN, NAMESPACE)
         kubernetes = cluster.kubernetes
-        components = ("view",) if view else needed(kubernetes)
+        components = () if view else gating(kubernetes)
         overlay = installs.overlay(folder, "sidecar", components, build.release(kubernetes))
         manifests.install(self.api, installs.kustomized(cluster.binaries / "kubectl", overlay))
         self._run_pod()
@@ -241,7 +241,7 @@ def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
         found = site.wait_wrong("calls")
         assert found["calls"] == "muster-1 leads, and the scheduler has never called it"
         site.schedule_one()
-        assert site.wrong() == {}
+        assert site.wait_wrong() == {}
         assert webhooks.in_force(site.api), "through the service, as it is installed"
         with rights.taken_away(site.api, Right("patch", *CONFIGURATION)):
             site.wait_wrong("rights")
@@ -263,13 +263,13 @@ def test_check_sees_whether_the_scheduler_reads_through_the_view(site: Site) -> 
         said = [each["said"] for each in site.found() if each["subject"] == "view"]
         assert said[0].endswith("its scheduler has the kubeconfig of the view, /run/kube-muster/kubeconfig")
         assert said[1].startswith("muster-1: kube-scheduler/v")
-        _configure(site, "sidecar.yaml")
+        _configure(site, "sidecar-gates.yaml")
         found = site.wait_wrong("view")
         assert "its scheduler has no kubeconfig, so it reads around the view" in found["view"]
-        _configure(site, "sidecar-view.yaml")
+        _configure(site, "sidecar.yaml")
         assert site.wait_wrong() == {}
         first.close()
-        stack.enter_context(KubeScheduler(site.cluster, "sidecar.yaml", **site.direct(muster)))
+        stack.enter_context(KubeScheduler(site.cluster, "sidecar-gates.yaml", **site.direct(muster)))
         site.waits_for_members()
         told = "nobody reads pods here; a scheduler reads pods elsewhere"
         wait_for(lambda: told in site.wrong().get("view", ""), what=told)

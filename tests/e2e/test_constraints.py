@@ -29,7 +29,7 @@ def test_gated_and_ungated_members_start_together(stage: Stage, scheduler: KubeS
 def test_members_get_their_gates_from_the_admission_policy(stage: Stage, scheduler: KubeScheduler) -> None:
     """Submitters change nothing: a gang and a pod on its own, as they are created today."""
     stage.nodes(2, cpu="4")
-    with stage.policy("sidecar/admission-policy.yaml"):
+    with stage.policy("gates/admission-policy.yaml"):
         filler = stage.pods("filler", 1, cpu="4")
         stage.wait_phase(filler)
         gang = stage.gang("a", 3, cpu="2")
@@ -114,6 +114,7 @@ def test_members_that_the_scheduler_spreads(stage: Stage, scheduler: KubeSchedul
     assert sorted(stage.wait_bound(gang).values()) == ["a0", "a0", "b0", "b0"]
 
 
+@pytest.mark.muster_flags("--start-backoff", "1s", "--start-backoff-max", "2s")
 @BOTH_WAYS
 def test_members_that_the_scheduler_refuses_to_spread(
     stage: Stage, scheduler: KubeScheduler, gated: bool

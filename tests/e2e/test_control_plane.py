@@ -69,14 +69,14 @@ def test_a_kubelet_that_was_off_makes_up_for_it(stage: Stage) -> None:
     stage.wait_phase(pods[1:], "Running")
 
 
-@pytest.mark.parametrize("config", ["sidecar.yaml", "default-scheduler.yaml"])
+@pytest.mark.parametrize("config", ["sidecar-gates.yaml", "default-scheduler.yaml"])
 def test_a_stock_scheduler_accepts_our_configuration(
     stage: Stage, config: str, muster_user: User, tls: Path
 ) -> None:
     """As it is shipped, but for the kubeconfig and the place of the certificates; it becomes leader with the
     rights that the manifests give."""
     user, lease = (
-        (muster_user, "muster-scheduler") if config == "sidecar.yaml" else (SCHEDULER, "kube-scheduler")
+        (muster_user, "muster-scheduler") if config == "sidecar-gates.yaml" else (SCHEDULER, "kube-scheduler")
     )
     shown = tls / "scheduler" if config == "default-scheduler.yaml" else None
     stage.start_scheduler(config, user=user, leader_elect=True, tls=shown)
@@ -96,7 +96,7 @@ def test_a_dead_muster_stops_nobody_elses_pods(stage: Stage) -> None:
 
 
 def test_the_policy_gates_our_pods_only(stage: Stage) -> None:
-    with stage.policy("sidecar/admission-policy.yaml"):
+    with stage.policy("gates/admission-policy.yaml"):
         ours, theirs = stage.pods("ours", 1) + stage.pods("theirs", 1, scheduler=STOCK)
     assert stage.pod(ours)["spec"]["schedulingGates"] == [{"name": GATE}]
     assert "schedulingGates" not in stage.pod(theirs)["spec"]

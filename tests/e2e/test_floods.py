@@ -52,7 +52,7 @@ def test_gangs_start_and_reviews_are_answered_in_a_flood_at_every_port(
         stack.enter_context(floods({**muster.ports, "webhooks": webhooks.number}))
         for number in range(5):
             stage.wait_phase(stage.gang(f"g{number}", 3), "Running")
-            assert muster.live()
+            wait_for(muster.live, what="a probe answered")
         wait_in_force(stage.api)  # a review is answered, in Muster's words
         stage.wait_phase([*held, *stage.pods("last", 1, group="held")], "Running")
     for port in ("health", "debug"):  # those with the lowest limits

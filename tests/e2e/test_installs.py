@@ -15,7 +15,7 @@ from tests.e2e.harness import cert_manager, installs, manifests
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.installs import Objects
-from tests.e2e.harness.policy import IN_PLACE, WITHOUT_POLICIES, needed
+from tests.e2e.harness.policy import GATES, IN_PLACE, WITHOUT_POLICIES, needed
 from tests.e2e.harness.resources import NAMESPACES, PODS
 from tests.e2e.harness.watch import ApiError
 
@@ -50,23 +50,24 @@ class Variant(NamedTuple):
 
 
 # With the chart's values for the same; it knows by itself how old the API server is.
-VIEW = "view"
+WITH_GATES = {"view.enabled": "false"}
+MODES: list[tuple[str, tuple[str, ...], dict[str, str]]] = [
+    ("sidecar", (), {}),
+    ("sidecar", (GATES,), WITH_GATES),
+    ("sidecar", (GATES, IN_PLACE), WITH_GATES),
+    ("default-scheduler", (), {}),
+    ("default-scheduler", (IN_PLACE,), {}),
+]
 ADDED: dict[tuple[str, ...], dict[str, str]] = {
     (): {},
     ("monitoring",): {"monitoring.enabled": "true"},
     ("cert-manager",): {"certManager.enabled": "true"},
-    (VIEW,): {"view.enabled": "true"},
-    (VIEW, "cert-manager"): {"view.enabled": "true", "certManager.enabled": "true"},
-    (IN_PLACE,): {},
-    (IN_PLACE, VIEW): {"view.enabled": "true"},
-    (IN_PLACE, "monitoring"): {"monitoring.enabled": "true"},
-    (IN_PLACE, "cert-manager"): {"certManager.enabled": "true"},
 }
 VARIANTS = [
-    Variant(install, components, {"install": install, **values})
-    for install in ("sidecar", "default-scheduler")
-    for components, values in ADDED.items()
-    if set(NEEDED) <= set(components) and (VIEW not in components or install == "sidecar")
+    Variant(install, (*mode, *components), {"install": install, **values, **more})
+    for install, mode, values in MODES
+    if set(NEEDED) <= set(mode) or (install, mode) == ("sidecar", ())  # which has no policies of that kind
+    for components, more in ADDED.items()
 ]
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
 
@@ -155,12 +156,13 @@ def test_the_chart_goes_to_any_namespace(variant: Variant) -> None:
 )
 def test_scheduler_names_are_set_in_one_place(kubernetes: str, gating: tuple[str, str, str]) -> None:
     """Policy or webhook, profiles and flag must agree, or pods of a name are gated and never bound."""
-    found = installs.rendered(build.release(kubernetes), {"schedulerNames": "{muster,other}"})
+    values = {**WITH_GATES, "schedulerNames": "{muster,other}"}
+    found = installs.rendered(build.release(kubernetes), values)
     by_kind = {each["kind"]: each for each in found}
     (gates,) = [each for each in found if identity(each) == gating]
     assert "in ['muster', 'other']" in yaml.safe_dump(gates, width=1000).replace("''", "'")
-    profiles = yaml.safe_load(by_kind["ConfigMap"]["data"]["sidecar.yaml"])["profiles"]
-    assert [each["schedulerName"] for each in profiles] == ["muster", "other"]
+    for file in by_kind["ConfigMap"]["data"].values():
+        assert [each["schedulerName"] for each in yaml.safe_load(file)["profiles"]] == ["muster", "other"]
     flags = by_kind["Deployment"]["spec"]["template"]["spec"]["initContainers"][0]["args"]
     names = [each for each in flags if each.startswith("--scheduler-name")]
     assert names == ["--scheduler-name=muster", "--scheduler-name=other"]
@@ -171,8 +173,7 @@ def test_the_view_takes_the_place_of_gates_and_needs_no_more_rights(kubernetes: 
     """Nothing gates pods at birth any more; the shared service account may do what it could do before."""
     release = build.release(kubernetes)
     with_gates, with_view = (
-        {identity(each): each for each in installs.rendered(release, {"view.enabled": enabled})}
-        for enabled in ("false", "true")
+        {identity(each): each for each in installs.rendered(release, values)} for values in (WITH_GATES, {})
     )
     gone = {kind for kind, _, _ in with_gates.keys() - with_view.keys()}
     policy = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
@@ -203,7 +204,8 @@ def test_the_pods_are_admitted_by_their_namespace(
     cluster: ControlPlane, tmp_path: Path, install: str
 ) -> None:
     """Each install's namespace says how much its pods may do, and the API server holds them to it."""
-    folder = installs.overlay(tmp_path, install, NEEDED, RELEASE)
+    components = NEEDED if install == "default-scheduler" else ()
+    folder = installs.overlay(tmp_path, install, components, RELEASE)
     found = installs.kustomized(cluster.binaries / "kubectl", folder)
     (namespace,) = [each for each in found if each["kind"] == "Namespace"]
     (workload,) = [each for each in found if each["kind"] in ("Deployment", "DaemonSet")]

@@ -12,6 +12,7 @@ from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.muster import PROGRAM, Muster
 from tests.e2e.harness.resources import LEASES
+from tests.e2e.harness.scheduler import QUICK_LEASE
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.standstill import Standstill
 from tests.e2e.harness.waiting import wait_for
@@ -67,7 +68,7 @@ def test_a_lease_that_nobody_renews_leads_nobody(
     stage: Stage, follower: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
     """The scheduler hangs: its Lease still bears its name, but somebody else may have taken over."""
-    scheduler = stage.start_sidecar(follower, user=muster_user, leader_elect=True)
+    scheduler = stage.start_sidecar(follower, user=muster_user, leader_elect=True, lease=QUICK_LEASE)
     wait_for(lambda: follower.metric("muster_leader") == 1, what="leading")
     scheduler.process.freeze()
     wait_for(lambda: follower.metric("muster_leader") == 0, what="leadership lost")

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import installs, objects, volcano_installed
 from tests.e2e.harness.access import ADMIN, User
-from tests.e2e.harness.administrator import Administrator
+from tests.e2e.harness.administrator import Administrator, commands
 from tests.e2e.harness.audit import Audit, counted
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.pair import Pair
@@ -23,7 +23,7 @@ from tests.e2e.harness.waiting import wait_for
 pytestmark = [
     pytest.mark.volcano,
     pytest.mark.gaps_allowed,  # a kind that changes breaks its watches off
-    pytest.mark.skipif(KUBERNETES in WITHOUT_POLICIES, reason="tried where policies put the gates on"),
+    pytest.mark.skipif(KUBERNETES in WITHOUT_POLICIES, reason="tried where policies could put the gates on"),
 ]
 
 Json = dict[str, Any]
@@ -33,14 +33,16 @@ QUIET = 6.0  # seconds: Volcano's scheduler and Muster look again each second
 JOB = ["job-work-0", "job-work-1"]
 
 
-@pytest.fixture(scope="module")
-def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
-    return Audit(tmp_path_factory.mktemp("audit"))
+@pytest.fixture
+def audit(tmp_path: Path) -> Audit:
+    folder = tmp_path / "audit"
+    folder.mkdir()
+    return Audit(folder)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster(muster_user: User, audit: Audit) -> Iterator[ControlPlane]:
-    """One for these tests alone: a Volcano changes all of it."""
+    """One for each of these tests: a Volcano changes all of it."""
     users = [muster_user, *volcano_installed.users()]
     with ControlPlane(kubernetes=KUBERNETES, users=users, apiserver_flags=audit.flags) as started:
         started.start_controller_manager()
@@ -113,6 +115,7 @@ def job(name: str, namespace: str, size: int, *, queue: str) -> Json:
     return {**head, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
+@pytest.mark.parametrize("gates", [False, True], ids=["view", "gates"])
 def test_moving_there_and_back(
     stage: Stage,
     volcano: Volcano,
@@ -120,17 +123,26 @@ def test_moving_there_and_back(
     administrator: Administrator,
     audit: Audit,
     muster_user: User,
+    gates: bool,
 ) -> None:
     town, pair = Town(stage, vcctl), Pair(stage, muster_user)
+    administrator.run(_install(gates))
     _beside(stage, town, pair, administrator, audit)
     _changed_over(stage, town, pair, volcano, administrator, audit)
     _kinds_taken_over(stage, vcctl, administrator)
     _back(stage, pair, vcctl, volcano, administrator)
 
 
+def _install(gates: bool) -> str:
+    """Step 1."""
+    command = commands(PAGE, 1)
+    return (
+        command.replace("crds.install=false", "crds.install=false,view.enabled=false") if gates else command
+    )
+
+
 def _beside(stage: Stage, town: Town, pair: Pair, administrator: Administrator, audit: Audit) -> None:
     """Steps 1 and 2: each has the pods of its own name, and neither puts the other right all the time."""
-    administrator.step(1)
     pair.start()
     assert "its scheduler is at work, and Muster leaves its name alone" in _checked(administrator)
     stage.queue("trial")

@@ -116,6 +116,7 @@ def test_a_start_whose_node_goes_is_planned_anew(
     gang = Standstill(stage, muster, proxy, cpu="2")
     nodes = _planned(stage, muster)
     stage.api.delete(NODES, nodes[whose])
+    wait_for(lambda: nodes[whose] not in _known(muster), what="Muster knows that it is gone")
     gang.let_go()
     after = _running(stage, gang.pods)
     assert after[whose] != nodes[whose]
@@ -132,6 +133,10 @@ def _running(stage: Stage, pods: list[str]) -> dict[str, str]:
 
 def _count(stage: Stage, pods: list[str], number: int) -> bool:
     return len(stage.bound(pods)) == number
+
+
+def _known(muster: Muster) -> set[str]:
+    return {each["name"] for each in muster.debug("/debug/nodes")}
 
 
 def _planned(stage: Stage, muster: Muster) -> dict[str, str]:

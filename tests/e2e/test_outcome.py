@@ -100,7 +100,7 @@ def real(stage: Stage, muster: Muster) -> Json:
 def muster(stage: Stage, muster_user: User) -> Iterator[Muster]:
     """The sidecar pair with gates as the policy puts them, and a stock scheduler alone. They start
     once all objects are there, as in `muster run`."""
-    with stage.policy("sidecar/admission-policy.yaml"):
+    with stage.policy("gates/admission-policy.yaml"):
         for resource, body in things(stage.namespace):
             stage.api.create(resource, body)
         started = stage.start_muster(user=muster_user)

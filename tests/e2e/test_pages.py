@@ -21,7 +21,6 @@ from tools import release
 
 TYPED = [page for page in PAGES if any(way_of(each) is Way.CLUSTER for each in commands(page))]
 FOLDERS = ("manifests", "install", "scheduler-config", "examples")
-INSTALLS = ("install/sidecar", "install/default-scheduler")
 OVERLAYS = ("overlay", "overlay-before")  # pages that come after docs/install.md have them already
 STAND_INS = {" rollout status ": " rollout status --watch=false "}  # nobody starts pods here
 
@@ -42,8 +41,7 @@ def folder(own: ControlPlane, tmp_path: Path) -> Path:
         for name in FOLDERS:
             if (ROOT / name).exists():
                 shutil.copytree(ROOT / name, place / name)
-        for install in INSTALLS:
-            _add_components(place / install / "kustomization.yaml")
+        _add_components(place / "install" / "default-scheduler" / "kustomization.yaml")
     for name in OVERLAYS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "kustomization.yaml").write_text("resources: [../kube-muster/install/sidecar]\n")

@@ -89,7 +89,7 @@ def test_a_group_that_needs_nobody_runs_with_its_first_member(
     stage.nodes(1)
     stage.group("a", 0)
     stage.wait_group("a", phase="Pending")
-    assert stage.reason("a") == "NotEnoughMembers"
+    stage.wait_reason("a", "NotEnoughMembers")
     stage.pods("a", 1, group="a")
     stage.wait_group("a", phase="Running", running=1)
 

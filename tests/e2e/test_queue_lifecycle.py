@@ -135,7 +135,8 @@ def test_commands_open_and_close(stage: Stage, muster: Muster) -> None:
     wait_state(stage, "Closed", "q")
     wait_followed(stage, command(stage, "OpenQueue", queue))
     wait_state(stage, "Open", "q")
-    assert muster.metric("muster_queue_commands_total", outcome="obeyed") == 2
+    obeyed = partial(muster.metric, "muster_queue_commands_total", outcome="obeyed")
+    wait_for(lambda: obeyed() == 2, what="two commands counted")
 
 
 def test_commands_that_make_no_sense_are_removed_and_change_nothing(stage: Stage, muster: Muster) -> None:
@@ -212,7 +213,8 @@ def test_closing_passes_to_children_and_opening_to_those_that_it_closed(stage: S
     wish(stage, "team", "Closed")
     wait_state(stage, "Closed", "team", "child", "own")
     wait_state(stage, "Closing", "grandchild")
-    assert [is_marked(stage, name) for name in ("child", "grandchild", "own")] == [True, True, False]
+    wait_for(lambda: is_marked(stage, "child") and is_marked(stage, "grandchild"), what="both marked")
+    assert not is_marked(stage, "own")
     wait_condition(stage, "child", reason="ParentClosed")
     muster.restart(hard=True)
     wish(stage, "team", "Open")
@@ -230,7 +232,8 @@ def test_the_groups_of_a_queue_that_is_deleted_go_and_their_pods_stay(
     stage.queue("r")
     running = stage.gang("a", 2, queue="q", gated=True)
     stage.wait_phase(running)
-    stage.wait_phase(stage.gang("b", 1, queue="r", gated=True))
+    stage.gang("b", 1, queue="r", gated=True)
+    stage.wait_group("b", phase="Running")
     wait_for(lambda: _noted(stage, "a") == uid, what="the queue's UID noted on its group")
     early = stage.gang("early", 1, queue="later", gated=True)
     stage.wait_reason("early", "QueueNotFound")
@@ -239,7 +242,7 @@ def test_the_groups_of_a_queue_that_is_deleted_go_and_their_pods_stay(
     muster.start()
     wait_for(lambda: stage.api.find(POD_GROUPS, "a", stage.namespace) is None, what="the group deleted")
     assert stage.phases(running) == {"Running"}
-    assert muster.metric("muster_groups_cleared_total") == 1
+    wait_for(lambda: muster.metric("muster_groups_cleared_total") == 1, what="one group counted")
     assert stage.reason("early") == "QueueNotFound"
     assert stage.pod_group("b")["status"]["phase"] == "Running"
     stage.queue("later")

@@ -133,7 +133,8 @@ def test_pods_wait_for_their_group_to_exist(
 ) -> None:
     stage.nodes(1, cpu="4")
     gang = stage.pods("a", 3, group="a", gated=gated)
-    wait_for(lambda: _decided(stage, muster, gang[0]) == "GroupNotFound", what="the pods say GroupNotFound")
+    muster.wait_decision(stage.namespace, "a", reason="GroupNotFound")
+    assert _decided(stage, muster, gang[0]) == "GroupNotFound"
     assert stage.bound(gang) == {}
     stage.group("a", 3)
     stage.wait_phase(gang)

@@ -15,11 +15,12 @@ from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import installs
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.controlplane import ControlPlane
-from tests.e2e.harness.policy import needed
+from tests.e2e.harness.policy import WITHOUT_POLICIES
 from tools import release
 
 IMAGE = "registry.example/kube-muster:0.1.0"
-SERVED = [each for each in release.MANIFESTS if each.components == needed(KUBERNETES)]
+SERVED_AS = release.BEFORE if KUBERNETES in WITHOUT_POLICIES else release.CURRENT
+SERVED = [each for each in release.MANIFESTS if each.kubernetes == SERVED_AS]
 
 
 @pytest.fixture(scope="module")

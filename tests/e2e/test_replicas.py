@@ -94,9 +94,10 @@ def test_while_a_lease_lapses_only_one_writes(stage: Stage, pair: Pair) -> None:
     both: list[bool] = []
 
     def taken_over() -> bool:
-        leading = (first.leads(), second.leads())
-        both.append(all(leading))
-        return leading == (False, True)
+        taken = second.leads()  # asked first: who leads after that leads beside the second
+        kept = first.leads()
+        both.append(taken and kept)
+        return taken and not kept
 
     wait_for(taken_over, what="the second leads")
     assert not any(both)
@@ -113,7 +114,7 @@ def test_a_follower_is_ready_and_says_who_it_is(pair: Pair) -> None:
     first, second = pair
     wait_for(second.muster.ready, what="the second ready")
     assert "leads" in _leadership(first)
-    assert "follows first" in _leadership(second)
+    wait_for(lambda: "follows first" in _leadership(second), what="it knows the Lease")
     assert second.muster.debug("/debug/leadership")["holder"].startswith("first_")
 
 

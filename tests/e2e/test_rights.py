@@ -53,7 +53,7 @@ class Life:
         self.muster = stage.start_muster(
             *FLAGS, user=user, server=proxy.server, leader_elect="follow", wait=False
         )
-        config = load("sidecar.yaml")
+        config = load("sidecar-gates.yaml")
         config["leaderElection"]["resourceName"] = LEASE
         stage.start_scheduler(config, muster=self.muster.address, leader_elect=True)
         stage.nodes(3, cpu="4")

@@ -9,7 +9,7 @@ from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import OFTEN, hold_request, lose_request
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.scheduler import QUICK_LEASE, KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.volumes import Provisioner
 from tests.e2e.harness.waiting import wait_for
@@ -21,11 +21,11 @@ LONG = 150.0  # seconds, where the longest deadlines have to pass
 def test_time_without_a_scheduler_without_a_leader_or_with_shut_gates_is_no_failure(
     stage: Stage, proxy: FaultProxy, muster_user: User
 ) -> None:
-    """Its Lease runs out after 15 s, three times the deadline of a start."""
+    """Its Lease runs out after 10 s, twice the deadline of a start."""
     muster = stage.start_muster(
         "--bind-deadline", "5s", user=muster_user, server=proxy.server, leader_elect="follow"
     )
-    scheduler = stage.start_sidecar(muster, user=muster_user, leader_elect=True)
+    scheduler = stage.start_sidecar(muster, user=muster_user, leader_elect=True, lease=QUICK_LEASE)
     wait_for(lambda: muster.metric("muster_leader") == 1, what="leading")
     stage.nodes(1, cpu="8")
     stage.wait_phase(stage.gang("before", 2, gated=True))

@@ -15,7 +15,7 @@ from tests.e2e.harness.access import User
 from tests.e2e.harness.administrator import Administrator, commands
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.policy import gates_pods
+from tests.e2e.harness.policy import gates_pods, gating
 from tests.e2e.harness.resources import (
     CRDS,
     LEASES,
@@ -24,7 +24,7 @@ from tests.e2e.harness.resources import (
     POD_GROUPS,
     PODS,
 )
-from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.scheduler import KubeScheduler, beside
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 from tests.e2e.harness.webhooks import Port
@@ -47,8 +47,14 @@ def cluster(muster_user: User) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def administrator(cluster: ControlPlane, tmp_path: Path) -> Administrator:
-    return Administrator(cluster, tmp_path, PAGE)
+def gates() -> bool:
+    """Whether pods wait behind gates rather than hidden from the scheduler."""
+    return False
+
+
+@pytest.fixture
+def administrator(cluster: ControlPlane, tmp_path: Path, gates: bool) -> Administrator:
+    return Administrator(cluster, tmp_path, PAGE, gating(KUBERNETES) if gates else ())
 
 
 INSTALL = {
@@ -57,12 +63,15 @@ INSTALL = {
 }
 
 
+@pytest.mark.parametrize("gates", [False, True], ids=["view", "gates"])
 @pytest.mark.parametrize("way", INSTALL)
 def test_uninstalling_leaves_nothing_and_nobody_waiting(
-    cluster: ControlPlane, administrator: Administrator, muster_user: User, way: str
+    cluster: ControlPlane, administrator: Administrator, muster_user: User, way: str, gates: bool
 ) -> None:
     assert HELM_UNINSTALL in PAGE.read_text()
-    administrator.run(INSTALL[way])
+    administrator.run(
+        f"{INSTALL[way]} --set view.enabled=false" if (way, gates) == ("helm", True) else INSTALL[way]
+    )
     port = Port()
     webhooks.move_to_loopback(cluster.admin, port)
     with (
@@ -71,15 +80,17 @@ def test_uninstalling_leaves_nothing_and_nobody_waiting(
             cluster.kubeconfig(muster_user),
             leader_elect="follow",
             arguments=port.flags("self-signed"),
+            view=not gates,
         ) as muster,
-        KubeScheduler(cluster, "sidecar.yaml", muster=muster.address, user=muster_user, leader_elect=True),
+        KubeScheduler(cluster, **beside(muster), user=muster_user, leader_elect=True),
     ):
         _populate(cluster)
+        wait_for(lambda: gates_pods(cluster.admin, TEAM) is gates, what=f"pods gated: {gates}")
         running = _create(cluster, "small", 1)
         waiting = _create(cluster, "large", 3)
         wait_for(lambda: _nodes_of(cluster, running) == {"n0"}, what="what fits bound")
         muster.wait_decision(TEAM, "large", verdict="Waiting")
-        assert _gated(cluster) == set(waiting)
+        assert _gated(cluster) == (set(waiting) if gates else set())
         administrator.step(1)
         wait_for(lambda: not gates_pods(cluster.admin, TEAM), what="nothing gated any more")
         administrator.run(HELM_UNINSTALL) if way == "helm" else administrator.step(2)
@@ -138,10 +149,9 @@ def _nothing_left(cluster: ControlPlane, administrator: Administrator) -> None:
 
 
 def _populate(cluster: ControlPlane) -> None:
-    """Room for three pods, a namespace, and the policy in force."""
+    """Room for three pods, and a namespace."""
     cluster.admin.create(NODES, objects.node("n0", cpu="3"))
     cluster.admin.create(NAMESPACES, objects.namespace(TEAM))
-    wait_for(lambda: gates_pods(cluster.admin, TEAM), what="the policy in force")
 
 
 def _create(cluster: ControlPlane, name: str, size: int) -> list[str]:

@@ -258,7 +258,7 @@ def test_a_scheduler_that_reads_its_pods_elsewhere_is_told_of(
     stage: Stage, muster: Muster, muster_user: User
 ) -> None:
     """It has the configuration without the view."""
-    stage.start_scheduler("sidecar.yaml", muster=muster.address, user=muster_user)
+    stage.start_scheduler("sidecar-gates.yaml", muster=muster.address, user=muster_user)
     stage.nodes(1, cpu="1")
     stage.gang("a", 2, cpu="1")
     wait_for(lambda: muster.metric("muster_view_detours_total") > 0, what="its calls are counted")

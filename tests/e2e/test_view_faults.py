@@ -15,14 +15,14 @@ from tests.e2e.harness.faults import before_request, lose_request, pass_on
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.replica import Replica
 from tests.e2e.harness.resources import LEASES
-from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.scheduler import QUICK_LEASE, KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.standstill import LastCall
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.view
-CUTTING = 60.0  # seconds: the one place where time has to pass
+CUTTING = 30.0  # seconds: the one place where time has to pass
 A_FEW_EVENTS = 6000  # bytes
 
 
@@ -252,11 +252,16 @@ def test_the_watch_is_cut_at_any_byte_while_gangs_come_and_go(
 
 
 @pytest.fixture
-def pair(stage: Stage, muster_user: User) -> tuple[Replica, Replica]:
+def lease() -> dict[str, str]:
+    return QUICK_LEASE
+
+
+@pytest.fixture
+def pair(stage: Stage, muster_user: User, lease: dict[str, str]) -> tuple[Replica, Replica]:
     """The first one leads."""
-    first = Replica(stage, muster_user, "first", view=True)
+    first = Replica(stage, muster_user, "first", view=True, lease=lease)
     wait_for(first.leads, what="the first leads")
-    return first, Replica(stage, muster_user, "second", standby=True, view=True)
+    return first, Replica(stage, muster_user, "second", standby=True, view=True, lease=lease)
 
 
 @pytest.mark.gang_deadline(60)
@@ -282,6 +287,7 @@ def test_the_other_replica_takes_over_while_a_gang_is_in_pieces(
     second.scheduler.wait_agrees()
 
 
+@pytest.mark.parametrize("lease", [{}], ids=["as-installed"])
 def test_a_short_restart_of_muster_costs_no_leadership(stage: Stage, pair: tuple[Replica, Replica]) -> None:
     """The Lease is renewed through the view, and waits a few seconds for it."""
     first, second = pair

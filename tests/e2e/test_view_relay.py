@@ -20,6 +20,7 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.view
+A_WHILE = 1.5  # seconds: a reflector reads anew after a watch that brought nothing and ended within one
 MOST_DIALS = 32  # the pool's connections, and those of the few watches that begin again
 STOCK = "default-scheduler"
 METHODS = {
@@ -106,6 +107,7 @@ def test_a_scheduler_reads_on_where_it_was_when_the_worker_was_killed(
     scheduler = stage.start_sidecar(far_muster, user=muster_user)
     stage.nodes(2, cpu="4")
     stage.wait_phase(stage.gang("a", 2))
+    wait_of_some_age(far_muster)
     (before,) = workers(far_muster)
     seen = len(proxy.calls)
     os.kill(before, signal.SIGKILL)
@@ -114,14 +116,6 @@ def test_a_scheduler_reads_on_where_it_was_when_the_worker_was_killed(
     stage.wait_phase(stage.gang("b", 2))
     assert read_anew(proxy, seen) == []
     assert scheduler.process.alive()
-
-
-A_WHILE = 1.5  # seconds: a reflector reads anew after a watch that brought nothing and ended within one
-
-
-def watches(muster: Muster) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = muster.debug("/debug/view")["watches"]
-    return found
 
 
 def test_a_scheduler_reads_on_where_it_was_when_the_api_server_can_be_reached_again(
@@ -133,7 +127,7 @@ def test_a_scheduler_reads_on_where_it_was_when_the_api_server_can_be_reached_ag
     stage.nodes(2, cpu="4")
     scheduler = stage.start_sidecar(muster, user=muster_user)
     stage.wait_phase(stage.gang("a", 2))
-    wait_for(lambda: all(each["seconds"] > A_WHILE for each in watches(muster)), what="watches of some age")
+    wait_of_some_age(muster)
     seen = len(proxy.calls)
     wire.refuse()
     wait_for(
@@ -164,6 +158,14 @@ def test_what_the_roles_of_a_scheduler_let_it_do_is_allowed(stage: Stage) -> Non
     rights = {right for role in ("kube-scheduler", "volume-scheduler") for right in granted(stage, role)}
     assert {right for right in rights if not is_allowed(*asked(*right))} == BEHIND_THE_BARRIER & rights
     assert rights >= {("create", "", "pods/binding"), ("patch", "resource.k8s.io", "resourceclaims/status")}
+
+
+def wait_of_some_age(muster: Muster) -> None:
+    def aged() -> bool:
+        watches: list[dict[str, Any]] = muster.debug("/debug/view")["watches"]
+        return all(each["seconds"] > A_WHILE for each in watches)
+
+    wait_for(aged, what="watches of some age")
 
 
 def granted(stage: Stage, role: str) -> Iterator[tuple[str, str, str]]:

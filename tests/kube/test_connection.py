@@ -202,19 +202,38 @@ def test_a_rotated_token_is_read_again_after_401(server: Server, tmp_path: Path)
     assert all(token.startswith("Bearer plugin-") for token in tokens)
 
 
-def test_a_proxy_is_asked_for_a_tunnel(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def nothing_bypasses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("NO_PROXY", "")
+
+
+@pytest.mark.parametrize(
+    ("credentials", "sent"), [("", None), ("me:a%40b@", "Basic bWU6YUBi")], ids=["nobody", "somebody"]
+)
+def test_a_proxy_is_asked_for_a_tunnel(
+    server: Server, tmp_path: Path, nothing_bypasses: None, credentials: str, sent: str | None
+) -> None:
     server.script.append(status(502))
+    proxy = server.url.replace("//", f"//{credentials}")
     behind = Connection.load(
-        str(write_kubeconfig(tmp_path, "http://cluster.example:6443", **{"proxy-url": server.url}))
+        str(write_kubeconfig(tmp_path, "http://cluster.example:6443", **{"proxy-url": proxy}))
     )
     with pytest.raises(Unreachable, match="Tunnel connection failed: 502"):
         behind.request("GET", "/x")
     (request,) = server.requests
     assert (request.method, request.target) == ("CONNECT", "cluster.example:6443")
+    assert request.headers.get("proxy-authorization") == sent
+
+
+@pytest.mark.parametrize("proxy", ["socks5://me:secret@a:1", "https://a:1", "http://a:port", "a:1"])
+def test_a_proxy_of_another_kind_is_a_matter_of_configuration(
+    tmp_path: Path, nothing_bypasses: None, proxy: str
+) -> None:
+    behind = write_kubeconfig(tmp_path, "https://cluster.example:6443", **{"proxy-url": proxy})
+    with pytest.raises(NoConfiguration, match=r"proxy-url in the kubeconfig, or HTTPS_PROXY\): ") as told:
+        Connection.load(str(behind))
+    assert "secret" not in str(told.value)
 
 
 def test_a_pod_finds_its_cluster_and_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,22 @@ def test_the_view_says_who_asks(server: Server, front: Front) -> None:
     assert not [name for name in headers if name.startswith(("impersonate", "x-remote"))]
 
 
+def test_what_a_proxy_opens_no_tunnel_for_was_not_sent(
+    server: Server, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it may be repeated, even an event."""
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    server.script.append(status(503))
+    proxy = server.url.replace("//", "//me:secret@")
+    front = start("https://cluster.example:6443", **{"proxy-url": proxy})
+    answer = ask(front.client(), EVENTS, "POST", b"{}")
+    assert said(answer) == (429, "TooManyRequests")
+    (request,) = server.requests
+    assert (request.method, request.target) == ("CONNECT", "cluster.example:6443")
+    assert request.headers["proxy-authorization"] == "Basic bWU6c2VjcmV0"
+
+
 def test_a_compressed_body_is_passed_on_as_it_is(server: Server, front: Front) -> None:
     server.script.append(Reply(201))
     body = gzip.compress(b"an event")

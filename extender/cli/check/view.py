@@ -9,13 +9,21 @@ from pathlib import PurePosixPath
 from extender.cli.check.findings import UNKNOWN, Finding, Installation, Serving, at, fine, name_of, wrong
 from extender.cli.check.pages import OutOfReach, ask, note, value
 from extender.cli.check.scheduler_config import Unread, kubeconfig_of_scheduler
+from extender.kube.resources import MUTATING_BINDINGS, MUTATING_POLICIES, MUTATING_WEBHOOKS
 from extender.view.kubeconfig import FILE
 
 _SUBJECT = "view"
 _OFF = "off"
 _OLDEST_EVENT = 180.0  # seconds; the API server sends bookmarks each minute
 _PAGE = "docs/install.md#the-schedulers-view"
-_SHIPPED = f"scheduler-config/sidecar-view.yaml has it; {_PAGE}"
+_SHIPPED = f"scheduler-config/sidecar.yaml has it; {_PAGE}"
+_UPGRADE = "docs/upgrade.md#from-gates-to-the-view"
+# What puts gates on pods: before 1.36 the webhook.
+_GATES = (
+    (MUTATING_POLICIES, "kube-muster-gate"),
+    (MUTATING_BINDINGS, "kube-muster-gate"),
+    (MUTATING_WEBHOOKS, "kube-muster-pods"),
+)
 
 
 def is_viewed(site: Installation) -> bool:
@@ -26,6 +34,8 @@ def is_viewed(site: Installation) -> bool:
 def view(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
         yield from _configured(site, workload)
+    if is_viewed(site):
+        yield from _left_behind(site)
     for pod in site.pods:
         if pod.setting("view_listen") != _OFF and at(pod.obj, "status", "phase") == "Running":
             yield from _said(site, pod)
@@ -48,7 +58,7 @@ def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
         yield _judged(name, used.path, _written(workload))
     elif used.made_in_pod:
         message = f"{name}: its scheduler has the kubeconfig {used.path}, and Muster writes none"
-        todo = f"List manifests/view under components: of your overlay; {_PAGE}. Or give it sidecar.yaml."
+        todo = f"Set --view-listen and --view-folder; {_PAGE}. Or give it sidecar-gates.yaml."
         yield wrong(_SUBJECT, f"{message} (--view-listen=off)", todo)
 
 
@@ -63,6 +73,14 @@ def _judged(name: str, used: str, written: str) -> Finding:
     has = f"the kubeconfig {used}" if used else "no kubeconfig"
     message = f"{name}: its scheduler has {has}, so it reads around the view, whose own is {written}"
     return wrong(_SUBJECT, message, f"Name that one in clientConnection.kubeconfig: {_SHIPPED}")
+
+
+def _left_behind(site: Installation) -> Iterator[Finding]:
+    """`kubectl apply` leaves there what an overlay with gates had brought."""
+    for resource, name in _GATES:
+        if name in map(name_of, site.ours(resource)):
+            message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
+            yield wrong(_SUBJECT, message, f"kubectl delete {resource.plural} {name}; {_UPGRADE}")
 
 
 # ---- what Muster says

@@ -41,6 +41,7 @@ def description(place: ClusterAccess, name: str) -> str:
         fields(_spec(found, queue)),
         verdict,
         section("Shares:", _shares(queue_figures_of(queue))),
+        section("Flavors:", _flavors(queue)),
         *_groups(evidence, name),
         *rest,
         section("Conditions:", conditions(queue.status.conditions)),
@@ -70,6 +71,16 @@ def _yes(truth: bool) -> str:
 
 def _shares(queue: QueueFigures) -> list[str]:
     return bars(queue) or resource_rows(queue)
+
+
+def _flavors(queue: ObservedQueue) -> list[str]:
+    """What is held of each, and the most that may be."""
+    held = {each.name: each.allocated for each in queue.status.flavors or ()}
+    return [
+        f"{each.name}: holds {amounts(held.get(each.name))}"
+        + (f" of {amounts(each.capability)}" if each.capability else "")
+        for each in queue.spec.flavors or ()
+    ]
 
 
 # ---- groups

@@ -49,6 +49,9 @@ def _judge_amounts(queue: Queue) -> Iterator[Fault]:
     lists = _lists(queue)
     wrong = [fault for field, amounts in lists.items() for fault in _not_amounts(field, amounts)]
     yield from wrong or _judge_relations(*lists.values())
+    for number, flavor in enumerate(queue.spec.flavors or ()):
+        yield from _not_amounts(f"spec.flavors[{number}].capability", flavor.capability or {})
+        yield from _not_amounts(f"spec.flavors[{number}].deserved", flavor.deserved or {})
 
 
 def _lists(queue: Queue) -> dict[str, Quantities]:

@@ -82,19 +82,21 @@ class QueueDecision(msgspec.Struct, frozen=True):
     weight: int
     """Its part in the division, at least 1."""
     allocated: Resources
-    """What its pods on nodes, and those pinned to nodes, ask for."""
+    """What its pods on nodes, and those pinned to nodes, ask for; those of all queues below it, too."""
     requested: Resources
-    """The same, and what its entitled groups wait for."""
+    """The same, and what their entitled groups wait for."""
     deserved: Mapping[str, float]
     """Its deserved amounts, without zeros."""
     ceiling: Mapping[str, float]
     """The most that it may ever hold; inf: no limit."""
     share: float
     """The part of its deserved amounts that it holds, in its dominant resource."""
+    borrowed: Mapping[str, int] = {}
+    """What it holds above what it deserves."""
     flavors: Mapping[str, Resources] = {}
     """What of the allocated amounts is on each of its flavors, by name and resource."""
     counts: Mapping[str, int] = {}
-    """How many of its groups are in each column of its status."""
+    """How many groups of it, and of the queues below it, are in each column of its status."""
     uid: str = ""
     """Empty while the API has no such queue."""
     wish: QueueState = QueueState.OPEN

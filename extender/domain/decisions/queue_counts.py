@@ -1,10 +1,10 @@
-"""How the groups of a queue are counted in its status: each in one column.
+"""How the groups of a queue are counted in its status: each in one column, and for all queues above as well.
 
 The counts are updated and not made again, since few of many groups change from one decision to the next.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.life import Phase
@@ -43,5 +43,14 @@ def recount(
     return +recounted
 
 
-def columns_of(queue: str, counts: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    return {column: counts.get((queue, column), 0) for column in COLUMNS}
+def columns_by_queue(
+    counts: Mapping[tuple[str, str], int], queues: Iterable[str], ancestry: Callable[[str], Sequence[str]]
+) -> dict[str, dict[str, int]]:
+    """All columns of each of `queues`, with the groups of the queues below it. `ancestry`: a queue and those
+    above it."""
+    columns = {queue: dict.fromkeys(COLUMNS, 0) for queue in queues}
+    for (queue, column), count in counts.items():
+        for each in ancestry(queue) if queue in columns else ():
+            if each in columns:
+                columns[each][column] += count
+    return columns

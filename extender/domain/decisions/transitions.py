@@ -49,6 +49,12 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
         return Transition(
             Reason.BACKING_OFF, _message(Reason.BACKING_OFF, now.detail), warning=True, for_members=True
         )
+    if now.reclaim and not before.reclaim:
+        message = _message(Reason.RECLAIMING, now.detail)
+        return Transition(Reason.RECLAIMING, message, for_members=True)
+    if now.spared and not before.spared:
+        text = f"{now.spared} gave its room to this group already, and is not evicted for it again"
+        return Transition(EventReason.RECLAIM_LOOP, text, warning=True)
     if now.verdict is Verdict.RUNNING is not before.verdict:
         return Transition(Verdict.RUNNING, "all members that the group needs are on nodes")
     return None

@@ -48,6 +48,10 @@ class EventReason(StrEnum):
 
     UNDONE = "Undone"
     EVICTION_REFUSED = "EvictionRefused"
+    RECLAIMED = "Reclaimed"
+    PREEMPTED = "Preempted"
+    DRAINED = "Drained"
+    RECLAIM_LOOP = "ReclaimLoop"
     QUEUE_OPENED = "QueueOpened"
     QUEUE_CLOSING = "QueueClosing"
     QUEUE_CLOSED = "QueueClosed"

@@ -1,18 +1,21 @@
 """What the ledger remembers of a queue: a small frozen record, made from the wire object."""
 
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.durations import as_seconds
-from extender.api.objects import Queue, QueuePreemption
-from extender.api.quantities import BadQuantity
+from extender.api.objects import Quantities, Queue, QueuePreemption, QueueSpec
+from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.queues.flavor_records import flavors_of
 from extender.domain.queues.policy_fields import policy_fault, running_limits
 from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
+
+MOST_OVERSELL = 100
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -31,7 +34,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     priority_threshold: int | None = None  # of the strategy `mixed`: groups from it on let none pass
     ageing: int = 0  # priority that a waiting group gains per hour
     stop_policy: str = ""  # Hold: nothing new is admitted; HoldAndDrain: what runs gives its room back, too
-    oversell: float = 1.0  # so many times its ceiling may be admitted
+    oversell: float | None = None  # so many times its capability may be admitted; None: as the cluster says
     limits: RunningLimits = RunningLimits()
     default_request: Resources = {}  # of a group without minResources, before its pods are there
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
@@ -47,17 +50,61 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
 
 
+class _Amounts(NamedTuple):
+    """What a queue says in quantities; fields as in QueueRecord."""
+
+    capability: Resources | None = None
+    deserved: Resources | None = None
+    guarantee: Resources = MappingProxyType({})
+    borrowing_limit: Resources | None = None
+    lending_limit: Resources | None = None
+    oversell: float | None = None
+    default_request: Resources = MappingProxyType({})
+
+
 def queue_record(queue: Queue) -> QueueRecord:
-    """A queue whose quantities do not parse is kept with its fault, so that its groups can report it."""
+    """A queue whose quantities make no sense is kept with its fault, so that its groups can report it."""
     try:
-        record = _queue_record(queue, *_queue_amounts(queue))
+        record = _queue_record(queue, _queue_amounts(queue.spec))
         return replace(
             record,
             preemption=_preemption(queue.spec.preemption),
             flavors=flavors_of(queue.spec.flavors or ()),
         )
     except BadQuantity as fault:
-        return replace(_queue_record(queue), fault=f"queue {queue.metadata.name}: {fault}")
+        return replace(_queue_record(queue, _Amounts()), fault=f"queue {queue.metadata.name}: {fault}")
+
+
+def _queue_amounts(spec: QueueSpec) -> _Amounts:
+    """Raises BadQuantity."""
+    return _Amounts(
+        capability=offered(spec.capability) if spec.capability else None,
+        deserved=offered(spec.deserved) if spec.deserved else None,
+        guarantee=offered(spec.guarantee.resource) if spec.guarantee else {},
+        borrowing_limit=_limit("borrowingLimit", spec.borrowing_limit),
+        lending_limit=_limit("lendingLimit", spec.lending_limit),
+        oversell=_oversell(spec.oversell),
+        default_request=asked(spec.default_request),
+    )
+
+
+def _limit(field: str, quantities: Quantities | None) -> Resources | None:
+    """A limit of 0 is one, too. Raises BadQuantity."""
+    amounts = None if quantities is None else offered(quantities)
+    for name, amount in (amounts or {}).items():
+        if amount < 0:
+            raise BadQuantity(f"spec.{field}[{name}] is {(quantities or {})[name]}; allowed is 0 or more")
+    return amounts
+
+
+def _oversell(quantity: Quantity | None) -> float | None:
+    """To three decimals. Raises BadQuantity."""
+    if quantity is None:
+        return None
+    factor = at_most(quantity, 1000) / 1000
+    if not 1.0 <= factor <= MOST_OVERSELL:
+        raise BadQuantity(f"spec.oversell is {quantity}; allowed is 1 to {MOST_OVERSELL}")
+    return factor
 
 
 def _preemption(written: QueuePreemption | None) -> PreemptionRules:
@@ -78,17 +125,6 @@ def _seconds(field: str, text: str) -> float:
         raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
 
 
-def _queue_amounts(queue: Queue) -> tuple[Resources | None, Resources | None, Resources, Resources]:
-    """Capability, deserved, guarantee, default request. Raises BadQuantity."""
-    spec = queue.spec
-    return (
-        offered(spec.capability) if spec.capability else None,
-        offered(spec.deserved) if spec.deserved else None,
-        offered(spec.guarantee.resource) if spec.guarantee else {},
-        asked(spec.default_request),
-    )
-
-
 def _reserve_after(text: str) -> float:
     """What cannot be read counts as not given; the API server refuses it."""
     try:
@@ -97,21 +133,12 @@ def _reserve_after(text: str) -> float:
         return QueueRecord("").reserve_after
 
 
-def _queue_record(
-    queue: Queue,
-    capability: Resources | None = None,
-    deserved: Resources | None = None,
-    guarantee: Resources = MappingProxyType({}),
-    default_request: Resources = MappingProxyType({}),
-) -> QueueRecord:
+def _queue_record(queue: Queue, amounts: _Amounts) -> QueueRecord:
     meta, spec = queue.metadata, queue.spec
     annotations, fault = meta.annotations or {}, policy_fault(spec)
     return QueueRecord(
         name=meta.name,
         weight=max(spec.weight, 1),
-        capability=capability,
-        deserved=deserved,
-        guarantee=guarantee,
         priority=spec.priority,
         strategy=spec.dequeue_strategy,
         spec_state=spec.state,
@@ -122,7 +149,6 @@ def _queue_record(
         ageing=max(spec.ageing, 0),
         stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
         limits=running_limits(spec.limits),
-        default_request=default_request,
         reclaimable=spec.reclaimable is not False,
         restricted=spec.restricted,
         reserve_after=_reserve_after(spec.reserve_after),
@@ -131,4 +157,5 @@ def _queue_record(
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         last_command=annotations.get(keys.LAST_COMMAND, ""),
         fault=fault and f"queue {meta.name}: {fault}",
+        **amounts._asdict(),
     )

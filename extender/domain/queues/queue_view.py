@@ -18,6 +18,7 @@ class QueueView(msgspec.Struct, frozen=True):
     requested: Resources  # the same, and what its groups wait for that may start
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about its mark
+    fault: str = ""  # what is wrong with it, or with its place in the tree, for people; empty if nothing is
     by_flavor: Mapping[str, Resources] = {}  # of what is allocated, the amounts on each of its flavors
 
     @property

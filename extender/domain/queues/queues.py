@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from extender.api import keys
 from extender.domain.model.resources import Resources
+from extender.domain.queues.faults import fault_of
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_states import QueueState, closed_above, mark_of, parent_of, state_of, wish
 from extender.domain.queues.queue_view import QueueView
@@ -70,6 +71,7 @@ class Queues:
             requested=allocated if record and record.stop_policy else requested,
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
+            fault=fault_of(name, self._records),
             by_flavor=by_flavor,
         )
 

@@ -15,6 +15,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
+from extender.domain.scheduling.kept_shares import KeptShares
 from extender.domain.scheduling.queue_shares import QueueShares
 from extender.domain.scheduling.running_counts import RunningCounts
 from extender.domain.scheduling.window import Window
@@ -33,10 +34,12 @@ class BudgetMark(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, totals: KeptTotals | None = None, shares: KeptShares | None = None
+    ) -> None:
         self.planner = Planner.of(snapshot, totals)
         self.totals = self.planner.capacity.kept
-        self.shares = QueueShares(snapshot)
+        self.shares = QueueShares(snapshot, shares)
         self.running = RunningCounts(snapshot)
         self.flavors = FlavorAmounts(snapshot)
         self.window = Window(snapshot.limits.window)

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import Decisions, GroupDecision, QueueDecision
-from extender.domain.decisions.queue_counts import columns_of, recount
+from extender.domain.decisions.queue_counts import columns_by_queue, recount
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.kept_totals import FEW
@@ -146,7 +146,7 @@ def _decisions(snapshot: Snapshot, previous: Decisions, changed: _Changed, memor
         previous,
         version=snapshot.version,
         groups=groups,
-        queues=previous.queues if counts == previous.counts else _recounted(previous.queues, counts),
+        queues=previous.queues if counts == previous.counts else _recounted(previous.queues, counts, memory),
         counts=counts,
         serial=previous.serial + 1,
         turned=tuple(changed),
@@ -169,6 +169,10 @@ def _with_changes(
 
 
 def _recounted(
-    queues: Mapping[str, QueueDecision], counts: Mapping[tuple[str, str], int]
+    queues: Mapping[str, QueueDecision], counts: Mapping[tuple[str, str], int], memory: Memory
 ) -> dict[str, QueueDecision]:
-    return {name: replace(queue, counts=columns_of(name, counts)) for name, queue in queues.items()}
+    columns = columns_by_queue(counts, queues, memory.shares.division.tree.ancestry)
+    return {
+        name: queue if queue.counts == columns[name] else replace(queue, counts=columns[name])
+        for name, queue in queues.items()
+    }

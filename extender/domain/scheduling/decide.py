@@ -35,7 +35,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
             return replace(previous, serial=previous.serial + 1, turned=())
         if (carried := carry_over(snapshot, previous, memory)) is not None:
             return carried
-    round_ = Round(snapshot, memory.totals if memory is not None else None)
+    round_ = Round(snapshot, memory.totals, memory.shares) if memory is not None else Round(snapshot)
     lending, reserving, strategies = Lending(round_), Reserving(round_), Strategies(round_)
     admission = gangs.Admission(round_, lending, reserving, strategies)
 

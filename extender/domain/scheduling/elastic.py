@@ -57,8 +57,8 @@ def grow(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
     lines = in_lines(batches, lambda batch: batch.group)
     turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines)
     for queue, line in turns:
-        most = turns.share_of_next(queue)
         batch = line[0]
+        most = turns.members_until_next(queue, batch.shape.requests)
         if not round_.judge(_grow, batch.group, batch, most, is_lent, held=batch.kept.plan):
             line.popleft()
             _drop_broken(round_, line)
@@ -99,12 +99,11 @@ def _drop_broken(round_: Round, line: deque[_Batch]) -> None:
         line.popleft()
 
 
-def _grow(round_: Round, group: GroupView, batch: _Batch, share_of_next: float | None, is_lent: bool) -> bool:
-    """Start members of a batch, until its queue's share is above that of the next one; whether it may come
-    again."""
+def _grow(round_: Round, group: GroupView, batch: _Batch, most: int | None, is_lent: bool) -> bool:
+    """Start members of a batch, at `most` so many in one turn; whether it may come again."""
     kept, pods = batch.kept, batch.pods
     allowed, reason = min(_allowances(round_, batch, is_lent), key=lambda allowance: allowance[0])
-    tried = pods[: min(allowed, _turn(round_, batch, share_of_next))]
+    tried = pods[: allowed if most is None else min(allowed, most)]
     joining = as_many_as_join(round_.budget, group, tried, batch.in_use, is_lent)
     more = round_.budget.place(group, joining.pods, partly=True) or {}
     kept.add(more)
@@ -117,23 +116,14 @@ def _grow(round_: Round, group: GroupView, batch: _Batch, share_of_next: float |
     return len(more) == len(tried) < allowed
 
 
-def _turn(round_: Round, batch: _Batch, share_of_next: float | None) -> int:
-    """How many members bring a queue past the share of the next one of its priority."""
-    if share_of_next is None:
-        return len(batch.pods)
-    shares, queue = round_.budget.shares, batch.group.queue
-    level = {name: due * share_of_next for name, due in shares.deserved(queue).items()}
-    return shares.headroom(queue, batch.shape.requests, level) + 1
-
-
 def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[int, Reason]]:
     """How many more pods of a shape may start, and what stops the next one."""
     shares, queue, requests = round_.budget.shares, batch.group.queue, batch.shape.requests
-    yield shares.headroom(queue, requests, shares.ceiling(queue)), Reason.QUEUE_CEILING
+    yield shares.headroom_below_ceiling(queue, requests), Reason.QUEUE_CEILING
     yield round_.budget.running.headroom(batch.group), Reason.QUEUE_CEILING
     yield round_.budget.window.places, Reason.WINDOW_FULL
     if not is_lent:
-        yield shares.headroom(queue, requests, shares.deserved(queue)), Reason.QUEUE_SHARE
+        yield shares.headroom_within_share(queue, requests), Reason.QUEUE_SHARE
 
 
 def _decision(round_: Round, group: GroupView, kept: KeptPlan, lending: Lending) -> GroupDecision:

@@ -2,10 +2,9 @@
 
 from extender.domain.lifecycle.quorum import Missing
 from extender.domain.model.resources import PODS, Resources
-from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.queue_shares import QueueShares
 from extender.domain.scheduling.round import Round
-from extender.domain.shares.comparisons import EPSILON
+from extender.domain.shares.comparisons import EPSILON, Portions
 from extender.domain.snapshot.group_view import GroupView
 
 
@@ -22,7 +21,7 @@ class Giving:
         """In its own queue, a group takes the place of others: that is no question of shares."""
         view = self._queues.get(queue)
         return queue == self._own or (
-            view is not None and may_give(self._shares, view, amounts, self._scarce)
+            view is not None and may_give(self._shares, queue, amounts, self._scarce, self._own)
         )
 
     def give(self, queue: str, amounts: Resources, times: int = 1) -> None:
@@ -30,7 +29,7 @@ class Giving:
             self._shares.take(queue, amounts, -times)
 
     def share(self, queue: str) -> float:
-        return self._shares.of(queue) if queue else 0.0
+        return self._shares.of_own_groups(queue) if queue else 0.0
 
     def suffices(self) -> bool:
         if self._shares.above_ceiling(self._own, self._asked):
@@ -38,13 +37,20 @@ class Giving:
         return not self.within_share or not self._shares.is_above_share(self._own, self._asked)
 
 
-def may_give(shares: QueueShares, queue: QueueView, amounts: Resources, scarce: frozenset[str]) -> bool:
-    """Whether a queue keeps what it deserves of the resources that are scarce, and its guarantee, without
-    `amounts`. Where nothing is scarce but in pieces, what counts is what it holds too much of: one that has
-    all the GPUs may be short of memory, which it cannot use without them."""
-    name = queue.record.name
-    held, due, kept = shares.held(name), shares.deserved(name), queue.record.guarantee
+def may_give(
+    shares: QueueShares, queue: str, amounts: Resources, scarce: frozenset[str], to: str = ""
+) -> bool:
+    """Whether a queue, and each one above it that is not above the queue `to`, keeps what it deserves of the
+    resources that are scarce, and what is kept for it, without `amounts`. Where nothing is scarce but in
+    pieces, what counts is what it holds too much of: one that has all the GPUs may be short of memory, which
+    it cannot use without them."""
     asked = {each: n for each, n in amounts.items() if n > 0 and each != PODS}
+    return all(_may_give(asked, scarce, *level) for level in shares.levels(queue, to))
+
+
+def _may_give(
+    asked: Resources, scarce: frozenset[str], held: Resources, due: Portions, kept: Resources
+) -> bool:
     above = {each for each in asked if held.get(each, 0) > due.get(each, 0.0) + EPSILON}
     counted = (scarce & asked.keys()) or above
     if not counted or any(held.get(each, 0) - n < kept[each] for each, n in asked.items() if each in kept):

@@ -9,6 +9,7 @@ from extender.domain.decisions.decisions import Decisions
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.tally import Tally
+from extender.domain.scheduling.kept_shares import KeptShares
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.shortages import Shortages
 from extender.domain.snapshot.nodes import Mask
@@ -44,9 +45,12 @@ class Memory:
     """All memories are equal, since no decision depends on them. `waiting`: None where something else
     depended on how much room there is."""
 
-    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None, waiting: Waiting | None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, totals: KeptTotals | None, shares: KeptShares, waiting: Waiting | None
+    ) -> None:
         self.snapshot = snapshot
         self.totals = totals
+        self.shares = shares
         self.waiting = waiting
 
     @classmethod
@@ -55,14 +59,14 @@ class Memory:
         totals = budget.totals.without_history() if budget.totals is not None else None
         holds = shortages.hold_after(budget.takings)
         waiting = Waiting(shortages, budget.planner.capacity, round_.snapshot) if holds else None
-        return cls(round_.snapshot, totals, waiting)
+        return cls(round_.snapshot, totals, budget.shares.kept, waiting)
 
     def after(self, snapshot: Snapshot, waiting: Waiting) -> "Memory":
         """The memory once nothing but room has changed."""
         assert self.waiting is not None
         more = self.waiting.tally.difference(waiting.tally)
         totals = self.totals.after(snapshot.room, more) if self.totals is not None else None
-        return Memory(snapshot, totals, waiting)
+        return Memory(snapshot, totals, self.shares, waiting)
 
     def holds(self, snapshot: Snapshot, previous: Decisions) -> bool:
         """Whether nothing has changed since, and no time has come that would change a decision."""

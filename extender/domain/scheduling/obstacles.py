@@ -38,8 +38,8 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
         return waits(group, Reason.INVALID_SPEC, group.fault)
     if queue is None or not queue.exists:
         return waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
-    if queue.record.fault:
-        return waits(group, Reason.INVALID_SPEC, queue.record.fault)
+    if queue.fault:
+        return waits(group, Reason.INVALID_SPEC, queue.fault)
     if not group.entitled:
         return waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
     return _held(group, queue.record)

@@ -1,31 +1,41 @@
-"""The shares of a round: what each queue holds by now, against what it deserves and may hold at most."""
+"""The shares of a round: what each queue holds by now, against what it deserves and may hold at most.
 
+Amounts of a queue are sums over it and the queues below it. A queue that has others below it counts its own
+groups at a seat among them; a group is judged there by its share, and on the whole way up to root by
+ceilings.
+"""
+
+from collections.abc import Iterator
 from math import inf
 
-from extender.domain.model.resources import PODS, Resources, add
-from extender.domain.queues.queue_view import QueueView
-from extender.domain.shares.comparisons import EPSILON, Portions, exceeded, excess, share
-from extender.domain.shares.demand import QueueDemand
-from extender.domain.shares.deserved import divide
+from extender.domain.model.resources import PODS, Resources, show
+from extender.domain.scheduling.kept_shares import KeptShares
+from extender.domain.shares.comparisons import EPSILON, Portions, exceeded, share
+from extender.domain.shares.share_tree import TOP
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
 _NOT_SHARED = frozenset({PODS})  # the share gate compares what is asked for, not the count of pods
+_NOTHING: Portions = {}
 
 
 class QueueShares:
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._cluster = total_of(snapshot)
-        self._shares = divide(self._cluster, [_demand(queue) for queue in snapshot.queues.values()])
-        self._ceilings: dict[str, Portions] = {}
-        self._allocated = {name: dict(queue.allocated) for name, queue in snapshot.queues.items()}
+    def __init__(self, snapshot: Snapshot, before: KeptShares | None = None) -> None:
+        """`before`: of an earlier round, to save work."""
+        self.kept = KeptShares.of(snapshot, before)
+        """For the next round."""
+        self.tree = self.kept.division.tree
+        self._cluster = self.kept.division.total
+        self._division = self.kept.division
+        self._holdings = self.kept.holdings.copy()
+        self._ceilings: dict[int, Portions] = {}
         self._journal: list[tuple[str, Resources, int]] = []
 
     # ---- taking
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
         """The queue holds so much more; -1 times gives it back."""
-        add(self._allocated.setdefault(queue, {}), asked, times)
+        self._holdings.take(queue, asked, times)
         self._journal.append((queue, asked, times))
 
     def mark(self) -> int:
@@ -36,78 +46,177 @@ class QueueShares:
         """Undo all takings since a mark."""
         while len(self._journal) > mark:
             queue, asked, times = self._journal.pop()
-            add(self._allocated[queue], asked, -times)
+            self._holdings.take(queue, asked, -times)
 
     # ---- looking
 
     def held(self, queue: str) -> Resources:
-        """What a queue holds by now."""
-        return self._allocated.get(queue, {})
+        """What a queue and those below it hold by now."""
+        return self._holdings.held(self.tree.node[queue]) if queue in self.tree.node else {}
+
+    def allocated(self, queue: str) -> Resources:
+        """What a queue and those below it held when the round began."""
+        return self.kept.holdings.held(self.tree.node[queue])
 
     def of(self, queue: str) -> float:
         """How much of what it deserves a queue holds."""
-        given = self._shares.get(queue)
-        return share(self._allocated.get(queue, {}), given.deserved) if given else 0.0
+        return self.of_node(self.tree.node[queue])
+
+    def of_node(self, node: int) -> float:
+        """The same for a node of the tree."""
+        given = self._division.share(node)
+        return share(self._holdings.held(node), given.deserved) if given else 0.0
 
     def deserved(self, queue: str) -> Portions:
         """What a queue deserves: nothing where there is no such queue."""
-        return self._shares[queue].deserved if queue in self._shares else {}
+        return self._deserved_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
+
+    def borrowed(self, queue: str) -> Resources:
+        """What a queue held above what it deserves when the round began."""
+        deserved = self.deserved(queue)
+        held = self.allocated(queue)
+        more = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
+        return {name: int(over) for name, over in more.items() if over >= 1 and name not in _NOT_SHARED}
 
     def real_capability(self, queue: str) -> Portions:
         """The most that a queue may hold, as the division gives it."""
-        return self._shares[queue].ceiling if queue in self._shares else {}
+        given = self._division.share(self.tree.node[queue]) if queue in self.tree.node else None
+        return given.ceiling if given else _NOTHING
+
+    # ---- the share gate
+
+    def is_above_share(self, queue: str, asked: Resources) -> bool:
+        seat = self.tree.seat[queue]
+        held, deserved = self._holdings.held(seat), self._deserved_at(seat)
+        return bool(exceeded(self._there(asked), held, deserved, _NOT_SHARED))
+
+    def headroom_within_share(self, queue: str, requests: Resources) -> int:
+        """How many more of `requests` keep the queue within what it deserves."""
+        return self.headroom_at(self.tree.seat[queue], requests, 1.0)
+
+    def headroom_at(self, node: int, requests: Resources, share: float) -> int:
+        """How many more of `requests` a node may hold until it holds so much of what it deserves."""
+        limit = {name: due * share for name, due in self._deserved_at(node).items()}
+        return _times(self._there(requests), self._holdings.held(node), limit)
+
+    # ---- ceilings, all the way up
 
     def ceiling(self, queue: str) -> Portions:
         """What limits a queue apart from the room. One as high as the whole cluster is no ceiling: what is
         lacking there is room. A queue that is gone has none."""
-        if queue not in self._ceilings:
-            given = self.real_capability(queue)
-            self._ceilings[queue] = {
-                name: most if (most := given.get(name, inf)) < there else inf
-                for name, there in self._cluster.items()
-            }
-        return self._ceilings[queue]
+        return self._ceiling_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
 
-    def headroom(self, queue: str, requests: Resources, limit: Portions) -> int:
-        """How many more of `requests` keep the queue within `limit`."""
-        held = self._allocated.get(queue, {})
+    def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
+        """How many more of `requests` keep the queue and those above it within their ceilings."""
         parts = (
-            (limit.get(name, 0.0) - held.get(name, 0) + EPSILON) / amount
+            (most + EPSILON) / amount
             for name, amount in self._there(requests).items()
+            for most in self._bounds(queue, name)
         )
-        return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
+        return int(min((*parts, _NO_LIMIT)))
+
+    def _bounds(self, queue: str, name: str) -> Iterator[float]:
+        """How much more of a resource each ceiling allows, from the queue up to root."""
+        free = 0  # of what is kept for the nodes passed: the next one gives nothing of it
+        for node in self.tree.path(queue):
+            filled = self._holdings.filled(node).get(name, 0)
+            yield max(self._limit(node, name) - filled, 0.0) + free
+            free += self._holdings.unused(node, name)
 
     def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
-        """Whether `asked` is above the ceiling even if the queue held nothing."""
-        return bool(exceeded(self._there(asked), {}, self.ceiling(queue)))
+        """Whether `asked` is above the ceiling even if no queue held anything."""
+        seat = self.tree.seat[queue]
+        potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
+        return bool(exceeded(self._there(asked), {}, potential))
 
     def above_ceiling(self, queue: str, asked: Resources) -> str:
-        """A sentence on how `asked` would break the queue's ceiling; empty when it would not."""
-        return excess(self._there(asked), self._allocated.get(queue, {}), self.ceiling(queue))
+        """A sentence on how `asked` would break the ceiling of the queue, or of one above it; empty when it
+        would not."""
+        for node, more, over in self._climb(queue, asked):
+            if over:
+                name = self.tree.queues[node]
+                where = "" if name == queue else f"in queue {name} above it, "
+                return where + ", ".join(self._excess(node, resource, more[resource]) for resource in over)
+        return ""
 
-    def is_above_share(self, queue: str, asked: Resources) -> bool:
-        held = self._allocated.get(queue, {})
-        return bool(exceeded(self._there(asked), held, self.deserved(queue), _NOT_SHARED))
+    def _climb(self, queue: str, asked: Resources) -> Iterator[tuple[int, Resources, list[str]]]:
+        """Each node up to root, what it has to give of `asked`, and of which resources it cannot."""
+        more = self._there(asked)
+        for node in self.tree.path(queue):
+            limit = {name: self._limit(node, name) for name in more}
+            yield node, more, exceeded(more, self._holdings.filled(node), limit)
+            more = self._holdings.taken_above(node, more)
+
+    def _limit(self, node: int, name: str) -> float:
+        """The ceiling of a node, in a resource. What is kept for queues limits root, too."""
+        if node == TOP and self._kept_below(TOP, name):
+            return self._cluster[name]
+        return self._ceiling_at(node)[name]
+
+    def _kept_below(self, node: int, name: str) -> int:
+        """What is kept for queues below a node, and not held."""
+        return self._holdings.filled(node).get(name, 0) - self._holdings.held(node).get(name, 0)
+
+    def _excess(self, node: int, name: str, more: int) -> str:
+        held = self._holdings.held(node).get(name, 0)
+        kept = self._kept_below(node, name)
+        return (
+            f"{name}: {show(name, held)} held"
+            + (f" + {show(name, kept)} kept for other queues" if kept > 0 else "")
+            + f" + {show(name, more)} asked > {show(name, self._limit(node, name))}"
+            + self._borrowing(node, name)
+        )
+
+    def _borrowing(self, node: int, name: str) -> str:
+        """What a ceiling consists of, where a queue may borrow no more."""
+        demand = self._division.demands.get(self.tree.queues[node])
+        if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
+            return ""
+        own = (demand.deserved or {}).get(name, self._deserved_at(node).get(name, 0.0))
+        borrowed = (demand.borrowing_limit or {})[name]
+        if abs(own + borrowed - self._limit(node, name)) > 1:
+            return ""
+        return f" ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
+
+    # ---- what may be taken back
+
+    def of_own_groups(self, queue: str) -> float:
+        """How much of what they deserve the groups of the queue itself hold."""
+        return self.of_node(self.tree.seat[queue]) if queue in self.tree.seat else 0.0
+
+    def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
+        """What the queue, and each one above it, holds and deserves, and what of it is kept for it: up to
+        those that are above the queue `to`, too, which lose nothing to it."""
+        gains = set(self.tree.path(to)) if to in self.tree.seat else {TOP}
+        for node in self.tree.path(queue):
+            if node in gains:
+                return
+            yield self._holdings.held(node), self._deserved_at(node), self._holdings.kept(node)
+
+    # ---- inside
+
+    def _deserved_at(self, node: int) -> Portions:
+        """Never less than what is kept for the queue."""
+        given = self._division.share(node)
+        return given.deserved if given else _NOTHING
+
+    def _ceiling_at(self, node: int) -> Portions:
+        if node not in self._ceilings:
+            given = self._division.share(node)
+            most = given.ceiling if given else _NOTHING
+            self._ceilings[node] = {
+                name: limit if (limit := most.get(name, inf)) < there else inf
+                for name, there in self._cluster.items()
+            }
+        return self._ceilings[node]
 
     def _there(self, asked: Resources) -> Resources:
         """Without what no node offers: that is no question of shares, the pods never fit."""
         return {name: amount for name, amount in asked.items() if name in self._cluster}
 
 
-def total_of(snapshot: Snapshot) -> Resources:
-    """What all nodes offer together."""
-    capacity = snapshot.allocatable.sum(axis=0)
-    return {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
-
-
-def _demand(queue: QueueView) -> QueueDemand:
-    """A queue that does not exist takes no part, however many groups name it."""
-    record = queue.record
-    return QueueDemand(
-        record.name,
-        record.weight,
-        queue.requested,
-        record.capability,
-        record.guarantee,
-        groups=queue.exists and queue.groups > 0,
+def _times(requests: Resources, held: Resources, limit: Portions) -> int:
+    parts = (
+        (limit.get(name, 0.0) - held.get(name, 0) + EPSILON) / amount for name, amount in requests.items()
     )
+    return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))

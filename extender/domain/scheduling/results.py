@@ -6,15 +6,17 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
-from extender.domain.decisions.queue_counts import columns_of, recount
+from extender.domain.decisions.queue_counts import columns_by_queue, recount
 from extender.domain.lifecycle.phases import life_of
 from extender.domain.model.life import Life, Phase
 from extender.domain.model.records import GroupKey
 from extender.domain.model.reservation import Reservation
+from extender.domain.model.resources import Resources
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.memory import Memory
 from extender.domain.scheduling.round import Round, broken
+from extender.domain.shares.holdings import summed_up
 from extender.domain.snapshot.group_view import GroupView
 
 T = TypeVar("T")
@@ -70,32 +72,43 @@ def _same(before: T | None, now: T) -> T:
 def _queues(
     round_: Round, counts: Mapping[tuple[str, str], int], before: Mapping[str, QueueDecision]
 ) -> dict[str, QueueDecision]:
+    queues, tree = round_.snapshot.queues, round_.budget.shares.tree
     reserved = {each.queue: each.reservation for each in round_.decided.values() if each.reservation}
+    columns = columns_by_queue(counts, queues, tree.ancestry)
+    requested = summed_up(tree, {name: queue.requested for name, queue in queues.items()})
     return {
-        name: _same(before.get(name), _queue(round_, queue, columns_of(name, counts), reserved.get(name)))
-        for name, queue in round_.snapshot.queues.items()
+        name: _same(
+            before.get(name),
+            _queue(round_, queue, requested[tree.node[name]], columns[name], reserved.get(name)),
+        )
+        for name, queue in queues.items()
     }
 
 
 def _queue(
-    round_: Round, queue: QueueView, counts: Mapping[str, int], reservation: Reservation | None
+    round_: Round,
+    queue: QueueView,
+    requested: Resources,
+    counts: Mapping[str, int],
+    reservation: Reservation | None,
 ) -> QueueDecision:
     name, shares = queue.record.name, round_.budget.shares
     return QueueDecision(
         name=name,
         state=queue.state,
         weight=queue.record.weight,
-        allocated=queue.allocated,
-        requested=queue.requested,
+        allocated=shares.allocated(name),
+        requested=requested,
         deserved=shares.deserved(name),
         ceiling=shares.real_capability(name),
         share=shares.of(name),
+        borrowed=shares.borrowed(name),
         flavors={flavor.name: queue.by_flavor.get(flavor.name, {}) for flavor in queue.record.flavors},
         counts=counts,
         uid=queue.record.uid,
         wish=wish(queue.record),
         closed_above=queue.closed_above,
         mark=queue.mark,
-        fault=queue.record.fault,
+        fault=queue.fault,
         reservation=reservation,
     )

@@ -14,6 +14,7 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.budget import Budget
+from extender.domain.scheduling.kept_shares import KeptShares
 from extender.domain.scheduling.shortages import Shortages
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
@@ -23,10 +24,13 @@ _NOTHING: Mapping[Uid, str] = {}
 
 
 class Round:
-    def __init__(self, snapshot: Snapshot, totals: KeptTotals | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, totals: KeptTotals | None = None, shares: KeptShares | None = None
+    ) -> None:
+        """`totals` and `shares`: of an earlier round, to save work."""
         self.snapshot = snapshot
         self.limits = snapshot.limits
-        self.budget = Budget(snapshot, totals)
+        self.budget = Budget(snapshot, totals, shares)
         self.shortages = Shortages()
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.evictions: dict[Uid, Eviction] = {}

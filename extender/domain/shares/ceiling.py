@@ -1,31 +1,49 @@
 """Ceilings: the most that a queue may ever hold.
 
 Source of the rule: Volcano's real capability. A queue may hold its own guarantee and everything that is not
-guaranteed to other queues, limited by its capability.
+guaranteed to its siblings, limited by its capability.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Mapping
+from math import inf
 
 from extender.domain.model.resources import CPU, MEMORY, Resources
-from extender.domain.shares.demand import Portion, PortionRows, QueueDemand
+from extender.domain.shares.demand import QueueDemand
 
 
-def ceilings_of(
-    demands: Sequence[QueueDemand], guarantees: PortionRows, unclaimed: Portion, names: Sequence[str]
-) -> PortionRows:
-    """A row for each of `demands`; `guarantees` has the same rows. `unclaimed`: what no queue is
-    guaranteed."""
-    limits = np.full_like(guarantees, np.inf)
-    for row, demand in enumerate(demands):
-        if demand.capability:
-            limits[row] = [_limit(demand.capability, name) for name in names]
-    return np.minimum(unclaimed + guarantees, limits)
+def limits_of(demand: QueueDemand) -> Mapping[str, float]:
+    """What limits a queue by its specification alone: its capability, and what it deserves by name and may
+    borrow. A resource that is not listed is unlimited; so are a capability's cpu and memory given as zero."""
+    limits = {name: _limit(name, amount) for name, amount in (demand.capability or {}).items()}
+    for name, more in (demand.borrowing_limit or {}).items():
+        if name in (demand.deserved or {}):
+            limits[name] = min(limits.get(name, inf), _own(demand.deserved, name) + max(more, 0))
+    return limits
 
 
-def _limit(capability: Resources, name: str) -> float:
-    """A dimension that a capability does not name is unlimited; so are cpu and memory given as zero."""
-    if name not in capability or (name in (CPU, MEMORY) and capability[name] <= 0):
-        return float("inf")
-    return float(capability[name])
+def borrowing_of(demand: QueueDemand) -> Mapping[str, float]:
+    """How much it may hold above what the division gives it, where it deserves nothing by name."""
+    limits, named = demand.borrowing_limit or {}, demand.deserved or {}
+    return {name: float(max(more, 0)) for name, more in limits.items() if name not in named}
+
+
+def kept_for(demand: QueueDemand) -> Mapping[str, float]:
+    """What no other queue may hold, whether it asks for it or not: its guarantee, and what it deserves by
+    name and does not lend."""
+    kept = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
+    for name, lent in (demand.lending_limit or {}).items():
+        kept[name] = max(kept.get(name, 0.0), _own(demand.deserved, name) - max(lent, 0), 0.0)
+    return kept
+
+
+def given_to(demand: QueueDemand) -> Mapping[str, float]:
+    """What it deserves by name."""
+    return {name: float(max(amount, 0)) for name, amount in (demand.deserved or {}).items()}
+
+
+def _own(deserved: Resources | None, name: str) -> float:
+    return float(max((deserved or {}).get(name, 0), 0))
+
+
+def _limit(name: str, amount: int) -> float:
+    return inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)

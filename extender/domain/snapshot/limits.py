@@ -6,6 +6,8 @@ import msgspec
 class Limits(msgspec.Struct, frozen=True):
     """The limits that policy works with. Times in seconds, sizes in pods."""
 
+    oversell: float = 1.0
+    """So many times the capability of a queue may be admitted, at least 1, where the queue does not say."""
     window: int = 1000
     """How many members may be on their way through the scheduler at once."""
     start_deadline: float = 120.0

@@ -1,6 +1,6 @@
 """What the API server makes of objects before it stores them: defaults, admission, what may not change.
 
-The scheduling gate of our pods is put on here, as the policy in manifests/sidecar/admission-policy.yaml does.
+The scheduling gate of our pods is put on here, as the policy in manifests/gates/admission-policy.yaml does.
 """
 
 from collections.abc import Iterable

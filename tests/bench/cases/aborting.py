@@ -43,7 +43,7 @@ def abort(bench: Bench) -> Iterator[Row]:
 def _gating(fleet: Fleet, namespace: str, view: bool) -> AbstractContextManager[None]:
     if view:
         return nullcontext()
-    return in_force(fleet.cluster.admin, namespace, "sidecar/admission-policy.yaml")
+    return in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
 
 
 def _aborted(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: int) -> Row:

@@ -25,7 +25,7 @@ _PATIENCE = 120.0
 def gates(bench: Bench) -> Iterator[Row]:
     with Fleet(bench.sizes.most_nodes) as fleet:
         namespace = fleet.namespace()
-        policy = in_force(fleet.cluster.admin, namespace, "sidecar/admission-policy.yaml")
+        policy = in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
         with policy, fleet.muster() as muster:
             yield _opened(fleet, muster, namespace, bench.sizes.held)
 

@@ -157,7 +157,7 @@ def _settled(fleet: Fleet) -> Counter[str]:
 def _gating(fleet: Fleet, namespace: str, race: Race) -> AbstractContextManager[None]:
     if race.variant != "gated":
         return nullcontext()
-    return in_force(fleet.cluster.admin, namespace, "sidecar/admission-policy.yaml")
+    return in_force(fleet.cluster.admin, namespace, "gates/admission-policy.yaml")
 
 
 def _reading(fleet: Fleet, side: Side) -> Reading:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.e2e import build
@@ -11,11 +12,12 @@ from tests.e2e.harness import installs
 from tests.e2e.harness.access import ADMIN
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import PROGRAM
-from tests.e2e.harness.policy import needed
 
 
 class Administrator:
-    def __init__(self, cluster: ControlPlane, home: Path, page: Path) -> None:
+    """`components`: of manifests/, in the overlay."""
+
+    def __init__(self, cluster: ControlPlane, home: Path, page: Path, components: Sequence[str] = ()) -> None:
         self.home = home
         self._page = page
         paths = (cluster.binaries, installs.helm().parent, PROGRAM.parent)
@@ -26,7 +28,7 @@ class Administrator:
             "HOME": str(home),
         }
         release = build.release(cluster.kubernetes)
-        installs.overlay(home, "sidecar", needed(cluster.kubernetes), release)
+        installs.overlay(home, "sidecar", components, release)
         for name in ("install", "manifests", "scheduler-config"):
             shutil.copytree(installs.ROOT / name, home / "kube-muster" / name)
 

@@ -11,14 +11,14 @@ import select
 import ssl
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness.faults import BINDING, Fault
+from tests.e2e.harness.faults import BINDING, Fault, Pieces
 
 CHUNK = 1 << 16
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te"}
@@ -84,9 +84,13 @@ class FaultProxy:
         with self._lock:
             return [fault for fault in self._faults if fault.times > 0]
 
-    def take(self, method: str, path: str, body: bytes = b"") -> Fault | None:
+    def cut(self, watches: Fault) -> int:
+        """Ends the streams whose requests this fault would be for, and says how many."""
+        return self._server.cut(watches)
+
+    def take(self, method: str, path: str, body: bytes = b"", agent: str = "") -> Fault | None:
         with self._lock:
-            fault = next((each for each in self._faults if each.matches(method, path, body)), None)
+            fault = next((each for each in self._faults if each.matches(method, path, body, agent)), None)
             if fault is not None:
                 fault.times -= 1
                 fault.hit.set()
@@ -123,6 +127,7 @@ class _Server(ThreadingHTTPServer):
         if self._context and certificate:
             self._context.load_cert_chain(certificate, key)
         self._open: set[Any] = set()
+        self.streams: set[_Handler] = set()
 
     def get_request(self) -> tuple[Any, Any]:
         caller, address = super().get_request()
@@ -142,6 +147,12 @@ class _Server(ThreadingHTTPServer):
         for request in list(self._open):
             with suppress(OSError):
                 request.shutdown(2)
+
+    def cut(self, watches: Fault) -> int:
+        met = [stream for stream in list(self.streams) if stream.meets(watches)]
+        for stream in met:
+            stream.hang_up()
+        return len(met)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -170,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.server.proxy.take(self.command, self.path, body)
+        fault = self.server.proxy.take(self.command, self.path, body, self._agent)
         try:
             status = self._pass_on(body) if fault is None else self._do(fault, body)
         except (OSError, http.client.HTTPException):
@@ -178,6 +189,19 @@ class _Handler(BaseHTTPRequestHandler):
         if status == 0:
             self.close_connection = True
             self._note(status)
+
+    @property
+    def _agent(self) -> str:
+        return self.headers.get("User-Agent") or ""
+
+    def meets(self, fault: Fault) -> bool:
+        return fault.matches(self.command, self.path, self._body, self._agent)
+
+    def hang_up(self) -> None:
+        """Both sides: the thread may wait for either."""
+        for each in (self.connection, self._upstream.sock):
+            with suppress(OSError):
+                each.shutdown(2)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
@@ -188,7 +212,9 @@ class _Handler(BaseHTTPRequestHandler):
             return 0
         if fault.status is not None:
             return self._answer(fault.status, [("Content-Type", "application/json")], fault.body())
-        answer = self._forward(body)
+        answer = self._forward(body, fault.instead(self.path))
+        if _is_streamed(answer) and fault.answered:
+            return self._stream(answer, fault.pieces)
         content = answer.read()
         fault.after()
         return self._answer(answer.status, answer.getheaders(), content) if fault.answered else 0
@@ -198,14 +224,14 @@ class _Handler(BaseHTTPRequestHandler):
         return bool(select.select([self.connection], [], [], 0)[0])
 
     def _pass_on(self, body: bytes) -> int:
-        answer = self._forward(body)
-        if answer.getheader("Transfer-Encoding") != "chunked":
-            return self._answer(answer.status, answer.getheaders(), answer.read())
-        return self._stream(answer)
+        answer = self._forward(body, self.path)
+        if _is_streamed(answer):
+            return self._stream(answer)
+        return self._answer(answer.status, answer.getheaders(), answer.read())
 
-    def _forward(self, body: bytes) -> http.client.HTTPResponse:
+    def _forward(self, body: bytes, target: str) -> http.client.HTTPResponse:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
-        self._upstream.request(self.command, self.path, body or None, headers)
+        self._upstream.request(self.command, target, body or None, headers)
         return self._upstream.getresponse()
 
     def _answer(self, status: int, headers: Iterable[tuple[str, str]], content: bytes) -> int:
@@ -213,10 +239,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
         return status
 
-    def _stream(self, answer: http.client.HTTPResponse) -> int:
+    def _stream(self, answer: http.client.HTTPResponse, passed: Callable[[Pieces], Pieces] = iter) -> int:
         self._head(answer.status, answer.getheaders(), ("Transfer-Encoding", "chunked"))
-        while data := answer.read1(CHUNK):
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.server.streams.add(self)
+        try:
+            for data in passed(iter(lambda: answer.read1(CHUNK), b"")):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        finally:
+            self.server.streams.discard(self)
         self.wfile.write(b"0\r\n\r\n")
         return answer.status
 
@@ -231,3 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (*kept, length):
             self.send_header(name, value)
         self.end_headers()
+
+
+def _is_streamed(answer: http.client.HTTPResponse) -> bool:
+    return answer.getheader("Transfer-Encoding") == "chunked"

@@ -3,38 +3,44 @@
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 BINDING = r"/binding$"
 OFTEN = 10**6
+Pieces = Iterator[bytes]
 
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests with this method whose path matches and whose body has these
-    words."""
+    """What happens to the next `times` requests with this method whose path matches, whose body has these
+    words, whose query has those, and whose User-Agent begins so."""
 
     method: str
     path: str
     said: bytes = b""
+    asked: str = ""
+    agent: str = ""
     status: int | None = None
     message: str = "injected by the test"
     before: Callable[[], object] = lambda: None
+    instead: Callable[[str], str] = lambda target: target  # the path and query that are passed on
+    pieces: Callable[[Pieces], Pieces] = iter  # how what is streamed is passed on
     after: Callable[[], object] = lambda: None
     answered: bool = True
     while_awaited: bool = False  # dropped when its caller hangs up meanwhile, as an API server drops it
     times: int = 1
     hit: threading.Event = field(default_factory=threading.Event)
 
-    def matches(self, method: str, path: str, body: bytes = b"") -> bool:
+    def matches(self, method: str, target: str, body: bytes = b"", agent: str = "") -> bool:
         if self.times <= 0 or self.method != method or self.said not in body:
             return False
-        return bool(re.search(self.path, path.partition("?")[0]))
+        path, _, query = target.partition("?")
+        return bool(re.search(self.path, path)) and self.asked in query and agent.startswith(self.agent)
 
     def body(self) -> bytes:
         """An answer in the shape of the API server's own refusals."""
-        reason = {404: "NotFound", 409: "Conflict", 429: "TooManyRequests"}.get(
+        reason = {404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests"}.get(
             self.status or 0, "InternalError"
         )
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}

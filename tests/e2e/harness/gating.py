@@ -21,5 +21,5 @@ def gating_muster(stage: Stage, user: User) -> Iterator[Muster]:
             wait_for(lambda: gates_pods(stage.api, stage.namespace), what="the pod webhook in force")
             yield muster
     else:
-        with stage.policy("sidecar/admission-policy.yaml"):
+        with stage.policy("gates/admission-policy.yaml"):
             yield stage.start_muster(user=user)

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,12 @@ class Muster:
     def metric(self, name: str, **labels: str) -> float:
         """The sum over all samples of one metric with these labels."""
         return probes.total(self.metrics(), name, **labels)
+
+    def wait_calls(self, verb: str, count: int) -> None:
+        """Until so many calls have been answered: what comes of one can be seen before that. Not more."""
+        calls = partial(self.metric, "muster_verb_calls_total", verb=verb)
+        wait_for(lambda: calls() >= count, what=f"{count} calls of {verb} answered")
+        assert calls() == count
 
     def held(self) -> dict[str, str]:
         """The pods whose bind calls wait at the barrier, and the nodes that they hold."""

@@ -30,7 +30,7 @@ class Pair:
             user=self._user,
             leader_elect="follow",
             scheduler_names=names,
-            view=self._reads() == "sidecar-view.yaml",
+            view=self._reads() == "sidecar.yaml",
         )
         self._scheduler = self._stage.start_sidecar(
             self.muster, config=config, user=self._user, leader_elect=True

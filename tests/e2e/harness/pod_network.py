@@ -10,14 +10,10 @@ import socket
 import tempfile
 from pathlib import Path
 
-from tests.e2e.harness.tcp_proxy import TcpProxy
-
-END = b"\r\n\r\n"
-PATIENCE = 5.0  # seconds for the few words of a CONNECT
-NOWHERE = 0
+from tests.e2e.harness.tunnels import TunnelProxy
 
 
-class PodNetwork(TcpProxy):
+class PodNetwork(TunnelProxy):
     """`with PodNetwork() as pods: pods.route("10.1.0.7", 8282, muster_port)`."""
 
     def __init__(self) -> None:
@@ -27,15 +23,11 @@ class PodNetwork(TcpProxy):
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self._socket))
         listener.listen()
-        super().__init__(NOWHERE, listener)
-        self._routes: dict[str, int] = {}
+        super().__init__(listener)
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         shutil.rmtree(self._folder)
-
-    def route(self, address: str, port: int, to: int) -> None:
-        self._routes[f"{address}:{port}"] = to
 
     def flags(self) -> list[str]:
         """What an API server is told."""
@@ -50,24 +42,3 @@ class PodNetwork(TcpProxy):
         path = self._folder / "egress.yaml"
         path.write_text(json.dumps(config))
         return [f"--egress-selector-config-file={path}"]
-
-    def _dial(self, caller: socket.socket) -> socket.socket:
-        caller.settimeout(PATIENCE)
-        wanted = _address(caller)
-        if wanted not in self._routes:
-            caller.sendall(b"HTTP/1.1 502 Nobody there" + END)
-            raise ConnectionRefusedError(wanted)
-        target = socket.create_connection(("127.0.0.1", self._routes[wanted]))
-        caller.sendall(b"HTTP/1.1 200 OK" + END)
-        caller.settimeout(None)
-        return target
-
-
-def _address(caller: socket.socket) -> str:
-    """Of `CONNECT ADDRESS:PORT HTTP/1.1`. Nothing follows it before it was answered."""
-    head = b""
-    while not head.endswith(END):
-        if not (more := caller.recv(4096)):
-            raise ConnectionAbortedError("no whole CONNECT")
-        head += more
-    return head.split()[1].decode()

@@ -14,11 +14,17 @@ from tests.e2e.harness.waiting import wait_for
 
 WITHOUT_POLICIES = ("1.34", "1.35")  # v1beta1 behind a feature gate that is off
 IN_PLACE = "older-kubernetes"  # the component that puts a webhook in the place of the policies
+GATES = "gates"  # the component of the sidecar install whose policy puts gates on pods
 
 
 def needed(kubernetes: str) -> tuple[str, ...]:
-    """The components without which this release refuses an install."""
+    """The components without which this release refuses an install with such policies."""
     return (IN_PLACE,) if kubernetes in WITHOUT_POLICIES else ()
+
+
+def gating(kubernetes: str) -> tuple[str, ...]:
+    """The components with which pods of the sidecar install wait behind gates on this release."""
+    return (GATES, *needed(kubernetes))
 
 
 @contextmanager

@@ -7,20 +7,22 @@ from typing import Any
 import urllib3
 
 SAMPLE = re.compile(r"^([^\s{]+(?:\{.*\})?) (\S+)(?: \d+)?$")
-QUICK = urllib3.Timeout(5)
+QUICK, PATIENT = urllib3.Timeout(5), urllib3.Timeout(30)
 
 
-def fetch(url: str, authority: Path | None = None) -> urllib3.BaseHTTPResponse:
+def fetch(
+    url: str, authority: Path | None = None, timeout: urllib3.Timeout = PATIENT
+) -> urllib3.BaseHTTPResponse:
     """One request on a connection of its own; no proxy of the environment is asked."""
     options: dict[str, Any] = {"ca_certs": str(authority)} if authority else {}
-    with urllib3.PoolManager(retries=False, timeout=QUICK, **options) as pool:
+    with urllib3.PoolManager(retries=False, timeout=timeout, **options) as pool:
         return pool.request("GET", url)
 
 
 def answers(url: str, authority: Path | None = None) -> bool:
     """Whether a probe says yes; nobody listening yet is a no."""
     try:
-        return fetch(url, authority).status == 200
+        return fetch(url, authority, QUICK).status == 200
     except urllib3.exceptions.HTTPError:
         return False
 

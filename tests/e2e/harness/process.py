@@ -34,7 +34,9 @@ class Process:
         self.command = list(command)
         self.log = log
         self._aside = _on_host(host) if host else ()
-        self._env = {**os.environ, "NO_PROXY": "127.0.0.1,localhost", **(env or {})}
+        # What one start has compiled, the hundreds after it read.
+        shared = {"NO_PROXY": "127.0.0.1,localhost", "PYTHONDONTWRITEBYTECODE": ""}
+        self._env = {**os.environ, **shared, **(env or {})}
         self._child: subprocess.Popen[bytes] | None = None
 
     @property

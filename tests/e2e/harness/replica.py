@@ -2,14 +2,22 @@
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import Call
-from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.scheduler import QUICK_LEASE
+from tests.e2e.harness.stage import Json, Stage
 
 
 class Replica:
     """The schedulers take turns by the Lease; the one without it stands by. `proxy` notes every request."""
 
     def __init__(
-        self, stage: Stage, user: User, host: str, *, standby: bool = False, view: bool = False
+        self,
+        stage: Stage,
+        user: User,
+        host: str,
+        *,
+        standby: bool = False,
+        view: bool = False,
+        lease: Json = QUICK_LEASE,
     ) -> None:
         self.host = host
         self.proxy = stage.start_fault_proxy()
@@ -19,7 +27,13 @@ class Replica:
             user=user, server=server, leader_elect="follow", host=host, view=view
         )
         self.scheduler = stage.start_sidecar(
-            self.muster, wait=not standby, user=user, server=server, leader_elect=True, host=host
+            self.muster,
+            wait=not standby,
+            user=user,
+            server=server,
+            leader_elect=True,
+            lease=lease,
+            host=host,
         )
 
     def leads(self) -> bool:

@@ -23,11 +23,13 @@ CONFIGS = Path(__file__).parents[3] / "scheduler-config"
 BIND_MARK = "kube-muster.io/bind"
 MARKED: Json = {"limits": {BIND_MARK: "1"}}
 """For pods that are to be bound by the extender of `for_everybody`."""
+# A standby takes over sooner, and a machine with much to do still renews in time.
+QUICK_LEASE: Json = {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"}
 PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
 
 def load(name: str) -> Json:
-    """A configuration as the repository ships it: `sidecar.yaml`, `default-scheduler.yaml`."""
+    """A configuration as the repository ships it: `sidecar-gates.yaml`, `default-scheduler.yaml`."""
     found: Json = yaml.safe_load((CONFIGS / name).read_text())
     return found
 
@@ -35,7 +37,7 @@ def load(name: str) -> Json:
 def for_everybody(profile: str) -> Json:
     """The sidecar's configuration with one more profile. Muster is asked about all pods, and binds those that
     are MARKED: it binds no pods but its own."""
-    config = load("sidecar.yaml")
+    config = load("sidecar-gates.yaml")
     config["profiles"].append({"schedulerName": profile, "percentageOfNodesToScore": 100})
     binder = next(entry for entry in config["extenders"] if "bindVerb" in entry)
     binder["managedResources"] = [{"name": BIND_MARK, "ignoredByScheduler": True}]
@@ -55,10 +57,12 @@ class KubeScheduler:
         user: User = SCHEDULER,
         server: str | None = None,
         leader_elect: bool = False,
+        lease: Json | None = None,
         host: str | None = None,
         kubeconfig: Path | None = None,
     ) -> None:
-        """`kubeconfig`: of the view that it reads through; who calls its own port it looks up as before."""
+        """`lease`: other durations of it than the configuration's. `kubeconfig`: of the view that it reads
+        through; who calls its own port it looks up as before."""
         (self.port,) = free_ports(1)
         self._url, self._authority = f"https://127.0.0.1:{self.port}", cluster.certificate
         self._admin = cluster.admin
@@ -66,7 +70,9 @@ class KubeScheduler:
         self._kubeconfig = kubeconfig or direct
         written = copy.deepcopy(load(config) if isinstance(config, str) else config)
         path = cluster.folder / f"scheduler-{self.port}.yaml"
-        path.write_text(json.dumps(adapted(written, self._kubeconfig, muster, leader_elect, tls), indent=1))
+        run = adapted(written, self._kubeconfig, muster, leader_elect, tls)
+        run["leaderElection"].update(lease or {})
+        path.write_text(json.dumps(run, indent=1))
         command = flags.scheduler(path, direct, self.port, cluster.certificate, cluster.key)
         self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler", host)
 
@@ -133,7 +139,7 @@ class KubeScheduler:
 def beside(muster: Muster) -> Json:
     """What the sidecar's scheduler is started with: `KubeScheduler(cluster, **beside(muster))`. It reads
     through Muster's view if there is one."""
-    config = "sidecar.yaml" if muster.view_kubeconfig is None else "sidecar-view.yaml"
+    config = "sidecar-gates.yaml" if muster.view_kubeconfig is None else "sidecar.yaml"
     return {"config": config, "muster": muster.address, "kubeconfig": muster.view_kubeconfig}
 
 

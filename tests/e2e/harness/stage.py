@@ -40,7 +40,7 @@ class Stage:
     def start_scheduler(
         self, config: str | Json = PLAIN, *, wait: bool = True, **options: Any
     ) -> KubeScheduler:
-        """`start_scheduler("sidecar.yaml", muster=muster.address)`; without arguments the stock one alone."""
+        """`start_scheduler("sidecar-gates.yaml", muster=muster.address)`; the stock one alone by default."""
         scheduler = KubeScheduler(self.cluster, config, **options)
         self.started.push(scheduler)  # before its start: one that never becomes ready is ended, too
         scheduler.start(wait=wait)
@@ -67,7 +67,7 @@ class Stage:
         return muster
 
     def policy(self, file: str) -> AbstractContextManager[None]:
-        """`with stage.policy("sidecar/admission-policy.yaml"): ...`: pods are born with gates (and marks)."""
+        """`with stage.policy("gates/admission-policy.yaml"): ...`: pods are born with gates (and marks)."""
         if self.cluster.kubernetes in WITHOUT_POLICIES:
             pytest.skip(
                 f"Kubernetes {self.cluster.kubernetes} has no MutatingAdmissionPolicy unless asked to"

@@ -41,10 +41,12 @@ class LastCall:
     ) -> None:
         self._released = threading.Event()
         said = f'"PodName":"{name}-{size - 1}"'.encode()
-        verbs.inject(Fault("POST", r"/bind$", said, before=self._released.wait, while_awaited=True))
+        called = Fault("POST", r"/bind$", said, before=self._released.wait, while_awaited=True)
+        verbs.inject(called)
         self.pods = stage.gang(name, size, **gang)
         *self.held, self.last = self.pods
         self.nodes = muster.wait_held(self.held)
+        wait_for(called.hit.is_set, what=f"the call for {self.last} on its way")
 
     def let_go(self) -> None:
         self._released.set()

@@ -48,7 +48,7 @@ def far_muster(
 
 @pytest.fixture
 def scheduler(stage: EmbeddedStage, muster: Muster) -> Any:
-    return stage.start_scheduler("sidecar.yaml", muster=muster.address)
+    return stage.start_scheduler("sidecar-gates.yaml", muster=muster.address)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,59 @@
+"""Evicting pods that give their room to others."""
+
+from extender.controllers.evictions import EvictionsController
+from extender.domain.model.reasons import Reason
+from extender.kube.errors import TooManyRequests
+from tests.controllers.bench import Bench
+from tests.domain.builders import node, queue, stranger
+from tests.domain.world import gang
+
+
+class Reclaiming(Bench):
+    """Queue b holds all four cpus, and a group of queue a is below its share."""
+
+    def __init__(self) -> None:
+        super().__init__(node("n"), queue("a"), queue("b"))
+        for n in range(4):
+            self.add(gang(f"b{n}", 1, queue="b"))
+        self.start(*(f"b{n}" for n in range(4)))
+        self.add(gang("x", 1, queue="a")).settle()
+        self.evictor = EvictionsController(self.means(), self.recorder)
+
+    def look(self) -> list[tuple[object, ...]]:
+        self.evictor.look(self.decisions)
+        self.flush()
+        calls, self.api.calls = self.api.calls, []
+        return calls
+
+
+def test_a_victim_is_evicted_and_told_why() -> None:
+    bench = Reclaiming()
+    with bench.writing():
+        calls = bench.look()
+    (victim,) = [call[1] for call in calls if call[0] == "evict"]
+    (told,) = [call for call in calls if call[0] == "disrupted"]
+    assert told[1] == victim
+    assert "queue a takes back what it deserves, for group team/x" in str(told[2])
+    events = [call[2] for call in calls if call[0] == "event"]
+    assert {event["reason"] for event in events} == {"Reclaimed"}  # type: ignore[index]
+    assert len(events) == 2
+
+
+def test_a_refused_victim_is_spared_for_another() -> None:
+    bench = Reclaiming()
+    with bench.writing():
+        bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "a disruption budget says no"))
+        first = [call[1] for call in bench.look() if call[0] == "evict"]
+        bench.settle()
+        assert bench.reason("x") is Reason.RECLAIMING
+        second = [call[1] for call in bench.look() if call[0] == "evict"]
+    assert len(first) == len(second) == 1
+    assert first != second
+
+
+def test_a_pod_of_others_is_told_as_well() -> None:
+    bench = Reclaiming()
+    bench.add(node("m", cpu="1"), stranger("s", on="m"), gang("high", 1, queue="a", priority=5)).settle()
+    with bench.writing():
+        evicted = {call[1] for call in bench.look() if call[0] == "evict"}
+    assert "s" in evicted or bench.reason("high") is Reason.RECLAIMING

@@ -1,0 +1,277 @@
+"""Shares of a tree of queues: who deserves what at each level, what binds, what is borrowed and lent."""
+
+from typing import Any
+
+import pytest
+
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.shares.demand import QueueDemand
+from extender.domain.shares.deserved import divide
+from extender.domain.snapshot.limits import Limits
+from tests.domain.builders import node, queue
+from tests.domain.world import World, gang
+
+STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
+
+
+# ---- the division
+
+
+def cpus(total: int, *demands: QueueDemand) -> dict[str, float]:
+    """What each deserves."""
+    shares = divide({"cpu": total}, demands)
+    return {name: share.deserved.get("cpu", 0.0) for name, share in shares.items()}
+
+
+def wants(name: str, request: int, parent: str = "", weight: int = 1, **more: Any) -> QueueDemand:
+    amounts = {field: {"cpu": n} if isinstance(n, int) else n for field, n in more.items()}
+    return QueueDemand(name, weight, {"cpu": request}, parent=parent, groups=request > 0, **amounts)
+
+
+@pytest.mark.parametrize(
+    ("demands", "deserved"),
+    [
+        pytest.param(
+            [wants("p", 0, weight=3), wants("a", 99, "p", weight=2), wants("b", 99, "p"), wants("q", 99)],
+            {"p": 72, "a": 48, "b": 24, "q": 24},
+            id="weights at every level",
+        ),
+        pytest.param(
+            [wants("p", 0), wants("a", 10, "p"), wants("b", 99, "p"), wants("q", 99)],
+            {"p": 48, "a": 10, "b": 38, "q": 48},
+            id="what one leaves, its sibling has first",
+        ),
+        pytest.param(
+            [wants("p", 0), wants("a", 10, "p"), wants("b", 5, "p"), wants("q", 99)],
+            {"p": 15, "a": 10, "b": 5, "q": 81},
+            id="what a subtree leaves, others have",
+        ),
+        pytest.param(
+            [wants("p", 0, capability=30), wants("a", 99, "p"), wants("b", 99, "p"), wants("q", 99)],
+            {"p": 30, "a": 15, "b": 15, "q": 66},
+            id="the capability of a parent",
+        ),
+        pytest.param(
+            [wants("p", 0), wants("a", 99, "p", capability=4), wants("q", 99)],
+            {"p": 4, "a": 4, "q": 92},
+            id="a parent asks for no more than its children may hold",
+        ),
+        pytest.param(
+            [wants("p", 40), wants("a", 40, "p"), wants("b", 40, "p"), wants("q", 99)],
+            {"p": 48, "a": 16, "b": 16, "q": 48},
+            id="a parent's own groups count as one more child",
+        ),
+        pytest.param(
+            [wants("p", 0), wants("a", 99, "p", guarantee=40), wants("b", 99, "p"), wants("q", 99)],
+            {"p": 48, "a": 40, "b": 8, "q": 48},
+            id="a guarantee below a parent",
+        ),
+        pytest.param(
+            [wants("p", 0), wants("idle", 0, "p", guarantee=40), wants("b", 99, "p"), wants("q", 99)],
+            {"p": 48, "b": 8, "q": 48},
+            id="the guarantee of an idle queue is kept for it",
+        ),
+        pytest.param(
+            [wants("a", 99, deserved=50), wants("b", 99, deserved=20), wants("c", 99)],
+            {"a": 58 + 2 / 3, "b": 28 + 2 / 3, "c": 8 + 2 / 3},
+            id="what is given by name comes first, the rest is divided",
+        ),
+        pytest.param(
+            [wants("a", 999, deserved=150), wants("b", 999, deserved=50), wants("c", 99)],
+            {"a": 72, "b": 24, "c": 0},
+            id="more is given than there is",
+        ),
+        pytest.param(
+            [wants("a", 10, deserved=50), wants("b", 99)],
+            {"a": 10, "b": 86},
+            id="what is given and not asked for is divided among others",
+        ),
+        pytest.param(
+            [wants("a", 99, deserved=10, borrowing_limit=5), wants("b", 99)],
+            {"a": 15, "b": 81},
+            id="the borrowing limit",
+        ),
+        pytest.param(
+            [wants("a", 10, deserved=50, lending_limit=15), wants("b", 99)],
+            {"a": 35, "b": 61},
+            id="the lending limit: 35 of 50 are kept",
+        ),
+        pytest.param(
+            [wants("a", 99, capability=30, oversell=2.0), wants("b", 99)],
+            {"a": 30, "b": 66},
+            id="nobody deserves more because more may be admitted",
+        ),
+        pytest.param(
+            [wants("a", 99, "b"), wants("b", 99, "a"), wants("lost", 99, "nowhere"), wants("c", 99, "lost")],
+            {"a": 32, "b": 32, "lost": 32, "c": 16},
+            id="a cycle, and a parent that does not exist",
+        ),
+    ],
+)
+def test_division(demands: list[QueueDemand], deserved: dict[str, float]) -> None:
+    assert cpus(96, *demands) == pytest.approx(deserved, abs=0.5)
+
+
+# ---- ceilings, at every level
+
+
+def tree(*queues: Any, cpu: str = "32", limits: Limits | None = None) -> World:
+    return World(node("n", cpu=cpu), *queues, **({"limits": limits} if limits else {}))
+
+
+def test_the_ceiling_of_the_parent_binds_all_its_children_together() -> None:
+    world = tree(queue("p", capability={"cpu": "4"}), queue("a", parent="p"), queue("b", parent="p"))
+    world.add([gang(f"g{n}", 1, queue="ab"[n % 2]) for n in range(20)]).settle()
+    assert world.verdicts(*(f"g{n}" for n in range(20))).count(STARTS) == 4
+    waits = next(each for each in world.decisions.groups.values() if each.verdict is WAITS)
+    assert (waits.reason, waits.detail) == (
+        Reason.QUEUE_CEILING,
+        f"queue {waits.queue}: in queue p above it, cpu: 4 held + 1 asked > 4",
+    )
+
+
+def test_elastic_members_stay_within_the_ceiling_of_the_parent() -> None:
+    world = tree(queue("p", capability={"cpu": "4"}), queue("a", parent="p"), queue("b", parent="p"))
+    for name in "ab":
+        world.add(gang(f"of-{name}", 9, min_member=1, queue=name)).bind(f"of-{name}-0", "n")
+    world.run("of-a-0", "of-b-0").settle()
+    assert [len(world.plan("of-a")), len(world.plan("of-b"))] == [1, 1]
+    assert world.reason("of-a") is Reason.QUEUE_CEILING
+
+
+def test_a_group_larger_than_the_ceiling_of_the_parent_never_fits() -> None:
+    world = tree(queue("p", capability={"cpu": "4"}), queue("a", parent="p"), gang("g", 5, queue="a"))
+    assert world.settle().reason("g") is Reason.NEVER_FITS
+
+
+def test_amounts_and_groups_are_summed_up_to_root() -> None:
+    world = tree(queue("root"), queue("p"), queue("a", parent="p"), queue("b", parent="p"), queue("q"))
+    world.add([gang(f"of-{name}", 2, queue=name) for name in ("a", "b", "q", "p")])
+    world.start("of-a", "of-b", "of-q", "of-p")
+    cpu = {name: world.queue(name).allocated["cpu"] // 1000 for name in ("a", "b", "p", "q", "root")}
+    assert cpu == {"a": 2, "b": 2, "p": 6, "q": 2, "root": 8}
+    running = {name: world.queue(name).counts["running"] for name in ("a", "p", "q", "root")}
+    assert running == {"a": 1, "p": 3, "q": 1, "root": 4}
+    assert world.queue("p").requested["cpu"] == 6000
+
+
+# ---- order
+
+
+def test_a_queue_among_many_siblings_has_no_less_than_a_parent_of_few() -> None:
+    """p has four children and q has none; each has half of the cluster."""
+    world = tree(queue("p"), queue("q"), *(queue(name, parent="p") for name in "abcd"), cpu="16")
+    world.add([gang(f"{name}{n}", 1, queue=name) for name in "abcdq" for n in range(16)]).settle()
+    started = {name: [world.verdict(f"{name}{n}") for n in range(16)].count(STARTS) for name in "abcdq"}
+    assert started == {"a": 2, "b": 2, "c": 2, "d": 2, "q": 8}
+
+
+def test_weights_of_three_to_one_divide_three_to_one_below_a_parent() -> None:
+    world = tree(queue("p"), queue("a", 3, parent="p"), queue("b", 1, parent="p"), cpu="16")
+    world.add([gang(f"{name}{n}", 1, queue=name) for name in "ab" for n in range(16)]).settle()
+    started = [[world.verdict(f"{name}{n}") for n in range(16)].count(STARTS) for name in "ab"]
+    assert started == [12, 4]
+
+
+def test_priority_counts_among_siblings_only() -> None:
+    world = tree(queue("p"), queue("a", priority=9, parent="p"), queue("b", parent="p"), queue("q"), cpu="4")
+    world.add([gang(f"{name}{n}", 1, queue=name) for name in "abq" for n in range(4)]).settle()
+    started = {name: [world.verdict(f"{name}{n}") for n in range(4)].count(STARTS) for name in "abq"}
+    assert started["q"] == 2
+
+
+# ---- borrowing and lending
+
+
+def test_who_may_borrow_no_more_waits_and_says_so() -> None:
+    world = tree(queue("a", deserved={"cpu": "2"}, borrowing_limit={"cpu": "1"}), queue("b"))
+    world.add([gang(f"g{n}", 1, queue="a") for n in range(5)]).settle()
+    assert world.verdicts(*(f"g{n}" for n in range(5))) == [STARTS, STARTS, STARTS, WAITS, WAITS]
+    assert world.detail("g4") == ("queue a: cpu: 3 held + 1 asked > 3 (2 deserved + 1 borrowed at most)")
+
+
+def test_without_a_given_amount_the_limit_is_above_what_the_division_gives() -> None:
+    world = tree(queue("a", borrowing_limit={"cpu": "1"}), queue("b"), cpu="8")
+    world.add(gang("never", 8, queue="b", selector={"no": "such"}))
+    world.add([gang(f"g{n}", 1, queue="a") for n in range(8)]).settle()
+    assert world.queue("a").deserved["cpu"] == 4000
+    assert world.verdicts(*(f"g{n}" for n in range(8))).count(STARTS) == 5
+
+
+def test_what_is_not_lent_stays_free_for_its_queue() -> None:
+    world = tree(
+        queue("a", deserved={"cpu": "6"}, lending_limit={"cpu": "2"}), queue("b"), queue("c"), cpu="8"
+    )
+    world.add([gang(f"{name}{n}", 1, queue=name) for name in "bc" for n in range(4)]).settle()
+    assert world.verdicts(*(f"{name}{n}" for name in "bc" for n in range(4))).count(STARTS) == 4
+    waits = next(each for each in world.decisions.groups.values() if each.verdict is WAITS)
+    assert "4 held + 4 kept for other queues + 1 asked > 8" in waits.detail
+    world.add(gang("mine", 4, queue="a")).settle()
+    assert world.verdict("mine") is STARTS
+
+
+def test_a_guarantee_is_kept_from_all_others_together() -> None:
+    world = tree(queue("a", guarantee={"cpu": "4"}), queue("b"), queue("c"), cpu="8")
+    world.add([gang(f"{name}{n}", 1, queue=name) for name in "bc" for n in range(4)]).settle()
+    assert world.verdicts(*(f"{name}{n}" for name in "bc" for n in range(4))).count(STARTS) == 4
+
+
+def test_what_is_borrowed_is_told() -> None:
+    world = tree(queue("a"), queue("b"), cpu="8")
+    world.add([gang(f"g{n}", 1, queue="a") for n in range(8)]).start(*(f"g{n}" for n in range(8)))
+    assert world.queue("a").borrowed == {}
+    world.add([gang(f"h{n}", 1, queue="b") for n in range(8)]).settle()
+    assert world.queue("a").borrowed == {"cpu": 4000}
+
+
+# ---- oversell
+
+
+@pytest.mark.parametrize(
+    ("own", "of_cluster", "started"), [(None, 1.0, 4), ("1.5", 1.0, 6), (None, 2.0, 8), ("1", 2.0, 4)]
+)
+def test_oversell_is_a_factor_on_the_capability(own: str | None, of_cluster: float, started: int) -> None:
+    limited = queue("a", capability={"cpu": "4"}, oversell=own)
+    world = tree(limited, limits=Limits(oversell=of_cluster))
+    world.add([gang(f"g{n}", 1, queue="a") for n in range(9)]).settle()
+    assert world.verdicts(*(f"g{n}" for n in range(9))).count(STARTS) == started
+    assert world.queue("a").deserved["cpu"] == 4000
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("queues", "fault"),
+    [
+        ([queue("a", parent="none")], "queue a: its parent none does not exist"),
+        ([queue("p", parent="none"), queue("a", parent="p")], "queue p: its parent none does not exist"),
+        ([queue("a", parent="a")], "queue a: spec.parent leads back to the queue itself: a > a"),
+        (
+            [queue("a", parent="p"), queue("p", parent="a")],
+            "queue a: spec.parent leads back to the queue itself: a > p > a",
+        ),
+        (
+            [queue("p", capability={"cpu": "much"}), queue("a", parent="p")],
+            "queue p: 'much' is not a quantity such as 500m, 2 or 1.5Gi",
+        ),
+        ([queue("a", oversell="0.5")], "queue a: spec.oversell is 0.5; allowed is 1 to 100"),
+        (
+            [queue("a", lending_limit={"cpu": "-1"})],
+            "queue a: spec.lendingLimit[cpu] is -1; allowed is 0 or more",
+        ),
+    ],
+)
+def test_a_queue_that_cannot_be_judged_says_so_and_stops_nobody_else(queues: list[Any], fault: str) -> None:
+    world = tree(*queues, queue("b"), gang("g", 1, queue="a"), gang("h", 1, queue="b")).settle()
+    assert (world.reason("g"), world.detail("g")) == (Reason.INVALID_SPEC, fault)
+    assert world.queue("a").fault == fault
+    assert world.verdict("h") is STARTS
+
+
+def test_what_runs_goes_on_when_the_parent_is_gone_and_asks_for_no_more() -> None:
+    world = tree(queue("p"), queue("a", parent="p"), gang("g", 2, queue="a"), cpu="8").start("g")
+    world.ledger.drop_queue("p")
+    world.add(gang("more", 4, queue="a")).settle()
+    assert [world.verdict("g"), world.reason("more")] == [Verdict.RUNNING, Reason.INVALID_SPEC]
+    assert world.queue("a").deserved["cpu"] == 2000

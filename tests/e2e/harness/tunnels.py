@@ -1,0 +1,52 @@
+"""An HTTP proxy that opens tunnels (CONNECT), as those do that stand between two networks."""
+
+import socket
+
+from tests.e2e.harness.tcp_proxy import TcpProxy
+
+END = b"\r\n\r\n"
+PATIENCE = 5.0  # seconds for the few words of a CONNECT
+NOWHERE = 0
+
+
+class TunnelProxy(TcpProxy):
+    """`with TunnelProxy() as proxy: proxy.route("kubernetes.example", 6443, port)`: an address that has a
+    route leads to a port on loopback, any other to nobody."""
+
+    def __init__(self, listener: socket.socket | None = None) -> None:
+        super().__init__(NOWHERE, listener)
+        self._routes: dict[str, int] = {}
+        self.closed = False  # whether it answers everybody with 503
+        self.turned_away = 0
+
+    def route(self, address: str, port: int, to: int) -> None:
+        self._routes[f"{address}:{port}"] = to
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def _dial(self, caller: socket.socket) -> socket.socket:
+        caller.settimeout(PATIENCE)
+        wanted = _address(caller)
+        if self.closed:
+            self.turned_away += 1
+            caller.sendall(b"HTTP/1.1 503 Closed\r\nContent-Length: 0" + END)
+            raise ConnectionRefusedError(wanted)
+        if wanted not in self._routes:
+            caller.sendall(b"HTTP/1.1 502 Nobody there" + END)
+            raise ConnectionRefusedError(wanted)
+        target = socket.create_connection(("127.0.0.1", self._routes[wanted]))
+        caller.sendall(b"HTTP/1.1 200 OK" + END)
+        caller.settimeout(None)
+        return target
+
+
+def _address(caller: socket.socket) -> str:
+    """Of `CONNECT ADDRESS:PORT HTTP/1.1`. Nothing follows it before it was answered."""
+    head = b""
+    while not head.endswith(END):
+        if not (more := caller.recv(4096)):
+            raise ConnectionAbortedError("no whole CONNECT")
+        head += more
+    return head.split()[1].decode()

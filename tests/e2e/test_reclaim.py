@@ -1,0 +1,210 @@
+"""Room that is taken back, on a real control plane: who has to go, who comes, and what both are told."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import BUDGETS, EVENTS, PODS, QUEUES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+Json = dict[str, Any]
+EVERYBODY = "default-scheduler"
+
+
+def borrowed(stage: Stage, sizes: Iterable[int], **pod: Any) -> list[list[str]]:
+    """Queue `rich` holds four nodes of two cpus, while nobody in queue `poor` wants any."""
+    stage.nodes(4, cpu="2")
+    stage.queue("rich")
+    stage.queue("poor")
+    gangs = [
+        stage.gang(f"rich{number}", size, cpu="2", queue="rich", gated=True, **pod)
+        for number, size in enumerate(sizes)
+    ]
+    for gang in gangs:
+        stage.wait_phase(gang)
+    return gangs
+
+
+def alive(stage: Stage, gangs: Iterable[list[str]]) -> list[int]:
+    """How many members of each gang run."""
+    return [sum(stage.phases([name]) == {"Running"} for name in gang) for gang in gangs]
+
+
+def said(stage: Stage, name: str) -> list[str]:
+    """The reasons of the Events on an object."""
+    events = stage.api.items(EVENTS, stage.namespace)
+    return [each["reason"] for each in events if each["involvedObject"]["name"] == name]
+
+
+def test_a_full_cluster_gives_back_to_a_starved_queue(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    gangs = borrowed(stage, [2, 2])
+    poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
+    stage.wait_phase(poor)
+    assert sorted(alive(stage, gangs)) == [0, 2]
+    (gone,) = [gang for gang, left in zip(gangs, alive(stage, gangs), strict=True) if not left]
+    group = gone[0].partition("-")[0]
+    wait_for(lambda: "Reclaimed" in said(stage, group) and "Reclaimed" in said(stage, gone[0]), what="told")
+    assert muster.metric("muster_evictions_total", outcome="done", cause="Reclaim") == 2
+    late = stage.gang("late", 2, cpu="2", queue="poor", gated=True)
+    stage.wait_reason("late", "NoRoom", "QueueShare")
+    assert stage.bound(late) == {}
+    assert sorted(alive(stage, gangs)) == [0, 2]
+
+
+def test_what_comes_back_starts_as_a_gang(stage: Stage, scheduler: KubeScheduler) -> None:
+    """The controller of a gang makes its members again: none of them starts before there is room for all."""
+    gangs = borrowed(stage, [2, 2])
+    poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
+    stage.wait_phase(poor)
+    (gone,) = [gang for gang, left in zip(gangs, alive(stage, gangs), strict=True) if not left]
+    group = gone[0].partition("-")[0]
+    again = stage.pods(f"{group}-again", 2, group=group, cpu="2", gated=True)
+    stage.wait_reason(group, "NoRoom", "QueueShare")
+    stage.finish(poor[:1])
+    stage.wait_reason(group, "NoRoom", "QueueShare", "Fragmented")
+    assert stage.bound(again) == {}
+    stage.finish(poor[1:])
+    stage.wait_phase(again)
+
+
+def test_surplus_members_go_before_whole_gangs(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(4, cpu="2")
+    stage.queue("rich")
+    stage.queue("poor")
+    elastic = stage.gang("elastic", 3, min_member=1, cpu="2", queue="rich", gated=True)
+    stage.wait_phase(elastic)
+    whole = stage.gang("whole", 1, cpu="2", queue="rich", gated=True)
+    stage.wait_phase(whole)
+    poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
+    stage.wait_phase(poor)
+    assert alive(stage, [elastic, whole]) == [1, 1]
+
+
+def test_a_queue_that_is_not_reclaimable_keeps_what_it_holds(stage: Stage, scheduler: KubeScheduler) -> None:
+    gangs = borrowed(stage, [2, 2])
+    stage.api.patch(QUEUES, "rich", {"spec": {"reclaimable": False}})
+    stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
+    stage.wait_reason("poor", "NoRoom")
+    assert alive(stage, gangs) == [2, 2]
+    stage.api.patch(QUEUES, "rich", {"spec": {"reclaimable": True}})
+    stage.wait_reason("poor", "Running")
+
+
+def test_a_group_of_one_gets_its_queues_due(stage: Stage, scheduler: KubeScheduler) -> None:
+    gangs = borrowed(stage, [1, 1, 1, 1])
+    stage.wait_phase(stage.pods("alone", 1, queue="poor", cpu="2", gated=True))
+    assert sorted(map(sum, (alive(stage, [gang]) for gang in gangs))) == [0, 1, 1, 1]
+
+
+def test_a_higher_priority_inside_a_queue(stage: Stage, scheduler: KubeScheduler) -> None:
+    high = stage.priority("high", 1000)
+    stage.nodes(2, cpu="2")
+    low = stage.gang("low", 2, cpu="2", gated=True)
+    stage.wait_phase(low)
+    urgent = stage.gang("urgent", 1, cpu="2", gated=True, priorityClassName=high)
+    stage.wait_phase(urgent)
+    assert stage.phases(low) == {"Gone"}
+    wait_for(lambda: "Preempted" in said(stage, "low"), what="told")
+
+
+def test_nobody_goes_where_the_queue_forbids_it(stage: Stage, scheduler: KubeScheduler) -> None:
+    high = stage.priority("high", 1000)
+    stage.nodes(2, cpu="2")
+    stage.queue("q", preemption={"withinQueue": "Never"})
+    low = stage.gang("low", 2, cpu="2", gated=True, queue="q")
+    stage.wait_phase(low)
+    stage.gang("urgent", 1, cpu="2", gated=True, priorityClassName=high, queue="q")
+    stage.wait_reason("urgent", "NoRoom")
+    assert stage.phases(low) == {"Running"}
+
+
+def test_pods_of_others_give_way_to_a_whole_gang_or_stay(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    high = stage.priority("high", 1000)
+    stage.nodes(3, cpu="2")
+    others = stage.pods("other", 3, cpu="2", scheduler=EVERYBODY)
+    for number, name in enumerate(others):
+        stage.api.bind(stage.namespace, name, f"n{number}")
+    stage.wait_phase(others)
+    stage.gang("huge", 4, cpu="2", gated=True, priorityClassName=high)
+    stage.wait_reason("huge", "NeverFits")
+    assert stage.phases(others) == {"Running"}
+    fits = stage.gang("fits", 2, cpu="2", gated=True, priorityClassName=high)
+    stage.wait_phase(fits)
+    assert sum(alive(stage, [others])) == 1
+    assert muster.metric("muster_evictions_total", outcome="done", cause="PreemptUnmanaged") == 2
+
+
+def test_a_victim_with_a_budget_stays_and_another_one_goes(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """Nobody counts the pods of the budget here, so it allows no disruption at all."""
+    gangs = borrowed(stage, [1, 1, 1], labels={"guarded": "yes"})
+    free = stage.gang("free", 1, cpu="2", queue="rich", gated=True)
+    stage.wait_phase(free)
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    spec = {"minAvailable": "100%", "selector": {"matchLabels": {"guarded": "yes"}}}
+    meta = {"name": "guard", "namespace": stage.namespace}
+    stage.api.create(BUDGETS, {**budget, "metadata": meta, "spec": spec})
+    poor = stage.gang("poor", 1, cpu="2", queue="poor", gated=True)
+    stage.wait_phase(poor)
+    assert stage.phases(free) == {"Gone"}
+    assert alive(stage, gangs) == [1, 1, 1]
+
+
+def test_muster_killed_between_evictions_and_start(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """The victims are on their way out: nobody else is evicted, and the room is the starved queue's."""
+    gangs = borrowed(stage, [2, 2], terminationGracePeriodSeconds=600)
+    stage.kubelet.off()
+    poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
+    wait_for(lambda: len(leaving(stage)) == 2, what="the victims are leaving")
+    muster.kill()
+    muster.start()
+    muster.wait_decision(stage.namespace, "poor", verdict="Waiting")
+    rivals = stage.gang("rivals", 2, cpu="2", queue="rich", gated=True)
+    muster.wait_decision(stage.namespace, "rivals", verdict="Waiting")
+    assert len(leaving(stage)) == 2
+    stage.kubelet.on()
+    stage.wait_phase(poor)
+    assert stage.bound(rivals) == {}
+    assert sorted(alive(stage, gangs)) == [0, 2]
+
+
+def test_victims_say_why_they_go(stage: Stage, scheduler: KubeScheduler) -> None:
+    borrowed(stage, [2, 2], terminationGracePeriodSeconds=600)
+    stage.kubelet.off()
+    stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
+    stage.wait_reason("poor", "Reclaiming")
+    wait_for(lambda: len(leaving(stage)) == 2, what="the victims are leaving")
+
+    def words() -> list[Json]:
+        return [
+            each
+            for pod in leaving(stage)
+            for each in pod["status"]["conditions"]
+            if each["type"] == "DisruptionTarget" and each["reason"] == "PreemptionByScheduler"
+        ]
+
+    wait_for(lambda: len(words()) == 2, what="the victims say why they go")
+    assert all(f"{stage.namespace}/poor" in each["message"] for each in words())
+    stage.kubelet.on()
+    stage.wait_reason("poor", "Running")
+
+
+def test_a_drained_queue_is_emptied_group_by_group(stage: Stage, scheduler: KubeScheduler) -> None:
+    gangs = borrowed(stage, [2, 2])
+    stage.api.patch(QUEUES, "rich", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    for gang in gangs:
+        stage.wait_phase(gang, "Gone")
+
+
+def leaving(stage: Stage) -> list[Json]:
+    pods = stage.api.items(PODS, stage.namespace)
+    return [pod for pod in pods if "deletionTimestamp" in pod["metadata"]]
