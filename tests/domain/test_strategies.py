@@ -23,7 +23,7 @@ def at(hours: float) -> str:
 
 def world_of(strategy: str, *objects: object, cpu: str = "2", **spec: Any) -> World:
     """One node, and a queue with that strategy that preempts nobody."""
-    mild = {"preemption": QueuePreemption(within_queue="Never", unmanaged="Never")}
+    mild: dict[str, Any] = {"preemption": QueuePreemption(within_queue="Never", unmanaged="Never")}
     made = queue("q", strategy=strategy, **mild, **spec)
     return World(node("n", cpu=cpu), CLASSES, made, *objects, dated=True)
 
