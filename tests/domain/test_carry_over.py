@@ -31,7 +31,7 @@ GANGS = tuple(f"g{n}" for n in range(6))
 def full_cluster() -> World:
     """Nodes of 4 cpu with 1 left on each; a gang at rest, and gangs of one and of two shapes that wait."""
     world = World([node(name, cpu="4") for name in NODES], queue("q"), queue("r"))
-    then: dict[str, str] = {"created": timestamp(1000)}
+    then: dict[str, Any] = {"created": timestamp(1000)}
     world.add([gang("done", 1, queue="q", cpu="100m", **then)]).settle().start("done")
     world.add([stranger(f"old-{name}", on=name, cpu="2900m") for name in NODES])
     world.add(gang("one", 2, queue="q", cpu="2", **then), gang("same", 2, queue="r", cpu="2", **then))

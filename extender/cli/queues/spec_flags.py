@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from extender.api.durations import as_seconds
 from extender.api.quantities import BadQuantity, at_least
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,6 +78,15 @@ def _truth(_context: click.Context, _parameter: click.Parameter, value: str | No
     return None if value is None else value == "true"
 
 
+def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        if value is not None:
+            as_seconds(value)
+    except ValueError as fault:
+        raise click.BadParameter(f"got {value!r}; allowed is a duration such as 90s, 10m or 1h30m") from fault
+    return value
+
+
 class _Flag(NamedTuple):
     """`path`: where it stands in the spec."""
 
@@ -126,6 +136,11 @@ _STOPS = {
     "type": click.Choice(["None", "Hold", "HoldAndDrain"]),
     "help": "Whether it admits nothing new, and drains.",
 }
+_PATIENCE = {
+    "metavar": "DURATION",
+    "callback": _duration,
+    "help": "How long a group waits before room is reserved for it.",
+}
 
 _FLAGS = (
     _Flag(("-w", "--weight"), ("weight",), _WEIGHT),
@@ -159,6 +174,7 @@ _FLAGS = (
         "defaultRequest",
         help="What a member counts for before it is there, in groups without minResources.",
     ),
+    _Flag(("--reserve-after",), ("reserveAfter",), _PATIENCE),
 )
 FLAG_NAMES = tuple(flag.names[-1] for flag in _FLAGS)
 

@@ -120,7 +120,8 @@ def surplus(group: GroupView) -> tuple[PodRecord, ...]:
     left = len(group.placed) - group.min_member
     if left <= 0:
         return ()
-    roles, spare = Counter(pod.role for pod in group.placed), []
+    roles = Counter(pod.role for pod in group.placed)
+    spare: list[PodRecord] = []
     needed = binding_roles(group.min_member, group.min_task_member)
     for pod in sorted(group.once(standing), key=_last_first):
         if len(spare) < left and pod.may_be_evicted and roles[pod.role] > needed.get(pod.role, 0):

@@ -158,7 +158,7 @@ class FlavorWorld:
             own = {resource: pool.quota.get((flavor, resource), 0) for resource in left}
             taken = left if node == nodes[-1][1] else {each: min(n, own[each]) for each, n in left.items()}
             left = {resource: n - taken[resource] for resource, n in left.items()}
-            asked = {"cpu": "0", **quantities(taken)}
+            asked = {"cpu": "0", **_texts(taken)}
             yield builders.pod(f"{name}-{node}", name, cpu=asked.pop("cpu"), more=asked, on=node)
 
     def _group(self, given: Given) -> Iterator[Any]:
@@ -190,8 +190,12 @@ def _uses(given: Given) -> list[dict[str, Any]]:
     ]
 
 
+def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: str(quantity) for name, quantity in quantities(amounts).items()}
+
+
 def _pod(group: str, part: Given, number: int) -> Pod:
-    asked = quantities(part["request"])
+    asked = _texts(part["request"])
     terms = [_term(term) for term in part.get("required_affinity", ())]
     affinity = Affinity(NodeAffinity(NodeSelector(terms))) if terms else None
     return builders.pod(
