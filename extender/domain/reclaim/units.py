@@ -90,7 +90,8 @@ def unit_of(pod: PodRecord) -> Unit:
 
 
 def _rank(group: GroupView) -> str:
-    return f"{_unimportance(group.priority)} {group.once(running_since)}"
+    """The least important, then what ran shortest, then the newest, then the last name."""
+    return f"{_unimportance(group.priority)} {group.once(running_since)} {group.created} {group.key}"
 
 
 def _unimportance(priority: int) -> str:

@@ -43,7 +43,7 @@ class Candidates:
     def _of_other_queues(self, group: GroupView) -> Iterator[Unit]:
         shares = self._round.budget.shares
         for queue, view in self._round.snapshot.queues.items():
-            if queue != group.queue and view.record.reclaimable and shares.of_own_groups(queue) > 1.0:
+            if queue != group.queue and view.record.reclaimable and shares.holds_too_much(queue):
                 yield from self._units(group, self._running_in(queue), EvictionCause.RECLAIM)
 
     def _of_the_same_queue(self, group: GroupView) -> Iterator[Unit]:
