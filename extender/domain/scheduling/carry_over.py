@@ -121,7 +121,10 @@ def _still_short(waiting: Waiting, tally: Tally) -> Shortages | None:
         if not tally.is_short_for(shortage.shapes):
             return None
         if shortage.why[0] is not Reason.NEVER_FITS:
-            known[signature] = replace(shortage, why=explain_shortage(tally, shortage.shapes))
+            why = explain_shortage(tally, shortage.shapes)
+            if shortage.is_quoted and why != shortage.why:
+                return None
+            known[signature] = replace(shortage, why=why)
     return shortages.with_numbers(known)
 
 

@@ -23,6 +23,8 @@ class Shortage(msgspec.Struct, frozen=True):
     """The reason, and the numbers behind it."""
     groups: list[GroupKey]
     """Those that wait with just these words."""
+    is_quoted: bool = False
+    """Whether others wait, too, whose words contain these: they are those of one flavor of several."""
 
 
 class Shortages:
@@ -38,14 +40,19 @@ class Shortages:
         self._takings: int | None = None
 
     def note(
-        self, signature: Signature | None, shapes: Counter[Shape], why: tuple[Reason, str], takings: int
+        self,
+        signature: Signature | None,
+        shapes: Counter[Shape],
+        why: tuple[Reason, str],
+        takings: int,
+        is_quoted: bool = False,
     ) -> None:
         """Gangs of a signature lack room, after room was taken so often in this round."""
         if signature is None or self._takings not in (None, takings):
             self.are_all = False
             return
         self._takings = takings
-        self.known.setdefault(signature, Shortage(shapes, why, []))
+        self.known.setdefault(signature, Shortage(shapes, why, [], is_quoted))
 
     def add(self, signature: Signature, group: GroupKey) -> None:
         """A group waits for room."""

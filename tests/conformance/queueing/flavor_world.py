@@ -140,11 +140,11 @@ class FlavorWorld:
         deserved = self._places(quantities(own), name) if prefers_own else None
         return QueueFlavor(name, labels, self._places(quantities(most), name), deserved)
 
-    def _places(self, amounts: Quantities, flavor: str) -> Quantities:
+    def _places(self, amounts: dict[str, str], flavor: str) -> Quantities:
         """What stands there already takes places that the case does not count."""
         if "pods" in amounts:
-            amounts["pods"] = str(int(amounts["pods"]) + self._standing_on(flavor))
-        return amounts
+            return {**amounts, "pods": int(amounts["pods"]) + self._standing_on(flavor)}
+        return {**amounts}
 
     # ---- groups
 
@@ -158,7 +158,7 @@ class FlavorWorld:
             own = {resource: pool.quota.get((flavor, resource), 0) for resource in left}
             taken = left if node == nodes[-1][1] else {each: min(n, own[each]) for each, n in left.items()}
             left = {resource: n - taken[resource] for resource, n in left.items()}
-            asked = {"cpu": "0", **_texts(taken)}
+            asked = {"cpu": "0", **quantities(taken)}
             yield builders.pod(f"{name}-{node}", name, cpu=asked.pop("cpu"), more=asked, on=node)
 
     def _group(self, given: Given) -> Iterator[Any]:
@@ -190,12 +190,8 @@ def _uses(given: Given) -> list[dict[str, Any]]:
     ]
 
 
-def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: str(quantity) for name, quantity in quantities(amounts).items()}
-
-
 def _pod(group: str, part: Given, number: int) -> Pod:
-    asked = _texts(part["request"])
+    asked = quantities(part["request"])
     terms = [_term(term) for term in part.get("required_affinity", ())]
     affinity = Affinity(NodeAffinity(NodeSelector(terms))) if terms else None
     return builders.pod(
@@ -218,7 +214,7 @@ def _use(queue: str) -> str:
     return f"use-{queue}"
 
 
-def quantities(amounts: Mapping[str, int]) -> Quantities:
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     """As pods and queues write them."""
     return {resource_name(name): f"{n}m" if name == "cpu" else str(n) for name, n in amounts.items()}
 
