@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api.objects import Queue, QueuePreemption
-from extender.domain.model.evictions import Cause
+from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain import builders
@@ -235,7 +235,7 @@ def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang() -> None
     world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(4)))
     world.add(important("high", 2, queue="q")).settle()
     assert len(evicted(world)) == 2
-    assert {each.victim.cause for each in world.decisions.evictions.values()} == {Cause.UNMANAGED}
+    assert {each.victim.cause for each in world.decisions.evictions.values()} == {EvictionCause.UNMANAGED}
     assert evict(world).verdict("high") is STARTS
 
 

@@ -60,6 +60,7 @@ class Search:
         self._on_row: dict[int, list[Unit]] = {}
         self._taken: set[Uid] = set()
         self._takings: list[Taking] = []
+        self._is_over = False  # the own queue may not hold the group before some of it has gone
         row = planner.nodes.row
         for unit in self._units:
             for node in unit.by_node:
@@ -70,6 +71,7 @@ class Search:
         """None where no set of units suffices."""
         is_particular = self._planner.affinity.any_particular(wanted.members, wanted.shapes)
         other = self._planner.clone() if is_particular else None
+        self._is_over = not self._giver.suffices()
         found = self._by_node(wanted)
         if found is not None or other is None:
             return found
@@ -141,16 +143,18 @@ class Search:
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
             if not lacking:
                 break
+        more = 1 if self._is_over and not self._giver.suffices() else 0
         for taking in takings:
             self._giver.give(taking.unit.queue, taking.requests, -1)
-        return None if lacking else (self._cost_of(takings, row), takings)
+        return None if lacking else (self._cost_of(takings, row, more), takings)
 
-    def _cost_of(self, takings: Sequence[Taking], row: int) -> Cost:
+    def _cost_of(self, takings: Sequence[Taking], row: int, more: int) -> Cost:
+        """`more`: how many others have to go at least, wherever they are."""
         if not takings:
             return free(row)
         return Cost(
             max(taking.unit.tier for taking in takings),
-            sum(len(taking.pods) for taking in takings),
+            sum(len(taking.pods) for taking in takings) + more,
             min((taking.unit.queue for taking in takings), key=self._giver.share),
             max(taking.unit.last_first for taking in takings),
             row,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from extender.domain.lifecycle.state import State, state_of
-from extender.domain.model.evictions import Cause, Eviction, Victim
+from extender.domain.model.evictions import Eviction, EvictionCause, ReclaimVictim
 from extender.domain.reclaim.units import running_since, standing
 from extender.domain.scheduling.giving_back import is_drained
 from extender.domain.scheduling.round import Round
@@ -33,7 +33,9 @@ def _drain_queue(round_: Round, groups: Iterable[GroupView]) -> None:
             return
         left -= len(pods)
         for pod in pods:
-            victim = Victim(pod.uid, pod.namespace, pod.name, group.key, group.queue, Cause.DRAIN)
+            victim = ReclaimVictim(
+                pod.uid, pod.namespace, pod.name, group.key, group.queue, EvictionCause.DRAIN
+            )
             round_.evictions[pod.uid] = Eviction(victim, f"queue {group.queue} is drained")
 
 

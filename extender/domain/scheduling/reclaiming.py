@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.flavors.roles import on_nodes_of
 from extender.domain.lifecycle.quorum import Missing, missing, whole
-from extender.domain.model.evictions import Cause, Eviction, Reclaim, Victim
+from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.planner import Planner
@@ -33,8 +33,8 @@ _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # in vain, in one round
 _NEXT_SEARCHES = 1.0  # seconds after which others are searched for
 _MOST_NAMES = 3
-_WITHIN_SHARE = (Cause.RECLAIM, Cause.PREEMPT, Cause.UNMANAGED)
-_ABOVE_SHARE = (Cause.PREEMPT,)
+_WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.UNMANAGED)
+_ABOVE_SHARE = (EvictionCause.PREEMPT,)
 
 
 # ---- what is under way
@@ -78,7 +78,7 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
         return False
     if any(_is_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
         return False
-    takes_from_others = any(victim.cause is not Cause.PREEMPT for victim in reclaim.victims)
+    takes_from_others = any(victim.cause is not EvictionCause.PREEMPT for victim in reclaim.victims)
     return not (takes_from_others and round_.budget.shares.is_above_share(group.queue, wanted.requests))
 
 
@@ -150,13 +150,13 @@ def _evictions(round_: Round, group: GroupView, reclaim: Reclaim) -> Iterator[Ev
 
 
 _WHY = {
-    Cause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
-    Cause.PREEMPT: "group {group} of queue {queue} has a higher priority",
-    Cause.UNMANAGED: "group {group} has a higher priority",
+    EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
+    EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
+    EvictionCause.UNMANAGED: "group {group} has a higher priority",
 }
 
 
-def _standing(round_: Round, victim: Victim) -> PodRecord | None:
+def _standing(round_: Round, victim: ReclaimVictim) -> PodRecord | None:
     if not victim.group:
         pod = round_.snapshot.others.get(victim.uid)
         return pod if pod is not None and not pod.deleting else None
@@ -297,7 +297,7 @@ class _Beginning:
         round_.evictions |= {each.victim.uid: each for each in _evictions(round_, group, reclaim)}
 
 
-def _causes(round_: Round, group: GroupView, wanted: Missing) -> Sequence[Cause]:
+def _causes(round_: Round, group: GroupView, wanted: Missing) -> Sequence[EvictionCause]:
     """Others give only what brings the queue up to what it deserves. Its own groups make way beyond that."""
     is_above = round_.budget.shares.is_above_share(group.queue, wanted.requests)
     is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
@@ -321,7 +321,7 @@ def _departing(round_: Round) -> Iterator[PodRecord]:
             yield from (pod for pod in pods if pod is not None)
 
 
-def _detail(round_: Round, victims: Sequence[Victim], until: float) -> str:
+def _detail(round_: Round, victims: Sequence[ReclaimVictim], until: float) -> str:
     """Who gives back how much, and until when."""
     deadline = datetime.fromtimestamp(round_.snapshot.epoch + until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if not victims:
