@@ -135,9 +135,17 @@ def view(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def muster(stage: Stage, muster_user: User, muster_flags: tuple[str, ...], view: bool) -> Muster:
+def at_once(request: pytest.FixtureRequest) -> bool:
+    """Whether Muster has to be ready before the test goes on. A scheduler of the test starts beside it."""
+    return "scheduler" not in request.fixturenames
+
+
+@pytest.fixture
+def muster(
+    stage: Stage, muster_user: User, muster_flags: tuple[str, ...], view: bool, at_once: bool
+) -> Muster:
     """`muster serve` in the sidecar's settings."""
-    return stage.start_muster(*muster_flags, user=muster_user, view=view)
+    return stage.start_muster(*muster_flags, user=muster_user, view=view, at_once=at_once)
 
 
 @pytest.fixture
@@ -148,10 +156,17 @@ def proxy(stage: Stage) -> FaultProxy:
 
 @pytest.fixture
 def far_muster(
-    stage: Stage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...], view: bool
+    stage: Stage,
+    proxy: FaultProxy,
+    muster_user: User,
+    muster_flags: tuple[str, ...],
+    view: bool,
+    at_once: bool,
 ) -> Muster:
     """`muster serve`, reaching the API server through the proxy."""
-    return stage.start_muster(*muster_flags, user=muster_user, server=proxy.server, view=view)
+    return stage.start_muster(
+        *muster_flags, user=muster_user, server=proxy.server, view=view, at_once=at_once
+    )
 
 
 @pytest.fixture
