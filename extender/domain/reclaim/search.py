@@ -8,7 +8,7 @@ planner, with more and more units out of the way.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -102,7 +102,7 @@ class Search:
         if not shape.requests.keys() <= self._columns.keys():
             return False
         suitable = self._rows_for(members[0])
-        rows = CheapestFirst(np.flatnonzero(suitable).tolist(), self._giver.share)
+        rows = CheapestFirst(self._bounds(shape, suitable), self._giver.share)
         while left and (known := rows.pop()) is not None:
             found = self._cost(shape, known.row)
             if found is None:
@@ -115,6 +115,15 @@ class Search:
             self._stand(left, known.row, plan)
             rows.renew(sorted(row for row in changed if suitable[row]))
         return not left
+
+    def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
+        """What rows cost at least: nothing, or the first unit there."""
+        have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
+        for row in np.flatnonzero(suitable).tolist():
+            if have_room[row]:
+                yield free(row)
+            elif units := self._on_row.get(row):
+                yield Cost(units[0].tier, 1, units[0].queue, units[0].last_first, row)
 
     def _rows_for(self, pod: PodRecord) -> Mask:
         """The rows where a member may stand if there is room."""

@@ -15,7 +15,7 @@ _ON_NODES = (State.RESTING, State.STANDING, State.REPLACING)
 def drain(round_: Round) -> None:
     """Evict groups of drained queues, as long as not too many pods of a queue are on their way out."""
     by_queue: dict[str, list[GroupView]] = {}
-    for group in round_.snapshot.groups.values():
+    for group in round_.snapshot.groups.values() if round_.drained else ():
         if round_.judge(_is_to_go, group):
             by_queue.setdefault(group.queue, []).append(group)
     for groups in by_queue.values():

@@ -3,7 +3,7 @@
 All rules are a plain AND: no rule allows what another one forbids.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import cached_property
 
 from extender.domain.lifecycle.state import State, state_of
@@ -62,11 +62,13 @@ class Candidates:
     def _units(self, group: GroupView, runners: Iterable[GroupView], cause: EvictionCause) -> Iterator[Unit]:
         for each in runners:
             if self._may_give_to(group, each):
-                yield from self._units_of(each, cause)
+                units = self._units_of(each, cause)
+                yield from filter(self._is_free, units) if self._busy else units
 
-    def _units_of(self, victim: GroupView, cause: EvictionCause) -> list[Unit]:
+    @staticmethod
+    def _units_of(victim: GroupView, cause: EvictionCause) -> list[Unit]:
         try:
-            return [unit for unit in units_of(victim, cause) if self._is_free(unit)]
+            return units_of(victim, cause)
         except Exception:  # whatever is wrong with it: it costs nobody else their turn
             return []
 
@@ -89,8 +91,12 @@ class Candidates:
 
     def _is_free(self, unit: Unit) -> bool:
         """Not promised to another group, and no eviction of it was refused lately."""
+        return not any(pod.uid in uids for uids in self._busy for pod in unit.pods)
+
+    @property
+    def _busy(self) -> list[Container[Uid]]:
         known = self._round.promised, self._round.snapshot.spared, self.taken
-        return not any(pod.uid in uids for uids in known if uids for pod in unit.pods)
+        return [uids for uids in known if uids]
 
     # ---- what runs
 
