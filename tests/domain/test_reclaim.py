@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects import Queue, QueuePreemption
+from extender.api.objects import Meta, Queue, QueuePreemption
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
@@ -298,3 +298,18 @@ def test_affinity_is_planned_as_well() -> None:
     world = evict(world)
     assert world.verdict("claimant") is STARTS
     assert len(set(world.plan("claimant").values())) == 2
+
+
+def test_a_pod_of_others_that_comes_later_is_noticed() -> None:
+    """What waits lacks room as before; but now somebody could give it."""
+    world = World(node("n"), queue("q"))
+    vital = [replace(stranger(f"v{n}", on="n"), metadata=_in_kube_system(f"v{n}")) for n in range(4)]
+    world.add(vital, important("high", 1, queue="q")).settle()
+    assert world.reason("high") is Reason.NO_ROOM
+    assert not evicted(world)
+    world.delete("v0").add(stranger("s", on="n")).settle()
+    assert evicted(world) == ["s"]
+
+
+def _in_kube_system(name: str) -> Meta:
+    return replace(stranger(name).metadata, namespace="kube-system")

@@ -107,9 +107,8 @@ def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Sta
             with made.started:
                 yield made
             if request.node.stash.get(PASSED, False):
-                observer.assert_clean(
-                    gaps_allowed=request.node.get_closest_marker("gaps_allowed") is not None
-                )
+                gaps_allowed = request.node.get_closest_marker("gaps_allowed") is not None
+                observer.assert_clean(gaps_allowed=gaps_allowed, namespace=name)
     finally:
         clean(cluster.admin, name)
 
@@ -135,17 +134,9 @@ def view(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def at_once(request: pytest.FixtureRequest) -> bool:
-    """Whether Muster has to be ready before the test goes on. A scheduler of the test starts beside it."""
-    return "scheduler" not in request.fixturenames
-
-
-@pytest.fixture
-def muster(
-    stage: Stage, muster_user: User, muster_flags: tuple[str, ...], view: bool, at_once: bool
-) -> Muster:
+def muster(stage: Stage, muster_user: User, muster_flags: tuple[str, ...], view: bool) -> Muster:
     """`muster serve` in the sidecar's settings."""
-    return stage.start_muster(*muster_flags, user=muster_user, view=view, at_once=at_once)
+    return stage.start_muster(*muster_flags, user=muster_user, view=view)
 
 
 @pytest.fixture
@@ -156,17 +147,10 @@ def proxy(stage: Stage) -> FaultProxy:
 
 @pytest.fixture
 def far_muster(
-    stage: Stage,
-    proxy: FaultProxy,
-    muster_user: User,
-    muster_flags: tuple[str, ...],
-    view: bool,
-    at_once: bool,
+    stage: Stage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...], view: bool
 ) -> Muster:
     """`muster serve`, reaching the API server through the proxy."""
-    return stage.start_muster(
-        *muster_flags, user=muster_user, server=proxy.server, view=view, at_once=at_once
-    )
+    return stage.start_muster(*muster_flags, user=muster_user, server=proxy.server, view=view)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ def drain(round_: Round) -> None:
     for group in round_.snapshot.groups.values() if round_.drained else ():
         if round_.judge(_is_to_go, group):
             by_queue.setdefault(group.queue, []).append(group)
+    round_.shortages.are_all = round_.shortages.are_all and not by_queue  # the next ones go in another round
     for groups in by_queue.values():
         _drain_queue(round_, groups)
 

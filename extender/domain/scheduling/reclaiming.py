@@ -179,9 +179,15 @@ def begin(round_: Round, lending: Lending) -> None:
     places = round_.limits.reclaims - len(round_.reclaims)
     if not starving or places <= 0:
         return
+    round_.shortages.minds_others = any(_takes_from_others(round_, group) for group in starving)
     mark = round_.budget.journal.mark()
     _Beginning(round_, lending).begin(starving, places)
     round_.budget.journal.roll_back(mark)
+
+
+def _takes_from_others(round_: Round, group: GroupView) -> bool:
+    """Whether a pod that is not ours would be a victim if one of priority 0 came."""
+    return group.priority > 0 and round_.snapshot.queues[group.queue].record.preemption.unmanaged
 
 
 def _starving(round_: Round) -> list[GroupView]:

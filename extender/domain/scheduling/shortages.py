@@ -37,6 +37,8 @@ class Shortages:
         self.keeps_first_room = False
         """Whether there was no room to keep for groups that have a claim on it: the first that comes would be
         kept, not lent."""
+        self.minds_others = False
+        """Whether a group that starves may take the room of pods that are not ours."""
         self._takings: int | None = None
 
     def note(
@@ -70,4 +72,5 @@ class Shortages:
         """The same gangs with other numbers."""
         later = Shortages()
         later.known, later.keeps_first_room, later._takings = known, self.keeps_first_room, self._takings
+        later.minds_others = self.minds_others
         return later

@@ -36,7 +36,6 @@ class Stage:
         self.kubelet = kubelet
         self.observer = observer
         self.started = ExitStack()
-        self._starting: list[Muster] = []
 
     def start_scheduler(
         self, config: str | Json = PLAIN, *, wait: bool = True, **options: Any
@@ -45,8 +44,6 @@ class Stage:
         scheduler = KubeScheduler(self.cluster, config, **options)
         self.started.push(scheduler)  # before its start: one that never becomes ready is ended, too
         scheduler.start(wait=wait)
-        while self._starting:
-            self._starting.pop().wait_ready()
         return scheduler
 
     def start_sidecar(self, muster: Muster, /, **options: Any) -> KubeScheduler:
@@ -59,18 +56,14 @@ class Stage:
         user: User,
         server: str | None = None,
         wait: bool = True,
-        at_once: bool = True,
         view: bool = VIEW,
         **options: Any,
     ) -> Muster:
-        """Further arguments go to `muster serve` as they are; the server may be a proxy's. Otherwise than
-        `at_once`, it is waited for with the next scheduler."""
+        """Further arguments go to `muster serve` as they are; the server may be a proxy's."""
         kubeconfig: Path = self.cluster.kubeconfig(user, server)
         muster = Muster(self.cluster, kubeconfig, arguments=arguments, view=view, **options)
         self.started.push(muster)
-        muster.start(wait=wait and at_once)
-        if not at_once:
-            self._starting.append(muster)
+        muster.start(wait=wait)
         return muster
 
     def policy(self, file: str) -> AbstractContextManager[None]:
