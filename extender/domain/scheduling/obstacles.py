@@ -66,7 +66,9 @@ def not_replaced(round_: Round, group: GroupView) -> GroupDecision | None:
 def above_capability(round_: Round, group: GroupView) -> str:
     """How `minResources` is more than its queue may ever hold; empty where it is not. Volcano's rule for its
     enqueue action: while the group is Pending, operators make no members that could never start."""
-    capability = round_.snapshot.queues[group.queue].record.capability or {}
+    capability = round_.snapshot.queues[group.queue].record.capability
+    if not capability:
+        return ""
     more = [
         f"{name}: {show(name, amount)} > {show(name, capability[name])}"
         for name, amount in group.min_resources.items()

@@ -152,12 +152,12 @@ def _by_uid(group: GroupView) -> dict[str, PodRecord]:
 
 def begin(round_: Round, lending: Lending) -> None:
     """Find victims for groups that starve, in their order; a bounded number of searches."""
-    starving = [group for group in _starving(round_) if group.preempts]
-    places = round_.limits.reclaims - len(round_.reclaims)
-    if not starving or places <= 0:
+    places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
+    if places <= 0 or not candidates.exist:
         return
+    starving = [group for group in _starving(round_) if group.preempts]
     mark = round_.budget.journal.mark()
-    _Beginning(round_, lending).begin(starving, places)
+    _Beginning(round_, lending, candidates).begin(starving, places)
     round_.budget.journal.roll_back(mark)
 
 
@@ -187,10 +187,10 @@ def _is_limited(round_: Round, group: GroupView) -> bool:
 class _Beginning:
     """The searches of one round. Each sees what the ones before it took."""
 
-    def __init__(self, round_: Round, lending: Lending) -> None:
+    def __init__(self, round_: Round, lending: Lending, candidates: Candidates) -> None:
         self._round = round_
         self._lending = lending
-        self._candidates = Candidates(round_)
+        self._candidates = candidates
         self._vain: set[object] = set()  # what was searched for in vain
         self._base: Planner | None = None
 

@@ -29,6 +29,11 @@ class Candidates:
         self.spared = GroupKey("")
         """A group that was left out of the last answer because it has given once already."""
 
+    @property
+    def exist(self) -> bool:
+        """Whether anything runs that may have to go, for whichever group."""
+        return bool(self._on_nodes or self._others)
+
     def of(self, group: GroupView, causes: Iterable[Cause]) -> list[Unit]:
         """What may be evicted for `group`, by these rules."""
         self.spared = GroupKey("")
