@@ -153,24 +153,26 @@ def _by_uid(group: GroupView) -> dict[str, PodRecord]:
 def begin(round_: Round, lending: Lending) -> None:
     """Find victims for groups that starve, in their order; a bounded number of searches."""
     places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
-    if places <= 0 or not candidates.exist:
+    starving = _starving(round_, candidates)
+    if not starving or places <= 0:
         return
-    starving = [group for group in _starving(round_) if group.preempts]
     mark = round_.budget.journal.mark()
     _Beginning(round_, lending, candidates).begin(starving, places)
     round_.budget.journal.roll_back(mark)
 
 
-def _starving(round_: Round) -> list[GroupView]:
-    """By priority of their queue, its share, and their order inside it."""
+def _starving(round_: Round, candidates: Candidates) -> list[GroupView]:
+    """Groups for which others may have to go: by priority of their queue, its share, and their order inside
+    it."""
     shares, snapshot = round_.budget.shares, round_.snapshot
-    found = [snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+    waiting = (snapshot.groups[key] for key, each in round_.decided.items() if _starves(each))
+    found = [group for group in waiting if candidates.may_exist_for(group)]
     ranks = {
         queue: (-snapshot.queues[queue].record.priority, shares.of(queue), queue)
         for queue in {group.queue for group in found}
     }
     return sorted(
-        (group for group in found if not _is_limited(round_, group)),
+        (group for group in found if group.preempts and not _is_limited(round_, group)),
         key=lambda group: (ranks[group.queue], group.order),
     )
 

@@ -5,6 +5,7 @@ All rules are a plain AND: no rule allows what another one forbids.
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from math import inf
 
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.evictions import Cause
@@ -29,10 +30,14 @@ class Candidates:
         self.spared = GroupKey("")
         """A group that was left out of the last answer because it has given once already."""
 
-    @property
-    def exist(self) -> bool:
-        """Whether anything runs that may have to go, for whichever group."""
-        return bool(self._on_nodes or self._others)
+    def may_exist_for(self, group: GroupView) -> bool:
+        """False: nothing runs that any rule could find. Cheap, since it is asked of all groups that wait."""
+        return bool(self._on_nodes) or group.priority > self._lowest
+
+    @cached_property
+    def _lowest(self) -> float:
+        """The lowest priority of pods that are not ours."""
+        return min(self._others, default=inf)
 
     def of(self, group: GroupView, causes: Iterable[Cause]) -> list[Unit]:
         """What may be evicted for `group`, by these rules."""
