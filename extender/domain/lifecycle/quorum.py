@@ -7,6 +7,7 @@ minMember, they do not bind, as in Volcano.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
+from operator import attrgetter
 
 import msgspec
 
@@ -27,7 +28,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
-        return Counter(pod.shape for pod in self.members)
+        return Counter(map(attrgetter("shape"), self.members))
 
     @cached_property
     def signature(self) -> Signature:
@@ -84,16 +85,20 @@ def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missin
 
 
 def _by_preference(group: GroupView, fitting: Collection[Uid]) -> list[PodRecord]:
-    def preference(pod: PodRecord) -> tuple[bool, bool, tuple[int, str]]:
-        return (pod.uid not in group.planned, pod.uid not in fitting, pod.order)
-
-    return sorted(group.waiting, key=preference)
+    """Planned ones first, then those that fit; then by priority, highest first, and name."""
+    pods = sorted(group.waiting, key=attrgetter("name"))
+    pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
+    if group.planned or fitting:
+        pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
+    return pods
 
 
 def _for_roles(
     candidates: Iterable[PodRecord], needed: dict[str, int]
 ) -> tuple[list[PodRecord], list[PodRecord]]:
     """Split into members that a role still needs (counted down in `needed`) and the others."""
+    if not any(n > 0 for n in needed.values()):
+        return [], list(candidates)
     chosen, spare = [], []
     for pod in candidates:
         if needed.get(pod.role, 0) > 0:

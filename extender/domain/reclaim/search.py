@@ -146,8 +146,9 @@ class Search:
             if not any(name in freed for name in lacking):
                 continue
             taking = Taking(unit, pods)
-            if not self._give(taking):
+            if not self._may_give(taking):
                 continue
+            self._giver.give(unit.queue, taking.requests)
             takings.append(taking)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
             if not lacking:
@@ -188,12 +189,9 @@ class Search:
         there = unit.by_node[node.name] if node is not None else ()
         return _requests(pod for pod in there if len(pods) == len(unit.pods) or pod in pods)
 
-    def _give(self, taking: Taking) -> bool:
-        queue, amounts = taking.unit.queue, taking.requests
-        if queue and not self._giver.may_give(queue, amounts):
-            return False
-        self._giver.give(queue, amounts)
-        return True
+    def _may_give(self, taking: Taking) -> bool:
+        queue = taking.unit.queue
+        return not queue or self._giver.may_give(queue, taking.requests)
 
     def _take(self, takings: Iterable[Taking]) -> set[int]:
         """Take units; returns the rows on which that makes room."""

@@ -68,11 +68,13 @@ def above_capability(round_: Round, group: GroupView) -> str:
     enqueue action: while the group is Pending, operators make no members that could never start. A group
     without it counts for its queue's default request before its pods are there."""
     queue = round_.snapshot.queues[group.queue].record
+    capability = queue.capability
+    if not capability:
+        return ""
     field, asked = "spec.minResources", group.min_resources
     if not asked and not group.has_pods:
         field = f"spec.defaultRequest for {group.min_member} members"
         asked = {name: amount * group.min_member for name, amount in queue.default_request.items()}
-    capability = queue.capability or {}
     more = [
         f"{name}: {show(name, amount)} > {show(name, capability[name])}"
         for name, amount in asked.items()

@@ -104,7 +104,9 @@ def in_lines(
     rank: Callable[[GroupView], tuple[float | str, ...]] = by_priority,
 ) -> dict[str, deque[T]]:
     """By queue, in the order inside it: smallest rank first."""
-    lines: dict[str, deque[T]] = {}
-    for thing in sorted(things, key=lambda each: rank(group_of(each))):
-        lines.setdefault(group_of(thing).queue, deque()).append(thing)
-    return lines
+    lines: defaultdict[str, list[T]] = defaultdict(list)
+    for thing in things:
+        lines[group_of(thing).queue].append(thing)
+    for line in lines.values():
+        line.sort(key=lambda each: rank(group_of(each)))
+    return {queue: deque(line) for queue, line in lines.items()}

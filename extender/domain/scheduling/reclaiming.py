@@ -175,13 +175,14 @@ def _by_uid(group: GroupView) -> dict[str, PodRecord]:
 
 def begin(round_: Round, lending: Lending) -> None:
     """Find victims for groups that starve, in their order; a bounded number of searches."""
-    starving = [group for group in _starving(round_) if group.preempts]
-    places = round_.limits.reclaims - len(round_.reclaims)
-    if not starving or places <= 0:
-        return
+    places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
+    starving = _starving(round_)
     round_.shortages.minds_others = any(_takes_from_others(round_, group) for group in starving)
+    seeking = _in_order(round_, filter(candidates.may_exist_for, starving))
+    if not seeking or places <= 0:
+        return
     mark = round_.budget.journal.mark()
-    _Beginning(round_, lending).begin(starving, places)
+    _Beginning(round_, lending, candidates).begin(seeking, places)
     round_.budget.journal.roll_back(mark)
 
 
@@ -191,15 +192,19 @@ def _takes_from_others(round_: Round, group: GroupView) -> bool:
 
 
 def _starving(round_: Round) -> list[GroupView]:
-    """By priority of their queue, its share, and their order inside it."""
-    shares, snapshot = round_.budget.shares, round_.snapshot
-    found = [snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+    return [round_.snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+
+
+def _in_order(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
+    """By priority of their queue, its share, and their order inside it; without those that may take from
+    nobody."""
+    found, shares, queues = list(groups), round_.budget.shares, round_.snapshot.queues
     ranks = {
-        queue: (-snapshot.queues[queue].record.priority, shares.of(queue), queue)
+        queue: (-queues[queue].record.priority, shares.of(queue), queue)
         for queue in {group.queue for group in found}
     }
     return sorted(
-        (group for group in found if not _is_limited(round_, group)),
+        (group for group in found if group.preempts and not _is_limited(round_, group)),
         key=lambda group: (ranks[group.queue], group.order),
     )
 
@@ -216,10 +221,10 @@ def _is_limited(round_: Round, group: GroupView) -> bool:
 class _Beginning:
     """The searches of one round. Each sees what the ones before it took."""
 
-    def __init__(self, round_: Round, lending: Lending) -> None:
+    def __init__(self, round_: Round, lending: Lending, candidates: Candidates) -> None:
         self._round = round_
         self._lending = lending
-        self._candidates = Candidates(round_)
+        self._candidates = candidates
         self._vain: set[object] = set()  # what was searched for in vain
         self._base: Planner | None = None
 

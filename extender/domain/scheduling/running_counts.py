@@ -67,6 +67,8 @@ class RunningCounts:
 
     def excess(self, group: GroupView, pods: int) -> Excess | None:
         """The limit that `pods` more members of a group would break; None: they may come."""
+        if group.queue not in self._limits:
+            return None
         for scope, limit in self._scopes(group):
             for kind, most, more in self._asked(group, pods, limit):
                 there = self._sums.get(scope, Counter())[kind]

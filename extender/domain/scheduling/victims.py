@@ -5,6 +5,7 @@ All rules are a plain AND: no rule allows what another one forbids.
 
 from collections.abc import Container, Iterable, Iterator
 from functools import cached_property
+from math import inf
 
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.evictions import EvictionCause
@@ -28,6 +29,15 @@ class Candidates:
         """Pods that were promised to a group in this round."""
         self.spared = GroupKey("")
         """A group that was left out of the last answer because it has given once already."""
+
+    def may_exist_for(self, group: GroupView) -> bool:
+        """False: nothing runs that any rule could find. Cheap, since it is asked of all groups that wait."""
+        return bool(self._on_nodes) or group.priority > self._lowest
+
+    @cached_property
+    def _lowest(self) -> float:
+        """The lowest priority of pods that are not ours."""
+        return min(self._others, default=inf)
 
     def of(self, group: GroupView, causes: Iterable[EvictionCause]) -> list[Unit]:
         """What may be evicted for `group`, by these rules."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -178,10 +178,11 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         known = self._known
         if work not in known:
             known[work] = work(self)
-        return cast(T, known[work])
+        result: T = known[work]
+        return result
 
     @cached_property
-    def _known(self) -> dict[Callable[["GroupView"], object], object]:
+    def _known(self) -> dict[Callable[["GroupView"], Any], Any]:
         return {}
 
     @cached_property
