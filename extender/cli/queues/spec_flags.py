@@ -11,12 +11,12 @@ import click
 
 from extender.api.durations import as_seconds
 from extender.api.quantities import BadQuantity, at_least
+from extender.domain.queues.spec_fields import MOST_OVERSELL
 
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
 _HEAVIEST = 65_535
-_MOST_OVERSELL = 100
 _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
@@ -64,13 +64,11 @@ def _count(text: str) -> tuple[str, int | None]:
 
 def _factor(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     try:
-        fits = value is None or 1000 <= at_least(value, 1000) <= _MOST_OVERSELL * 1000
+        fits = value is None or 1000 <= at_least(value, 1000) <= MOST_OVERSELL * 1000
     except BadQuantity:
         fits = False
     if not fits:
-        raise click.BadParameter(
-            f"got {value!r}; allowed is a number from 1 to {_MOST_OVERSELL}, such as 1.5"
-        )
+        raise click.BadParameter(f"got {value!r}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5")
     return value
 
 

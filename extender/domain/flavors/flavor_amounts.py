@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 
+from extender.domain.model.journal import Journal
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources, add, total
 from extender.domain.model.shapes import Shape, requests_of
@@ -15,7 +17,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 class FlavorAmounts:
     """Members count where their nodes are: which flavor a node belongs to follows from its labels."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         self._nodes = snapshot.nodes
         self._flavors = {name: view.record.flavors for name, view in snapshot.queues.items()}
         self._held = {
@@ -23,7 +25,7 @@ class FlavorAmounts:
             for name, view in snapshot.queues.items()
             for flavor, amounts in view.by_flavor.items()
         }
-        self._journal: list[tuple[tuple[str, str], Resources, int]] = []
+        self._journal = journal
         self._on: dict[tuple[str, str], Flavor | None] = {}
 
     def of(self, queue: str) -> tuple[Flavor, ...]:
@@ -50,18 +52,9 @@ class FlavorAmounts:
             if flavor is not None:
                 shapes.setdefault(flavor.name, Counter())[pod.shape] += 1
         for name, of_flavor in shapes.items():
-            self._count((group.queue, name), requests_of(of_flavor), times)
-            self._journal.append(((group.queue, name), requests_of(of_flavor), times))
-
-    def mark(self) -> int:
-        """A moment to roll back to."""
-        return len(self._journal)
-
-    def roll_back(self, mark: int) -> None:
-        """Undo all takings since a mark."""
-        while len(self._journal) > mark:
-            flavor, amounts, times = self._journal.pop()
-            self._count(flavor, amounts, -times)
+            asked = requests_of(of_flavor)
+            self._count((group.queue, name), asked, times)
+            self._journal.note(partial(self._count, (group.queue, name), asked, -times))
 
     def _count(self, flavor: tuple[str, str], amounts: Resources, times: int) -> None:
         add(self._held.setdefault(flavor, {}), amounts, times)

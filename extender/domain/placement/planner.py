@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from extender.domain.model.journal import Journal
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, Term
 from extender.domain.placement.affinity import AffinityCounts
@@ -25,21 +26,23 @@ _Taking = Callable[[int], None]
 
 
 class Planner:
-    """The room of one decision: amounts, and pods by node. What is taken can be rolled back."""
+    """The room of one decision: amounts, and pods by node. What is taken is noted in `journal`."""
 
-    def __init__(self, capacity: Capacity, occupancy: Occupancy) -> None:
+    def __init__(self, capacity: Capacity, occupancy: Occupancy, journal: Journal | None = None) -> None:
         self.capacity = capacity
         self.nodes = capacity.nodes
         self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts)
-        self._journal: list[tuple[_Taking, int]] = []  # what was taken (or given back), and how often
+        self._journal = Journal() if journal is None else journal
 
     @classmethod
-    def of(cls, snapshot: Snapshot, before: KeptTotals | None = None) -> "Planner":
+    def of(
+        cls, snapshot: Snapshot, before: KeptTotals | None = None, journal: Journal | None = None
+    ) -> "Planner":
         """The room net of all pinned claims. `before`: the totals of the previous round."""
         refused, nodes = by_domain(snapshot.refused, snapshot.nodes), snapshot.nodes
         kept = KeptTotals(snapshot.room, nodes, refused, before)
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.room.copy(), refused, kept=kept)
-        return cls(capacity, snapshot.occupancy)
+        return cls(capacity, snapshot.occupancy, journal)
 
     @classmethod
     def empty(cls, snapshot: Snapshot) -> "Planner":
@@ -57,22 +60,6 @@ class Planner:
 
     def clone(self) -> "Planner":
         return Planner(self.capacity.clone(), self.affinity.occupancy())
-
-    # ---- rolling back
-
-    def mark(self) -> int:
-        """A moment to roll back to."""
-        return len(self._journal)
-
-    def roll_back(self, mark: int) -> None:
-        """Undo all that was taken or given back since a mark."""
-        while len(self._journal) > mark:
-            taking, times = self._journal.pop()
-            taking(-times)
-
-    def _take(self, taking: _Taking, times: int) -> None:
-        taking(times)
-        self._journal.append((taking, times))
 
     # ---- placing
 
@@ -221,8 +208,12 @@ class Planner:
         """Take all of it, or nothing if one pod does not fit. Whether it was taken."""
         taken = self.capacity.take_at_once(rows)
         if taken:
-            self._journal.append((partial(self.capacity.take_rows, rows), 1))
+            self._journal.note(partial(self.capacity.take_rows, rows, -1))
         return taken
+
+    def _take(self, taking: _Taking, times: int) -> None:
+        taking(times)
+        self._journal.note(partial(taking, -times))
 
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Count pods on rows: by shape at once, or one by one if (anti-)affinity or host ports concern

@@ -7,9 +7,8 @@ What one group takes the next one lacks; what a group took whose judging failed 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from extender.domain.flavors.flavor_amounts import FlavorAmounts
+from extender.domain.model.journal import Journal
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
@@ -23,26 +22,18 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
 
-class BudgetMark(msgspec.Struct, frozen=True):
-    """A moment to roll back to."""
-
-    room: int
-    shares: int
-    flavors: int
-    running: int
-    places: int
-
-
 class Budget:
     def __init__(
         self, snapshot: Snapshot, totals: KeptTotals | None = None, shares: KeptShares | None = None
     ) -> None:
-        self.planner = Planner.of(snapshot, totals)
+        self.journal = Journal()
+        """Of all that is taken: a group whose judging fails takes nothing."""
+        self.planner = Planner.of(snapshot, totals, self.journal)
         self.totals = self.planner.capacity.kept
-        self.shares = QueueShares(snapshot, shares)
-        self.flavors = FlavorAmounts(snapshot)
-        self.running = RunningCounts(snapshot)
-        self.window = Window(snapshot.limits.window)
+        self.shares = QueueShares(snapshot, shares, self.journal)
+        self.flavors = FlavorAmounts(snapshot, self.journal)
+        self.running = RunningCounts(snapshot, self.journal)
+        self.window = Window(snapshot.limits.window, self.journal)
         self.takings = 0
         """How often room was taken; while the number is unchanged, so is everything else."""
 
@@ -99,24 +90,6 @@ class Budget:
         self.planner.give_back(group.waiting, plan)
         self.shares.take(group.queue, _requests(group, plan), -1)
         self.flavors.take(group, plan, -1)
-
-    # ---- rolling back
-
-    def mark(self) -> BudgetMark:
-        return BudgetMark(
-            self.planner.mark(),
-            self.shares.mark(),
-            self.flavors.mark(),
-            self.running.mark(),
-            self.window.left,
-        )
-
-    def roll_back(self, mark: BudgetMark) -> None:
-        self.planner.roll_back(mark.room)
-        self.shares.roll_back(mark.shares)
-        self.flavors.roll_back(mark.flavors)
-        self.running.roll_back(mark.running)
-        self.window.left = mark.places
 
 
 def _requests(group: GroupView, plan: Mapping[Uid, str]) -> Resources:

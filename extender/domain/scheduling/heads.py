@@ -17,4 +17,6 @@ class Heads:
 
     def before(self, scopes: Iterable[Scope]) -> GroupKey | None:
         """The head behind which a group waits to which `scopes` apply; None: none holds it up."""
+        if not self._of:
+            return None
         return next((self._of[scope] for scope in scopes if scope in self._of), None)

@@ -6,8 +6,10 @@ ceilings.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from math import inf
 
+from extender.domain.model.journal import Journal
 from extender.domain.model.resources import PODS, Resources, show
 from extender.domain.scheduling.kept_shares import KeptShares
 from extender.domain.shares.comparisons import EPSILON, Portions, exceeded, share
@@ -20,8 +22,10 @@ _NOTHING: Portions = {}
 
 
 class QueueShares:
-    def __init__(self, snapshot: Snapshot, before: KeptShares | None = None) -> None:
-        """`before`: of an earlier round, to save work."""
+    def __init__(
+        self, snapshot: Snapshot, before: KeptShares | None = None, journal: Journal | None = None
+    ) -> None:
+        """`before`: of an earlier round, to save work. What is taken is noted in `journal`."""
         self.kept = KeptShares.of(snapshot, before)
         """For the next round."""
         self.tree = self.kept.division.tree
@@ -29,24 +33,14 @@ class QueueShares:
         self._division = self.kept.division
         self._holdings = self.kept.holdings.copy()
         self._ceilings: dict[int, Portions] = {}
-        self._journal: list[tuple[str, Resources, int]] = []
+        self._journal = Journal() if journal is None else journal
 
     # ---- taking
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
         """The queue holds so much more; -1 times gives it back."""
         self._holdings.take(queue, asked, times)
-        self._journal.append((queue, asked, times))
-
-    def mark(self) -> int:
-        """A moment to roll back to."""
-        return len(self._journal)
-
-    def roll_back(self, mark: int) -> None:
-        """Undo all takings since a mark."""
-        while len(self._journal) > mark:
-            queue, asked, times = self._journal.pop()
-            self._holdings.take(queue, asked, -times)
+        self._journal.note(partial(self._holdings.take, queue, asked, -times))
 
     # ---- looking
 

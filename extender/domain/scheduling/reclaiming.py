@@ -108,22 +108,24 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
 
 def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
     """The nodes that were decided on or, where all members fit elsewhere by now, others."""
-    planner, members = round_.budget.planner, missing(group).members
-    if round_.budget.shares.above_ceiling(group.queue, missing(group).requests):
+    budget, members = round_.budget, missing(group).members
+    if budget.shares.above_ceiling(group.queue, missing(group).requests):
         return None  # its own queue has to give way first
     if _is_limited(round_, group):
         return None
-    mark = planner.mark()
-    plan = planner.take_nodes([_on_its_flavor(round_, pod, group, reclaim.plan[pod.uid]) for pod in members])
+    mark = budget.journal.mark()
+    plan = budget.planner.take_nodes(
+        [_on_its_flavor(round_, pod, group, reclaim.plan[pod.uid]) for pod in members]
+    )
     if len(plan) == len(members):
-        round_.budget.count(group, plan)
+        budget.count(group, plan)
         return plan
-    planner.roll_back(mark)
-    return None if round_.budget.flavors.of(group.queue) else round_.budget.place(group, members)
+    budget.journal.roll_back(mark)
+    return None if budget.flavors.of(group.queue) else budget.place(group, members)
 
 
 def _on_its_flavor(round_: Round, pod: PodRecord, group: GroupView, node: str) -> tuple[PodRecord, str]:
-    """A member as it was planned for a node: it tolerates the taints that the flavor does."""
+    """A member as it was planned for a node: bound to the nodes of its flavor."""
     flavor = round_.budget.flavors.on(group.queue, node)
     return (on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node)
 
@@ -178,9 +180,9 @@ def begin(round_: Round, lending: Lending) -> None:
     if not starving or places <= 0:
         return
     round_.shortages.minds_others = any(_takes_from_others(round_, group) for group in starving)
-    mark = round_.budget.shares.mark()
+    mark = round_.budget.journal.mark()
     _Beginning(round_, lending).begin(starving, places)
-    round_.budget.shares.roll_back(mark)
+    round_.budget.journal.roll_back(mark)
 
 
 def _takes_from_others(round_: Round, group: GroupView) -> bool:
@@ -191,15 +193,14 @@ def _takes_from_others(round_: Round, group: GroupView) -> bool:
 def _starving(round_: Round) -> list[GroupView]:
     """By priority of their queue, its share, and their order inside it."""
     shares, snapshot = round_.budget.shares, round_.snapshot
-    found = (snapshot.groups[key] for key, each in round_.decided.items() if _starves(each))
+    found = [snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+    ranks = {
+        queue: (-snapshot.queues[queue].record.priority, shares.of(queue), queue)
+        for queue in {group.queue for group in found}
+    }
     return sorted(
         (group for group in found if not _is_limited(round_, group)),
-        key=lambda group: (
-            -snapshot.queues[group.queue].record.priority,
-            shares.of(group.queue),
-            group.queue,
-            group.order,
-        ),
+        key=lambda group: (ranks[group.queue], group.order),
     )
 
 
@@ -254,17 +255,17 @@ class _Beginning:
         return True
 
     def _search(self, group: GroupView, wanted: Missing) -> Found | None:
-        shares = self._round.budget.shares
         units = self._candidates.of(group, _causes(self._round, group, wanted))
         if not units:
             return None
+        journal = self._round.budget.journal
         for way in _ways(self._round, group, wanted):
             planner = self._room().clone()
             planner.give_back(wanted.members, self._lending.kept_for(group))
             giving = Giving(self._round, group, way, _scarce(planner, way))
-            mark = shares.mark()
+            mark = journal.mark()
             found = Search(planner, giving, units).find(way)
-            shares.roll_back(mark)
+            journal.roll_back(mark)
             if found is not None:
                 return found
         return None

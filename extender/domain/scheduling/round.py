@@ -32,6 +32,7 @@ class Round:
         self.snapshot = snapshot
         self.limits = snapshot.limits
         self.budget = Budget(snapshot, totals, shares)
+        self._journal = self.budget.journal
         self.shortages = Shortages()
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.evictions: dict[Uid, Eviction] = {}
@@ -52,11 +53,11 @@ class Round:
     ) -> T | None:
         """`work(round, group, *more)`. If that raises, the group waits, what it took meanwhile and what was
         `held` for it before is given back, and the others do not notice; None."""
-        mark = self.budget.mark()
+        mark = self._journal.mark()
         try:
             return work(self, group, *more)
         except Exception as fault:  # whatever it is: one group never stops the rest
-            self.budget.roll_back(mark)
+            self._journal.roll_back(mark)
             self.settle(broken(group, fault))
             self._give_back(group, held)
             return None
@@ -66,11 +67,11 @@ class Round:
         return group.key in self.decided and bool(self.decided[group.key].fault)
 
     def _give_back(self, group: GroupView, held: Mapping[Uid, str]) -> None:
-        mark = self.budget.mark()
+        mark = self._journal.mark()
         try:
             self.budget.release(group, held)
         except Exception:  # the round is poorer by what cannot be counted
-            self.budget.roll_back(mark)
+            self._journal.roll_back(mark)
 
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:

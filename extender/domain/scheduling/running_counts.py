@@ -6,8 +6,10 @@ Users whom no admission noted count as one user of their namespace.
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from functools import partial
 from typing import NamedTuple
 
+from extender.domain.model.journal import Journal
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.queue_rules import Limit, RunningLimits
 from extender.domain.queues.queue_view import QueueView
@@ -44,11 +46,11 @@ class Excess(NamedTuple):
 
 
 class RunningCounts:
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         self._limits = {name: limits for name, queue in snapshot.queues.items() if (limits := _limits(queue))}
         self._pods: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
-        self._journal: list[tuple[GroupView, int]] = []
+        self._journal = journal
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
                 self._add(group, pods_of(group))
@@ -59,16 +61,7 @@ class RunningCounts:
         """So many more members of a group are on their way; a negative number gives them back."""
         if group.queue in self._limits:
             self._add(group, pods)
-            self._journal.append((group, pods))
-
-    def mark(self) -> int:
-        """A moment to roll back to."""
-        return len(self._journal)
-
-    def roll_back(self, mark: int) -> None:
-        while len(self._journal) > mark:
-            group, pods = self._journal.pop()
-            self._add(group, -pods)
+            self._journal.note(partial(self._add, group, -pods))
 
     # ---- looking
 

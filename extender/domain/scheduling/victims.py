@@ -8,7 +8,7 @@ from functools import cached_property
 
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.evictions import EvictionCause
-from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.reclaim.units import Unit, running_since, standing, unit_of, units_of
 from extender.domain.scheduling.giving_back import is_drained
 from extender.domain.scheduling.round import Round
@@ -23,6 +23,7 @@ class Candidates:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._known: dict[str, list[GroupView]] = {}
+        self._units_of_others: dict[Uid, Unit] = {}
         self.taken: set[Uid] = set()
         """Pods that were promised to a group in this round."""
         self.spared = GroupKey("")
@@ -54,8 +55,9 @@ class Candidates:
 
     def _unmanaged(self, group: GroupView) -> Iterator[Unit]:
         if self._round.snapshot.queues[group.queue].record.preemption.unmanaged:
-            lower = (unit for unit in self._others if _lowest(unit) < group.priority)
-            yield from (unit for unit in lower if self._is_free(unit))
+            for priority, pods in self._others.items():
+                if priority < group.priority:
+                    yield from filter(self._is_free, map(self._unit_of, pods))
 
     # ---- what is asked of all
 
@@ -123,12 +125,16 @@ class Candidates:
         runs = state_of(group) in _ON_NODES and bool(group.once(standing))
         return runs and group.preemptable and not is_drained(self._round, group)
 
+    def _unit_of(self, pod: PodRecord) -> Unit:
+        if pod.uid not in self._units_of_others:
+            self._units_of_others[pod.uid] = unit_of(pod)
+        return self._units_of_others[pod.uid]
+
     @cached_property
-    def _others(self) -> list[Unit]:
-        """Pods that are not ours."""
-        others = self._round.snapshot.others.values()
-        return [unit_of(pod) for pod in others if pod.may_be_evicted and not pod.deleting]
-
-
-def _lowest(unit: Unit) -> int:
-    return min(pod.priority for pod in unit.pods)
+    def _others(self) -> dict[int, list[PodRecord]]:
+        """Pods that are not ours, by priority."""
+        by_priority: dict[int, list[PodRecord]] = {}
+        for pod in self._round.snapshot.others.values():
+            if pod.may_be_evicted and not pod.deleting:
+                by_priority.setdefault(pod.priority, []).append(pod)
+        return by_priority

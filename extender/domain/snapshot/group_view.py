@@ -175,9 +175,10 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def once(self, work: Callable[["GroupView"], T]) -> T:
         """The result of `work` on this view, computed on first use: a view never changes."""
-        if work not in self._known:
-            self._known[work] = work(self)
-        return cast(T, self._known[work])
+        known = self._known
+        if work not in known:
+            known[work] = work(self)
+        return cast(T, known[work])
 
     @cached_property
     def _known(self) -> dict[Callable[["GroupView"], object], object]:
