@@ -188,7 +188,8 @@ def begin(round_: Round, lending: Lending) -> None:
 
 def _takes_from_others(round_: Round, group: GroupView) -> bool:
     """Whether a pod that is not ours would be a victim if one of priority 0 came."""
-    return group.priority > 0 and round_.snapshot.queues[group.queue].record.preemption.unmanaged
+    unmanaged = round_.snapshot.queues[group.queue].record.preemption.unmanaged
+    return group.priority > 0 and group.preempts and unmanaged
 
 
 def _starving(round_: Round) -> list[GroupView]:
