@@ -82,7 +82,7 @@ class ProvisioningController(PacedController[GroupKey]):
     # ---- one group
 
     def reconcile(self, key: GroupKey) -> None:
-        if not self._asking.served():  # until all is known, what is there may be needed
+        if not (self._asking.served() and self._is_judged(key)):  # until then, what is there may be needed
             return self._queue.move(key, _AGAIN)
         wanted, there = self._wanted(key), self._requests.of(key)
         for request in there:
@@ -96,6 +96,10 @@ class ProvisioningController(PacedController[GroupKey]):
             self._forget(key)
         elif self._made.get(key) != wanted.name:
             self._make_in_turn(key, wanted)
+
+    def _is_judged(self, key: GroupKey) -> bool:
+        """Also true of a group that is gone."""
+        return key in self._decisions.groups or self._ledger.group_record(key) is None
 
     def _wanted(self, key: GroupKey) -> NodesWanted | None:
         decision, group = self._decisions.groups.get(key), self._ledger.group_record(key)

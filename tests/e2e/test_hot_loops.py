@@ -43,12 +43,14 @@ def test_refused_pods_do_not_come_again_and_again(
 def test_a_gang_that_lacks_room_evicts_nobody_and_costs_nothing(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Its members are more important than what stands in their way, but no queue is owed anything."""
+    """Its members are more important than what stands in their way, but no queue is owed anything, and this
+    one does not preempt."""
     low, high = stage.priority("low", 10), stage.priority("high", 1000)
+    stage.queue("q", preemption={"withinQueue": "Never"})
     stage.nodes(3, cpu="4")
-    standing = stage.pods("standing", 6, cpu="2", priorityClassName=low)
+    standing = stage.pods("standing", 6, cpu="2", queue="q", priorityClassName=low)
     stage.wait_phase(standing)
-    gang = stage.gang("a", 2, cpu="3", priorityClassName=high)
+    gang = stage.gang("a", 2, cpu="3", queue="q", priorityClassName=high)
     stage.wait_reason("a", "NoRoom")
     wait_for(lambda: all(_words(stage, gang)), what="the scheduler has tried")
     before = _filter_calls(muster)

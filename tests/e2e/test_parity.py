@@ -138,10 +138,11 @@ def an_urgent_pod_of_somebody_else(play: Play) -> None:
 
 
 def an_urgent_member_that_evicts_nobody(play: Play) -> None:
+    play.stage.queue("q", preemption={"unmanaged": "Never"})
     play.nodes(1, cpu="2")
     play.stage.wait_phase(play.stage.pods("standing", 1, cpu="2", scheduler=EVERYBODY))
     urgent = play.stage.priority("urgent", 100_000)
-    (pod,) = play.stage.pods("p", 1, cpu="2", priorityClassName=urgent, **MARKED)
+    (pod,) = play.stage.pods("p", 1, cpu="2", queue="q", priorityClassName=urgent, **MARKED)
     play.wait_condition(pod, "no candidate node for preemption")
 
 

@@ -50,7 +50,10 @@ class Replica:
 
 
 def _is_the_schedulers(call: Call) -> bool:
-    """Muster is the binder, and writes no Lease; of pods' status it only ever writes the nominated node."""
+    """Muster is the binder, and writes no Lease; of pods' status it only ever writes the nominated node,
+    and not as client-go does."""
     if "/leases" in call.path or call.path.startswith("/apis/events.k8s.io/"):
         return True
-    return "/pods/" in call.path and call.path.endswith("/status") and b"nominatedNodeName" not in call.body
+    if "/pods/" not in call.path or not call.path.endswith("/status"):
+        return False
+    return b"$setElementOrder" in call.body or b"nominatedNodeName" not in call.body
