@@ -2,8 +2,8 @@
 is owed room takes it back from those that borrowed it.
 
 `first` knows nothing of before, `after an event` follows it with one pod of others bound, `after a group`
-with one more group of one of the queues. `choosing victims` is what the decision that begins the reclaim takes
-longer than one without the gang that is owed room.
+with one more group of one of the queues. `choosing victims` is what the decision that begins the reclaim
+takes longer than one without the gang that is owed room.
 """
 
 from collections.abc import Iterator
