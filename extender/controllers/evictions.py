@@ -17,7 +17,7 @@ from extender.controllers.controller import RecordingController
 from extender.controllers.event_recorder import WARNING
 from extender.controllers.references import of_group, of_pod
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.model.evictions import Cause, Eviction
+from extender.domain.model.evictions import Eviction, EvictionCause
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
@@ -31,11 +31,11 @@ _AGAIN = 3.0  # seconds after which a pod that is still there is evicted again
 _RATE, _BURST = 50.0, 200  # evictions per second, and at once
 _IN_TURN = 0.2  # seconds after which a pod is looked at again that found no place in these
 
-_TOLD: Mapping[Cause, EventReason] = {
-    Cause.RECLAIM: EventReason.RECLAIMED,
-    Cause.PREEMPT: EventReason.PREEMPTED,
-    Cause.UNMANAGED: EventReason.PREEMPTED,
-    Cause.DRAIN: EventReason.DRAINED,
+_TOLD: Mapping[EvictionCause, EventReason] = {
+    EvictionCause.RECLAIM: EventReason.RECLAIMED,
+    EvictionCause.PREEMPT: EventReason.PREEMPTED,
+    EvictionCause.UNMANAGED: EventReason.PREEMPTED,
+    EvictionCause.DRAIN: EventReason.DRAINED,
 }
 
 
@@ -63,7 +63,7 @@ class EvictionsController(RecordingController[Uid]):
         log.warning("evicting a pod", pod=pod.key, group=pod.group, cause=cause, why=why)
         self.write(uid, partial(self._evict, pod, cause, why), attempts=1)
 
-    def _wanted(self, pod: PodRecord) -> tuple[Cause, str] | None:
+    def _wanted(self, pod: PodRecord) -> tuple[EvictionCause, str] | None:
         """Why a pod has to go by the newest decisions; None: it may stay."""
         eviction: Eviction | None = self._decisions.evictions.get(pod.uid)
         if eviction is not None:
@@ -71,9 +71,9 @@ class EvictionsController(RecordingController[Uid]):
         decision = self._decisions.groups.get(pod.group)
         if decision is None or pod.uid not in decision.undo:
             return None
-        return Cause.UNDO, decision.detail
+        return EvictionCause.UNDO, decision.detail
 
-    def _evict(self, pod: PodRecord, cause: Cause, why: str) -> None:
+    def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         try:
             self._cluster.evict(pod.namespace, pod.name, pod.uid)
         except NotFound:
@@ -86,7 +86,7 @@ class EvictionsController(RecordingController[Uid]):
         if cause in _TOLD:
             self._tell(pod, cause, why)
 
-    def _tell(self, pod: PodRecord, cause: Cause, why: str) -> None:
+    def _tell(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         """The API server has written a condition of its own, which says less."""
         for about in self._concerned(pod):
             self._recorder.record(about, WARNING, _TOLD[cause], f"{pod.name} was evicted: {why}")
@@ -98,11 +98,15 @@ class EvictionsController(RecordingController[Uid]):
         except ApiError as fault:  # it is gone, or going without these words
             log.debug("a victim was not told", pod=pod.key, error=str(fault))
 
-    def _report_refusal(self, pod: PodRecord, cause: Cause, fault: ApiError) -> None:
+    def _report_refusal(self, pod: PodRecord, cause: EvictionCause, fault: ApiError) -> None:
         metrics.evictions.labels("refused", cause).inc()
         log.warning("an eviction was refused", pod=pod.key, group=pod.group, cause=cause, error=str(fault))
-        if cause in (Cause.UNDO, Cause.DRAIN):
-            whom = "because the start of its group failed" if cause is Cause.UNDO else "to drain its queue"
+        if cause in (EvictionCause.UNDO, EvictionCause.DRAIN):
+            whom = (
+                "because the start of its group failed"
+                if cause is EvictionCause.UNDO
+                else "to drain its queue"
+            )
         else:
             whom = "to make room for others"
             if isinstance(fault, Refused) and not isinstance(fault, Conflict):

@@ -129,9 +129,11 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
         """None as well for a pod that has a node planned, or is on its way to one."""
-        if self._ledger.claim(pod.uid):
-            return None
-        return self._policy.wanted(decision, pod, self._is_by_request(decision))
+        return (
+            None
+            if self._ledger.claim(pod.uid)
+            else self._policy.wanted(decision, pod, self._is_by_request(decision))
+        )
 
     def _note_said(
         self, key: GroupKey, wanted: dict[Uid, tuple[PodRecord, Unscheduled]]

@@ -27,6 +27,7 @@ from extender.host.mutual_tls import MutualTls
 from extender.host.views import Views
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
+from extender.kube.decoders import learn_structs
 from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
 from extender.telemetry.logs import logger, set_up
@@ -142,6 +143,7 @@ class Host:
         self.pulse = Pulse()
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
         self._view = _view(configuration, connection, ports.view)
+        learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
 
     def _pass_changes_on(self) -> None:
         if self._view:

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from extender.api.objects import Meta
+from extender.kube.decoders import decoder_of
 from extender.kube.errors import Ambiguous
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
@@ -68,8 +69,8 @@ class Decoders(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         page: Any = Page
-        self._object = msgspec.json.Decoder(kind)
-        self._page: msgspec.json.Decoder[Page[T]] = msgspec.json.Decoder(page[kind])
+        self._object = decoder_of(kind)
+        self._page: msgspec.json.Decoder[Page[T]] = decoder_of(page[kind])
 
     def page(self, body: bytes) -> tuple[_ListMeta, Iterator[T | Bad]]:
         """The metadata of a page and its objects."""

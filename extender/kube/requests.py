@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.kube.connection import Connection, QueryParams
+from extender.kube.decoders import decoder_of
 from extender.kube.errors import Ambiguous, Conflict, Invalid
 from extender.kube.events import UNREADABLE
 
@@ -66,7 +67,7 @@ def decoded(body: bytes, kind: type[T], what: str) -> T:
     """An answer as an object. Raises Ambiguous if it is not of this kind. Decoders are made once."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+        decoder = _DECODERS[kind] = decoder_of(kind)
     try:
         found: T = decoder.decode(body)
     except UNREADABLE as fault:

@@ -118,6 +118,7 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
     ("flags", "words"),
     [
         (("a", "--weight", "0"), "Invalid value for '-w' / '--weight': 0 is not in the range 1<=x<=65535."),
+        (("a", "--reserve-after", "soon"), "got 'soon'; allowed is a duration such as 90s, 10m or 1h30m"),
         (("a", "--weight", "many"), "'many' is not a valid integer range."),
         (("a", "--capability", "cpu"), "'--capability': got 'cpu'; allowed is NAME=QUANTITY with commas"),
         (("a", "--capability", "cpu=-1"), "'--capability': got 'cpu=-1'; allowed is NAME=QUANTITY"),

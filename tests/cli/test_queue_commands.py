@@ -66,8 +66,8 @@ def test_queues_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
 def test_a_wide_table_of_queues(town: Desk) -> None:
     head, row = town.says("q", "get", "research", "-o", "wide").splitlines()
     assert (re.split(r" {3,}", head)[8:], re.split(r" {3,}", row)[8:]) == (
-        ["PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY"],
-        ["-", "0", "0", "fifo", "cpu 12, memory 16Gi", "cpu 8", "cpu 16"],
+        ["PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY", "RESERVED"],
+        ["-", "0", "0", "fifo", "cpu 12, memory 16Gi", "cpu 8", "cpu 16", "-"],
     )
 
 

@@ -13,25 +13,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from extender.api import keys
-from extender.api.objects import QueueLimits, RunningLimit
+from extender.api.objects import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import memory_of
-from tests.domain.builders import apart, group, node, pod, queue, stranger
+from tests.domain.builders import apart, flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang, key, said, timestamp
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "60"))
 NODES = tuple(f"n{n}" for n in range(3))
 STRANGERS = tuple(f"s{n}" for n in range(6))
 GANGS = tuple(f"g{n}" for n in range(6))
+FLAVORS = (flavor("spot", {"cpu": "20"}), flavor("ondemand"))
 
 
 def full_cluster() -> World:
     """Nodes of 4 cpu with 1 left on each; a gang at rest, and gangs of one and of two shapes that wait."""
     world = World([node(name, cpu="4") for name in NODES], queue("q"), queue("r"))
-    then: dict[str, str] = {"created": timestamp(1000)}
+    then: dict[str, Any] = {"created": timestamp(1000)}
     world.add([gang("done", 1, queue="q", cpu="100m", **then)]).settle().start("done")
     world.add([stranger(f"old-{name}", on=name, cpu="2900m") for name in NODES])
     world.add(gang("one", 2, queue="q", cpu="2", **then), gang("same", 2, queue="r", cpu="2", **then))
@@ -100,6 +101,35 @@ def test_whatever_may_change_a_decision_is_a_round(event: Callable[[World], obje
     world = full_cluster()
     event(world)
     assert carried(world) is None
+
+
+def divided_cluster() -> World:
+    """A full node of each flavor, with half a cpu left, and a gang of two that finds room on neither."""
+    world = World(queue("q", flavors=FLAVORS), node("old", cpu="4"))
+    for kind in ("spot", "ondemand"):
+        world.add(node(kind, cpu="400", labels=on_flavor(kind)), stranger(f"s-{kind}", on=kind, cpu="398.5"))
+    return world.add(gang("g", 2, queue="q")).settle()
+
+
+@pytest.mark.parametrize(
+    ("event", "is_carried"),
+    [
+        (lambda world: world.add(stranger("s", on="old", cpu="1")), True),
+        (lambda world: world.add(stranger("s", on="spot", cpu="100m")), False),
+        (lambda world: world.delete("s-ondemand"), False),
+    ],
+    ids=["on a node of no flavor", "other numbers", "enough room"],
+)
+def test_what_lacks_room_on_several_flavors_is_carried_over_while_it_reads_alike(
+    event: Callable[[World], object], is_carried: bool
+) -> None:
+    world = divided_cluster()
+    assert world.reason("g") is Reason.NO_ROOM
+    event(world)
+    decisions = carried(world)
+    assert (decisions is not None) is is_carried
+    if decisions is not None:
+        assert said(decisions) == said(decide(world.ledger.snapshot(), None))
 
 
 def test_numbers_follow_events() -> None:
@@ -187,9 +217,14 @@ class Events(RuleBasedStateMachine):
         if bound:
             self.world.finish(data.draw(st.sampled_from(bound)))
 
-    @rule(name=st.sampled_from(NODES), cpu=st.sampled_from(["3", "4", "8"]), cordoned=st.booleans())
-    def node_changes(self, name: str, cpu: str, cordoned: bool) -> None:
-        self.world.add(node(name, cpu=cpu, cordoned=cordoned))
+    @rule(
+        name=st.sampled_from(NODES),
+        cpu=st.sampled_from(["3", "4", "8"]),
+        cordoned=st.booleans(),
+        kind=st.sampled_from(["spot", "ondemand"]),
+    )
+    def node_changes(self, name: str, cpu: str, cordoned: bool, kind: str) -> None:
+        self.world.add(node(name, cpu=cpu, cordoned=cordoned, labels=on_flavor(kind)))
 
     @rule(
         name=st.sampled_from(["q", "r"]),
@@ -198,6 +233,7 @@ class Events(RuleBasedStateMachine):
         strategy=st.sampled_from(["traverse", "fifo", "priority", "rotation", "mixed"]),
         ageing=st.sampled_from([0, 0, 8]),
         stop=st.sampled_from(["", "", "", "Hold", "HoldAndDrain"]),
+        flavors=st.sampled_from([(), (), FLAVORS, FLAVORS[:1]]),
         limits=st.sampled_from(
             [None, None, QueueLimits(groups=1), QueueLimits(per_user=RunningLimit(pods=2))]
         ),
@@ -210,9 +246,11 @@ class Events(RuleBasedStateMachine):
         strategy: str,
         ageing: int,
         stop: str,
+        flavors: tuple[QueueFlavor, ...],
         limits: QueueLimits | None,
     ) -> None:
         policies: dict[str, Any] = {"ageing": ageing, "stop_policy": stop, "limits": limits}
+        policies["flavors"] = flavors
         self.world.add(queue(name, weight=weight, capability={"cpu": cpu}, strategy=strategy, **policies))
 
     @rule(name=st.sampled_from(GANGS), where=st.sampled_from(["q", "r"]), is_held=st.booleans())

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects import Queue, QueuePreemption
-from extender.domain.model.evictions import Cause
+from extender.api.objects import Meta, Queue, QueuePreemption
+from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain import builders
@@ -223,7 +223,8 @@ def test_a_claimant_that_never_preempts_evicts_nobody() -> None:
 @pytest.mark.parametrize("where", ["annotations", "labels"])
 def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
     world = World(node("n"), queue("q"))
-    world.add(gang("low", 4, queue="q", **{where: {"volcano.sh/preemptable": "false"}})).start("low")
+    refuses: dict[str, Any] = {where: {"volcano.sh/preemptable": "false"}}
+    world.add(gang("low", 4, queue="q", **refuses)).start("low")
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
 
 
@@ -234,7 +235,7 @@ def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang() -> None
     world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(4)))
     world.add(important("high", 2, queue="q")).settle()
     assert len(evicted(world)) == 2
-    assert {each.victim.cause for each in world.decisions.evictions.values()} == {Cause.UNMANAGED}
+    assert {each.victim.cause for each in world.decisions.evictions.values()} == {EvictionCause.UNMANAGED}
     assert evict(world).verdict("high") is STARTS
 
 
@@ -297,3 +298,18 @@ def test_affinity_is_planned_as_well() -> None:
     world = evict(world)
     assert world.verdict("claimant") is STARTS
     assert len(set(world.plan("claimant").values())) == 2
+
+
+def test_a_pod_of_others_that_comes_later_is_noticed() -> None:
+    """What waits lacks room as before; but now somebody could give it."""
+    world = World(node("n"), queue("q"))
+    vital = [replace(stranger(f"v{n}", on="n"), metadata=_in_kube_system(f"v{n}")) for n in range(4)]
+    world.add(vital, important("high", 1, queue="q")).settle()
+    assert world.reason("high") is Reason.NO_ROOM
+    assert not evicted(world)
+    world.delete("v0").add(stranger("s", on="n")).settle()
+    assert evicted(world) == ["s"]
+
+
+def _in_kube_system(name: str) -> Meta:
+    return replace(stranger(name).metadata, namespace="kube-system")

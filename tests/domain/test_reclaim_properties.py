@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.lifecycle.quorum import whole
-from extender.domain.model.evictions import Cause
+from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
 from extender.domain.model.shapes import requests_of
@@ -110,7 +110,7 @@ def check_shares(world: World, before: Decisions, now: Decisions) -> None:
         given: dict[str, Counter[Any]] = {}
         pods = {pod.uid: pod for group in snapshot.groups.values() for pod in group.placed}
         for victim in decision.reclaim.victims:
-            if victim.cause is Cause.RECLAIM:
+            if victim.cause is EvictionCause.RECLAIM:
                 given.setdefault(victim.queue, Counter())[pods[victim.uid].shape] += 1
         for name, shapes in given.items():
             held, due, less = now.queues[name].allocated, now.queues[name].deserved, requests_of(shapes)

@@ -110,6 +110,19 @@ def test_zero_lets_nothing_run() -> None:
     assert limited(groups=0).add(of("", "a")).settle().reason("a") is Reason.NEVER_FITS
 
 
+@pytest.mark.parametrize(("cpu", "reason"), [("1", Reason.NOT_ENOUGH_MEMBERS), ("3", Reason.NEVER_FITS)])
+def test_without_pods_and_min_resources_the_default_request_counts(cpu: str, reason: Reason) -> None:
+    """Operators make no members of a group that could never start."""
+    capped = queue("q", capability={"cpu": "4"}, default_request={"cpu": cpu})
+    world = World(node("n", cpu="99"), capped, group("g", 2, "q")).settle()
+    assert world.reason("g") is reason
+    if reason is Reason.NEVER_FITS:
+        told = "spec.defaultRequest for 2 members is above the capability of queue q: cpu: 6 > 4"
+        assert world.detail("g") == told
+    world.add([pod(f"g-{n}", "g") for n in range(2)]).settle()
+    assert world.verdict("g") is STARTS
+
+
 limit = st.builds(RunningLimit, groups=st.sampled_from([None, 0, 1, 2]), pods=st.sampled_from([None, 1, 3]))
 gangs = st.lists(
     st.tuples(st.sampled_from(["ann", "bob", ""]), st.integers(1, 3), st.integers(0, 2)),

@@ -1,13 +1,17 @@
 """dequeueStrategy: the order inside a queue, who may pass whom, and what hold, ageing and laps change."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from extender.api import keys
 from extender.api.objects import Meta, PriorityClass, QueuePreemption
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.snapshot.group_view import GroupView
 from tests.domain.builders import HOSTNAME, group, node, pod, queue, stranger
 from tests.domain.world import EPOCH, World, gang
 
@@ -311,3 +315,81 @@ def test_a_field_that_makes_no_sense_is_told(spec: dict[str, Any], fault: str) -
     assert world.reason("g") is Reason.INVALID_SPEC
     assert fault in world.detail("g")
     assert fault in world.queue("q").fault
+
+
+# ---- what always holds, for groups of any size and priority that come, start and end
+
+SIZES = st.sampled_from(["1", "2", "3", "4"])
+COMING = st.lists(st.tuples(SIZES, st.integers(0, 2)), min_size=2, max_size=7)
+
+
+def played(strategy: str, coming: list[tuple[str, int]], **spec: Any) -> Iterator[tuple[World, list[str]]]:
+    """Groups come one after the other to a node of 4 cpu. After each decision the ones that start run, and
+    the oldest that runs ends. Yields the world before that, and who starts, until all have run."""
+    world = world_of(strategy, cpu="4", **spec)
+    left, running = list(enumerate(coming)), []
+    for _ in range(8 * len(coming)):
+        if left:
+            number, (size, priority) = left.pop(0)
+            world.add(one(f"g{number}", size, priority, at(number / 3600)))
+        starts = starting(world)
+        yield world, starts
+        for name in starts:
+            begin(world, name)
+        running += starts
+        if running:
+            end(world, running.pop(0))
+        if not (left or running or waiting(world)):
+            return
+        world.advance(1)
+    raise AssertionError(f"starved: {waiting(world)}")
+
+
+def waiting(world: World) -> list[str]:
+    groups = world.settle().decisions.groups.values()
+    return [str(each.key).partition("/")[2] for each in groups if each.verdict is WAITS]
+
+
+def line_of(world: World) -> list[GroupView]:
+    return sorted(world.ledger.snapshot().groups.values(), key=lambda view: view.order)
+
+
+@given(strategy=st.sampled_from(["traverse", "fifo", "priority", "rotation", "mixed"]), coming=COMING)
+@settings(max_examples=60, deadline=None)
+def test_all_start_in_the_end(strategy: str, coming: list[tuple[str, int]]) -> None:
+    list(played(strategy, coming))
+
+
+@given(coming=COMING)
+@settings(max_examples=60, deadline=None)
+def test_fifo_never_passes_its_head(coming: list[tuple[str, int]]) -> None:
+    for world, starts in played("fifo", coming):
+        names = [view.key.partition("/")[2] for view in line_of(world)]
+        waits = set(waiting(world))
+        first = next((n for n, name in enumerate(names) if name in waits), len(names))
+        assert all(names.index(name) < first for name in starts)
+
+
+@given(strategy=st.sampled_from(["traverse", "priority", "rotation"]), coming=COMING)
+@settings(max_examples=60, deadline=None)
+def test_of_equals_the_better_one_starts_first(strategy: str, coming: list[tuple[str, int]]) -> None:
+    """Nobody starts in front of a group of the same size that has a higher priority, or the same and came
+    earlier: where turns count, only if neither of them was ever passed."""
+    passed: set[str] = set()
+    for world, starts in played(strategy, coming):
+        views = {view.key.partition("/")[2]: view for view in line_of(world)}
+        sizes = {name: coming[int(name[1:])][0] for name in views}
+        for name in starts:
+            for other in set(waiting(world)) - (passed if strategy == "rotation" else set()):
+                assert sizes[other] != sizes[name] or views[other].order > views[name].order
+        passed |= {name for name, view in views.items() if view.start.lap}
+
+
+@given(coming=st.lists(SIZES, min_size=3, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_in_rotation_nobody_is_passed_twice_before_all_had_a_turn(coming: list[str]) -> None:
+    """Laps of groups that wait are never more than one apart."""
+    for world, _ in played("rotation", [(size, 0) for size in coming]):
+        names, views = set(waiting(world)), line_of(world)
+        laps = [view.start.lap or 0 for view in views if view.key.partition("/")[2] in names]
+        assert not laps or max(laps) - min(laps) <= 1

@@ -107,9 +107,8 @@ def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Sta
             with made.started:
                 yield made
             if request.node.stash.get(PASSED, False):
-                observer.assert_clean(
-                    gaps_allowed=request.node.get_closest_marker("gaps_allowed") is not None
-                )
+                gaps_allowed = request.node.get_closest_marker("gaps_allowed") is not None
+                observer.assert_clean(gaps_allowed=gaps_allowed, namespace=name)
     finally:
         clean(cluster.admin, name)
 

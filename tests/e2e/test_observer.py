@@ -44,6 +44,13 @@ def outwait(stage: Stage) -> None:
     wait_for(lambda: time.monotonic() > end)
 
 
+def test_what_was_wrong_before_is_seen_when_nobody_is_at_work_any_more(seeded: Stage) -> None:
+    seeded.nodes(1, cpu="2")
+    bind(seeded, seeded.pods("over", 2, cpu="1500m"))
+    with pytest.raises(AssertionError, match="cpu 3 of 2"):
+        seeded.observer.assert_clean(namespace=SPACE)
+
+
 @pytest.mark.parametrize(
     ("room", "asked", "told"),
     [

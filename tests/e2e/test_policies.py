@@ -48,7 +48,8 @@ def test_fifo_against_traverse(stage: Stage, scheduler: KubeScheduler, strategy:
 
 
 def test_rotation_gives_the_turn_to_who_has_not_had_one(stage: Stage, scheduler: KubeScheduler) -> None:
-    """`large` is passed by `first`. When all is free, it is the turn of `second`, and both do not fit."""
+    """`large` is passed by `first`. When all is free, it is the turn of `second`, and both do not fit. Names
+    decide where two were created within a second."""
     stage.nodes(1, cpu="4")
     stage.queue("q", dequeueStrategy="rotation")
     early = one(stage, "early", "3")
@@ -56,10 +57,10 @@ def test_rotation_gives_the_turn_to_who_has_not_had_one(stage: Stage, scheduler:
     stage.queue("other")
     rest = stage.gang("rest", 1, cpu="1", queue="other", gated=True)
     stage.wait_phase(rest)
-    large = one(stage, "large", "4")
-    stage.wait_reason("large", "NoRoom")
-    first, second = one(stage, "first", "1"), one(stage, "second", "2")
-    for name in ("first", "second"):
+    large = one(stage, "a-large", "4")
+    stage.wait_reason("a-large", "NoRoom")
+    first, second = one(stage, "b-first", "1"), one(stage, "c-second", "2")
+    for name in ("b-first", "c-second"):
         stage.wait_reason(name, "NoRoom")
     stage.finish(rest)
     stage.wait_phase(first)

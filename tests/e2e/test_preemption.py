@@ -86,13 +86,15 @@ def test_of_two_urgent_pods_at_once_only_as_many_are_served_as_the_gang_can_spar
 
 
 def test_an_urgent_member_evicts_nobody(stage: Stage, scheduler: KubeScheduler, urgent: Json) -> None:
-    """Ours wait for their turn, however important: what is taken back for a group is Muster's to choose."""
+    """Ours wait for their turn, however important: what is taken for a group is Muster's to choose, and their
+    queue takes nothing from pods of others."""
+    stage.queue("q", preemption={"unmanaged": "Never"})
     stage.nodes(2, cpu="2")
     standing = stage.pods("standing", 2, cpu="2", scheduler=EVERYBODY)
     stage.wait_phase(standing)
     important = {"priorityClassName": urgent["priorityClassName"], **MARKED}
-    gated = stage.gang("gated", 2, cpu="2", gated=True, **important)
-    ungated = stage.gang("ungated", 2, cpu="2", **important)
+    gated = stage.gang("gated", 2, cpu="2", gated=True, queue="q", **important)
+    ungated = stage.gang("ungated", 2, cpu="2", queue="q", **important)
     stage.wait_reason("gated", "NoRoom")
     stage.wait_reason("ungated", "NoRoom")
     wait_for(lambda: all(_is_refused(stage, name) for name in ungated), what="the scheduler has tried")

@@ -51,10 +51,10 @@ def far_scheduler(stage: Stage, far_muster: Muster, muster_user: User) -> KubeSc
 
 
 def full(stage: Stage) -> None:
-    """A queue that asks, and a cluster without room."""
+    """A queue that asks, and a cluster without room; what fills it is its own, so nothing is taken back."""
     stage.queue("team", provisioning=PROVISIONING)
     stage.nodes(2, cpu="4")
-    stage.wait_phase(stage.pods("filler", 2, cpu="4"))
+    stage.wait_phase(stage.pods("filler", 2, cpu="4", queue="team"))
 
 
 def requests(stage: Stage) -> list[Json]:

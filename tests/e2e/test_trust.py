@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.api.keys import QUEUE_UID, STOOD_WHOLE
+from extender.api.keys import QUEUE_UID, STOOD_WHOLE, SUBMITTER
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import Client
@@ -96,6 +96,25 @@ def test_what_muster_notes_on_groups_is_kept_to_muster(
     kept = {key: copy["metadata"][key] for key in ("namespace", "annotations")}
     copy["metadata"] = {**kept, "name": "copy"}
     assert refusal(lambda: tenant.create(POD_GROUPS, copy)) == ""
+
+
+def test_who_made_a_group_cannot_be_forged(stage: Stage, tenant: Client) -> None:
+    """Only what is true may be said when a group is created, and nobody else changes it afterwards."""
+
+    def made(name: str, user: str) -> Json:
+        group = objects.pod_group(name, namespace=stage.namespace, min_member=1)
+        return {**group, "metadata": {**group["metadata"], "annotations": {SUBMITTER: user}}}
+
+    def says(user: str | None) -> Json:
+        return {"metadata": {"annotations": {SUBMITTER: user}}}
+
+    assert "says who made the group" in refusal(lambda: tenant.create(POD_GROUPS, made("forged", "alice")))
+    tenant.create(POD_GROUPS, made("own", "mallory"))
+    for user in ("alice", None):
+        change = partial(tenant.patch, POD_GROUPS, "own", says(user), stage.namespace)
+        assert "says who made the group" in refusal(change)
+    tenant.patch(POD_GROUPS, "own", {"spec": {"minMember": 2}}, stage.namespace)
+    assert stage.pod_group("own")["metadata"]["annotations"][SUBMITTER] == "mallory"
 
 
 def _is_noted(stage: Stage, name: str) -> bool:

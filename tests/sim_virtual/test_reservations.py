@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.api import keys
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import CPU
@@ -56,9 +55,9 @@ class Watch(Observer):
 
     def settled(self, decisions: Decisions, now: float) -> None:
         decision = decisions.groups.get(BIG)
-        if decision is not None and decision.reservation is not None:
-            if (start := decision.reservation.starts_at) is not None:
-                self.promised.append(start)
+        reservation = decision.reservation if decision is not None else None
+        if reservation is not None and reservation.starts_at is not None:
+            self.promised.append(reservation.starts_at)
 
 
 def job(run_times: st.SearchStrategy[float | None]) -> st.SearchStrategy[Job]:
@@ -67,33 +66,26 @@ def job(run_times: st.SearchStrategy[float | None]) -> st.SearchStrategy[Job]:
 
 def run(jobs: list[Job], members: int, cpus: int) -> Watch:
     """Three jobs fill the 3 nodes of 4 cpu; `big` comes soon, and the others again and again."""
-    rows, declared = [], {}
+    rows: list[Row] = []
     at, number = 0.0, 0
     while at < END:
         each = jobs[number % len(jobs)] if number >= 3 else Job(0, 3, LONGEST, jobs[0].declared)
         name = f"j{number}x"
         at, number = at + (each.after if number != 2 else CAME), number + 1
-        rows.append(Row(at, name, 1, 1, float(each.runs), {CPU: str(each.cpus)}))
-        if each.declared is not None:
-            declared[name] = f"{max(each.runs * each.declared, 0.001):.3f}s"
+        said = None if each.declared is None else each.runs * each.declared
+        rows.append(Row(at, name, 1, 1, float(each.runs), {CPU: str(each.cpus)}, declared=said))
     rows.append(Row(1.0, "big", members, members, 10.0, {CPU: str(cpus)}))
     watch = Watch()
-    cluster = made_nodes(3, "4", "16Gi", 0) + _declared(from_rows(rows, (), {}), declared)
+    cluster = made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
     with suppress(Started):
         Simulation(cluster, Limits(), frozenset({"muster"}), [watch]).run()
     return watch
 
 
-def _declared(workload: VirtualWorkload, declared: dict[str, str]) -> VirtualWorkload:
-    groups = []
-    for arrival in workload.groups:
-        meta = arrival.group.metadata
-        notes = {keys.RUN_TIME: declared[meta.name]} if meta.name in declared else None
-        group = replace(arrival.group, metadata=replace(meta, annotations=notes))
-        groups.append(arrival._replace(group=group))
+def _impatient(workload: VirtualWorkload) -> VirtualWorkload:
     patience = f"{PATIENCE:.0f}s"
     queues = [replace(each, spec=replace(each.spec, reserve_after=patience)) for each in workload.queues]
-    return replace(workload, groups=tuple(groups), queues=tuple(queues))
+    return replace(workload, queues=tuple(queues))
 
 
 SIZES = pytest.mark.parametrize(("members", "cpus"), [(3, 4), (1, 4), (2, 3)])

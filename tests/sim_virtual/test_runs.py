@@ -43,6 +43,13 @@ def test_the_same_seed_gives_the_same_report() -> None:
     assert first == again != other
 
 
+def test_a_higher_priority_takes_the_room_and_who_had_it_runs_again() -> None:
+    result = run_rows(row("held", 8), row("b", 8, arrival=2.0, priority=5))
+    assert starts(result)["b"] == 2.0
+    assert (result.report.pods, result.report.done) == (16, 2)
+    assert result.report.makespan == 22.0
+
+
 def test_five_queues_contend_to_the_end() -> None:
     result = simulate(SimulationOptions(synthetic=1000, nodes=3, node_cpu="32", node_memory="128Gi"))
     report = result.report
@@ -121,8 +128,8 @@ def test_rows_of_one_group_add_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("priority", "first"), [(0, "a"), (5, "b")])
 def test_priority_goes_before_age(priority: int, first: str) -> None:
-    """Both need the whole cluster; a is older by a second."""
-    held = row("held", 8)
+    """Both need the whole cluster; a is older by a second, and neither is above what holds it."""
+    held = row("held", 8, priority=5)
     a, b = row("a", 8, arrival=1.0), row("b", 8, arrival=2.0, priority=priority)
     result = run_rows(held, a, b)
     assert starts(result) == {"held": 0.0, first: 10.0, "ab".replace(first, ""): 20.0}

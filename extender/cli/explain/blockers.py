@@ -126,6 +126,14 @@ def _ahead(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
         yield Blocker("PodGroup", each.name, each.namespace, waits(each))
 
 
+def _reserving(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
+    """The groups that the condition names, for which room is reserved."""
+    said = group.scheduled.message if group.scheduled else ""
+    for each in evidence.groups:
+        if f"{each.key}: nodes " in said:
+            yield Blocker("PodGroup", each.name, each.namespace, waits(each))
+
+
 def _of_queue(evidence: Evidence, queue: str) -> Iterator[ObservedGroup]:
     return (each for each in evidence.groups if evidence.queue_of(each) == queue)
 
@@ -137,7 +145,7 @@ _FINDERS: Mapping[str, tuple[Find, ...]] = {
     Reason.BEHIND_OTHERS: (_ahead,),
     Reason.NO_ROOM: _FOR_ROOM,
     Reason.FRAGMENTED: _FOR_ROOM,
-    Reason.RESERVED: _FOR_ROOM,
+    Reason.RESERVED: (_reserving,),
     Reason.RECLAIMING: _FOR_ROOM,
     Reason.WINDOW_FULL: (_starting,),
 }

@@ -47,8 +47,11 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.FRAGMENTED: (
         "Use smaller members, which fit into more places, or wait for a whole node to become free."
     ),
-    Reason.RESERVED: "Wait.",
-    Reason.RECLAIMING: "Wait.",
+    Reason.RESERVED: (
+        "Wait, or declare a run time (annotation `kube-muster.io/run-time`): groups that end before that "
+        "may go first."
+    ),
+    Reason.RECLAIMING: "Wait: pods are being evicted for it, and the room is kept until it starts.",
     Reason.BACKING_OFF: (
         "Muster retries by itself, after 5 s, then 10 s and so on, up to five minutes ("
         "`--start-backoff`, `--start-backoff-max`)."

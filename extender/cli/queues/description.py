@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from extender.api.objects import QueueReservation
 from extender.cli.access import ClusterAccess
 from extender.cli.events import conditions, events
 from extender.cli.explain.blockers import holders, waits
@@ -18,7 +19,7 @@ from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import Json, fields, folded, section
 from extender.kube.resources import QUEUES
 
-_MOST = 10  # groups of one verdict that are named
+_MOST = 10  # groups of one verdict, or nodes, that are named
 _INDENT = "  "
 _HEADINGS: Mapping[str, str] = {
     "Pending": "Groups that wait",
@@ -55,6 +56,8 @@ def _spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
     yield "Priority", queue.spec.priority
     yield "Parent", queue.spec.parent or NOTHING
     yield "Order", queue.spec.dequeue_strategy or "traverse"
+    if spec.get("reserveAfter"):
+        yield "Reserves after", spec["reserveAfter"]
     yield "Reclaimable", _yes(spec.get("reclaimable") is not False)
     yield "Restricted", _yes(spec.get("restricted") is True)
     for title, written in (("Deserved", "deserved"), ("Capability", "capability")):
@@ -62,7 +65,15 @@ def _spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
             yield title, amounts(spec[written])
     if queue.spec.guarantee and queue.spec.guarantee.resource:
         yield "Guarantee", amounts(queue.spec.guarantee.resource)
+    if queue.status.reservation:
+        yield "Reserved", _reserved(queue.status.reservation)
     yield "Age", age(queue.metadata.creation_timestamp)
+
+
+def _reserved(reservation: QueueReservation) -> str:
+    nodes = reservation.nodes or []
+    more = f" and {len(nodes) - _MOST} more" if len(nodes) > _MOST else ""
+    return f"{amounts(reservation.resource)} on {', '.join(nodes[:_MOST])}{more}"
 
 
 def _yes(truth: bool) -> str:

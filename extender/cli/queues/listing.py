@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from extender.cli.observed import ObservedQueue
 
 _HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "PENDING", "INQUEUE", "RUNNING", "AGE")
-_WIDE = ("PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY")
+_WIDE = ("PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY", "RESERVED")
 
 
 @click.command("list")
@@ -76,6 +76,7 @@ def _more(queue: "ObservedQueue") -> tuple[object, ...]:
     from extender.cli.formatting import NOTHING, amounts
 
     spec, status, counts = queue.spec, queue.status, queue.counts
-    held = (amounts(status.allocated), amounts(status.deserved), amounts(spec.capability))
+    reserved = status.reservation.resource if status.reservation else None
+    held = map(amounts, (status.allocated, status.deserved, spec.capability, reserved))
     ended = (counts["unknown"], counts["completed"])
     return (spec.parent or NOTHING, *ended, spec.dequeue_strategy or "traverse", *held)

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from extender.api.durations import as_seconds
 from extender.api.quantities import BadQuantity, at_least
+from extender.domain.queues.spec_fields import MOST_OVERSELL
 
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
 _HEAVIEST = 65_535
-_MOST_OVERSELL = 100
 _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
@@ -63,18 +64,25 @@ def _count(text: str) -> tuple[str, int | None]:
 
 def _factor(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     try:
-        fits = value is None or 1000 <= at_least(value, 1000) <= _MOST_OVERSELL * 1000
+        fits = value is None or 1000 <= at_least(value, 1000) <= MOST_OVERSELL * 1000
     except BadQuantity:
         fits = False
     if not fits:
-        raise click.BadParameter(
-            f"got {value!r}; allowed is a number from 1 to {_MOST_OVERSELL}, such as 1.5"
-        )
+        raise click.BadParameter(f"got {value!r}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5")
     return value
 
 
 def _truth(_context: click.Context, _parameter: click.Parameter, value: str | None) -> bool | None:
     return None if value is None else value == "true"
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        if value is not None:
+            as_seconds(value)
+    except ValueError as fault:
+        raise click.BadParameter(f"got {value!r}; allowed is a duration such as 90s, 10m or 1h30m") from fault
+    return value
 
 
 class _Flag(NamedTuple):
@@ -126,6 +134,11 @@ _STOPS = {
     "type": click.Choice(["None", "Hold", "HoldAndDrain"]),
     "help": "Whether it admits nothing new, and drains.",
 }
+_PATIENCE = {
+    "metavar": "DURATION",
+    "callback": _duration,
+    "help": "How long a group waits before room is reserved for it.",
+}
 
 _FLAGS = (
     _Flag(("-w", "--weight"), ("weight",), _WEIGHT),
@@ -159,6 +172,7 @@ _FLAGS = (
         "defaultRequest",
         help="What a member counts for before it is there, in groups without minResources.",
     ),
+    _Flag(("--reserve-after",), ("reserveAfter",), _PATIENCE),
 )
 FLAG_NAMES = tuple(flag.names[-1] for flag in _FLAGS)
 

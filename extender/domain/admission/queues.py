@@ -11,8 +11,8 @@ from extender.api.objects import Quantities, Queue
 from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.hierarchy import judge_place, judge_resources
-from extender.domain.queues.queue_records import MOST_OVERSELL
 from extender.domain.queues.queue_tree import QueueTree
+from extender.domain.queues.spec_fields import MOST_OVERSELL
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")

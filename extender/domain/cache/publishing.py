@@ -14,7 +14,7 @@ from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage
 from extender.domain.cache.claims import Claims
 from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.groups import Group
-from extender.domain.cache.kept_room import KeptRoom
+from extender.domain.cache.reclaimed_room import ReclaimedRoom
 from extender.domain.cache.refusals import Refusals
 from extender.domain.cache.registry import Registry
 from extender.domain.cache.releases import Releases
@@ -61,7 +61,7 @@ class Publishing:
         self._wall_clock = wall_clock
         self._others = others
         self._spared: dict[Uid, float] = {}  # until when
-        self._kept = KeptRoom(registry, claims.capacity)
+        self._kept = ReclaimedRoom(registry, claims.capacity)
         self._refusals = refusals
         self._history = RunHistory()
         self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did

@@ -18,7 +18,7 @@ Alike = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
 
 def role_of(group: GroupView, pod: PodRecord) -> str:
     """A role that minTaskMember counts; all other members are alike, and have none."""
-    return pod.role if pod.role in binding_roles(*group.needs) else ""
+    return pod.role if pod.role in group.once(_counted_roles) else ""
 
 
 def by_role(group: GroupView, pods: Iterable[PodRecord]) -> dict[str, list[PodRecord]]:
@@ -31,6 +31,14 @@ def by_role(group: GroupView, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 
 def roles_of(group: GroupView) -> Alike:
     """What a group misses, and where members of the same roles are."""
+    return group.once(_roles_of)
+
+
+def _counted_roles(group: GroupView) -> frozenset[str]:
+    return frozenset(binding_roles(*group.needs))
+
+
+def _roles_of(group: GroupView) -> Alike:
     missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
     placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_room)
     return frozenset((missed + placed).items())

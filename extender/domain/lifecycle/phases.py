@@ -43,8 +43,7 @@ def _unplaced(group: GroupView, verdict: Verdict, reason: Reason | None) -> Phas
 def _may_have_them_made(group: GroupView) -> bool:
     """Whether the group's operator is to create members, some of which create none for a Pending group: while
     it has none, and then until it has all."""
-    empty = not (group.placed or group.pinned or group.waiting or group.held_back or group.leaving)
-    return group.min_member > 0 and (empty or group.reported_phase in ("", Phase.INQUEUE))
+    return group.min_member > 0 and (not group.has_pods or group.reported_phase in ("", Phase.INQUEUE))
 
 
 def outcome_of(group: GroupView) -> Outcome | None:

@@ -8,7 +8,7 @@ import msgspec
 from extender.domain.model.records import GroupKey, Uid
 
 
-class Cause(StrEnum):
+class EvictionCause(StrEnum):
     """Why a pod is evicted."""
 
     UNDO = "Undo"
@@ -23,7 +23,7 @@ class Cause(StrEnum):
     """The stopPolicy of its queue is HoldAndDrain."""
 
 
-class Victim(msgspec.Struct, frozen=True, gc=False):
+class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
     """A pod that gives its room back."""
 
     uid: Uid
@@ -31,14 +31,14 @@ class Victim(msgspec.Struct, frozen=True, gc=False):
     name: str
     group: GroupKey  # empty: the pod is not Muster's
     queue: str  # of that group
-    cause: Cause
+    cause: EvictionCause
 
 
 class Reclaim(msgspec.Struct, frozen=True):
     """Room that is being taken back for a group. It is decided once, and goes on until the group starts, no
     longer needs the room, or the time is up."""
 
-    victims: tuple[Victim, ...]
+    victims: tuple[ReclaimVictim, ...]
     """The pods that give it back; empty where it is enough to wait for pods that are being deleted anyway."""
     plan: Mapping[Uid, str]
     """The nodes on which the group's missing members will stand."""
@@ -53,6 +53,6 @@ class Reclaim(msgspec.Struct, frozen=True):
 class Eviction(msgspec.Struct, frozen=True):
     """A pod that is to be evicted now."""
 
-    victim: Victim
+    victim: ReclaimVictim
     why: str
     """For people: for whom, and by which rule."""

@@ -1,21 +1,23 @@
 """What the ledger remembers of a queue: a small frozen record, made from the wire object."""
 
-from types import MappingProxyType
-from typing import NamedTuple
-
 import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.durations import as_seconds
-from extender.api.objects import Quantities, Queue, QueuePreemption, QueueSpec
-from extender.api.quantities import BadQuantity, Quantity, at_most
-from extender.domain.model.resources import Resources, asked, offered
+from extender.api.objects import Queue
+from extender.api.quantities import BadQuantity
+from extender.domain.model.resources import Resources
 from extender.domain.queues.flavor_records import flavors_of
-from extender.domain.queues.policy_fields import policy_fault, running_limits
 from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
-
-MOST_OVERSELL = 100
+from extender.domain.queues.spec_fields import (
+    RESERVE_AFTER,
+    QueueAmounts,
+    amounts_of,
+    policy_fault,
+    preemption_of,
+    reserve_after_of,
+    running_limits,
+)
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +41,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     default_request: Resources = {}  # of a group without minResources, before its pods are there
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
-    reserve_after: float = 600.0  # seconds a group waits before room is reserved for it
+    reserve_after: float = RESERVE_AFTER  # seconds a group waits before room is reserved for it
     preemption: PreemptionRules = PreemptionRules()
     flavors: tuple[Flavor, ...] = ()
     restricted: bool = False  # only users with the right to use it may submit to it
@@ -50,90 +52,20 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
 
 
-class _Amounts(NamedTuple):
-    """What a queue says in quantities; fields as in QueueRecord."""
-
-    capability: Resources | None = None
-    deserved: Resources | None = None
-    guarantee: Resources = MappingProxyType({})
-    borrowing_limit: Resources | None = None
-    lending_limit: Resources | None = None
-    oversell: float | None = None
-    default_request: Resources = MappingProxyType({})
-
-
 def queue_record(queue: Queue) -> QueueRecord:
     """A queue whose quantities make no sense is kept with its fault, so that its groups can report it."""
     try:
-        record = _queue_record(queue, _queue_amounts(queue.spec))
+        record = _queue_record(queue, amounts_of(queue.spec))
         return replace(
             record,
-            preemption=_preemption(queue.spec.preemption),
+            preemption=preemption_of(queue.spec.preemption),
             flavors=flavors_of(queue.spec.flavors or ()),
         )
     except BadQuantity as fault:
-        return replace(_queue_record(queue, _Amounts()), fault=f"queue {queue.metadata.name}: {fault}")
+        return replace(_queue_record(queue, QueueAmounts()), fault=f"queue {queue.metadata.name}: {fault}")
 
 
-def _queue_amounts(spec: QueueSpec) -> _Amounts:
-    """Raises BadQuantity."""
-    return _Amounts(
-        capability=offered(spec.capability) if spec.capability else None,
-        deserved=offered(spec.deserved) if spec.deserved else None,
-        guarantee=offered(spec.guarantee.resource) if spec.guarantee else {},
-        borrowing_limit=_limit("borrowingLimit", spec.borrowing_limit),
-        lending_limit=_limit("lendingLimit", spec.lending_limit),
-        oversell=_oversell(spec.oversell),
-        default_request=asked(spec.default_request),
-    )
-
-
-def _limit(field: str, quantities: Quantities | None) -> Resources | None:
-    """A limit of 0 is one, too. Raises BadQuantity."""
-    amounts = None if quantities is None else offered(quantities)
-    for name, amount in (amounts or {}).items():
-        if amount < 0:
-            raise BadQuantity(f"spec.{field}[{name}] is {(quantities or {})[name]}; allowed is 0 or more")
-    return amounts
-
-
-def _oversell(quantity: Quantity | None) -> float | None:
-    """To three decimals. Raises BadQuantity."""
-    if quantity is None:
-        return None
-    factor = at_most(quantity, 1000) / 1000
-    if not 1.0 <= factor <= MOST_OVERSELL:
-        raise BadQuantity(f"spec.oversell is {quantity}; allowed is 1 to {MOST_OVERSELL}")
-    return factor
-
-
-def _preemption(written: QueuePreemption | None) -> PreemptionRules:
-    """Raises BadQuantity."""
-    rules = written or QueuePreemption()
-    return PreemptionRules(
-        within_queue=rules.within_queue != keys.NEVER,
-        unmanaged=rules.unmanaged != keys.NEVER,
-        min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
-    )
-
-
-def _seconds(field: str, text: str) -> float:
-    """Raises BadQuantity."""
-    try:
-        return as_seconds(text) if text else 0.0
-    except ValueError as fault:
-        raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
-
-
-def _reserve_after(text: str) -> float:
-    """What cannot be read counts as not given; the API server refuses it."""
-    try:
-        return as_seconds(text)
-    except ValueError:
-        return QueueRecord("").reserve_after
-
-
-def _queue_record(queue: Queue, amounts: _Amounts) -> QueueRecord:
+def _queue_record(queue: Queue, amounts: QueueAmounts) -> QueueRecord:
     meta, spec = queue.metadata, queue.spec
     annotations, fault = meta.annotations or {}, policy_fault(spec)
     return QueueRecord(
@@ -151,7 +83,7 @@ def _queue_record(queue: Queue, amounts: _Amounts) -> QueueRecord:
         stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
         limits=running_limits(spec.limits),
         restricted=spec.restricted,
-        reserve_after=_reserve_after(spec.reserve_after),
+        reserve_after=reserve_after_of(spec.reserve_after),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",

@@ -38,14 +38,17 @@ def free(row: int) -> Cost:
 
 
 class CheapestFirst:
-    """`rows`: nothing is known of them yet. `share`: what a queue holds by now of what it deserves."""
+    """`costs`: what rows cost at least. `share`: what a queue holds by now of what it deserves."""
 
-    def __init__(self, rows: Iterable[int], share: Callable[[str], float]) -> None:
+    def __init__(self, costs: Iterable[Cost], share: Callable[[str], float]) -> None:
         self._share = share
-        self._lines: dict[str, list[Cost]] = {"": [free(row) for row in rows]}
-        heapify(self._lines[""])
+        self._lines: dict[str, list[Cost]] = {}
+        for cost in costs:
+            self._lines.setdefault(cost.queue, []).append(cost)
         self._turns: list[_Turn] = []
-        self._note("")
+        for queue, line in self._lines.items():
+            heapify(line)
+            self._note(queue)
 
     def push(self, cost: Cost) -> None:
         line = self._lines.setdefault(cost.queue, [])

@@ -8,7 +8,7 @@ planner, with more and more units out of the way.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -60,6 +60,7 @@ class Search:
         self._on_row: dict[int, list[Unit]] = {}
         self._taken: set[Uid] = set()
         self._takings: list[Taking] = []
+        self._is_over = False  # the own queue may not hold the group before some of it has gone
         row = planner.nodes.row
         for unit in self._units:
             for node in unit.by_node:
@@ -70,6 +71,7 @@ class Search:
         """None where no set of units suffices."""
         is_particular = self._planner.affinity.any_particular(wanted.members, wanted.shapes)
         other = self._planner.clone() if is_particular else None
+        self._is_over = not self._giver.suffices()
         found = self._by_node(wanted)
         if found is not None or other is None:
             return found
@@ -100,7 +102,7 @@ class Search:
         if not shape.requests.keys() <= self._columns.keys():
             return False
         suitable = self._rows_for(members[0])
-        rows = CheapestFirst(np.flatnonzero(suitable).tolist(), self._giver.share)
+        rows = CheapestFirst(self._bounds(shape, suitable), self._giver.share)
         while left and (known := rows.pop()) is not None:
             found = self._cost(shape, known.row)
             if found is None:
@@ -113,6 +115,15 @@ class Search:
             self._stand(left, known.row, plan)
             rows.renew(sorted(row for row in changed if suitable[row]))
         return not left
+
+    def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
+        """What rows cost at least: nothing, or the first unit there."""
+        have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
+        for row in np.flatnonzero(suitable).tolist():
+            if have_room[row]:
+                yield free(row)
+            elif units := self._on_row.get(row):
+                yield Cost(units[0].tier, 1, units[0].queue, units[0].last_first, row)
 
     def _rows_for(self, pod: PodRecord) -> Mask:
         """The rows where a member may stand if there is room."""
@@ -137,21 +148,23 @@ class Search:
             taking = Taking(unit, pods)
             if not self._may_give(taking):
                 continue
+            self._giver.give(unit.queue, taking.requests)
             takings.append(taking)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
             if not lacking:
                 break
-            self._giver.give(unit.queue, taking.requests)  # for the next one, which is asked on top of it
-        for taking in takings if lacking else takings[:-1]:
+        more = 1 if self._is_over and not self._giver.suffices() else 0
+        for taking in takings:
             self._giver.give(taking.unit.queue, taking.requests, -1)
-        return None if lacking else (self._cost_of(takings, row), takings)
+        return None if lacking else (self._cost_of(takings, row, more), takings)
 
-    def _cost_of(self, takings: Sequence[Taking], row: int) -> Cost:
+    def _cost_of(self, takings: Sequence[Taking], row: int, more: int) -> Cost:
+        """`more`: how many others have to go at least, wherever they are."""
         if not takings:
             return free(row)
         return Cost(
             max(taking.unit.tier for taking in takings),
-            sum(len(taking.pods) for taking in takings),
+            sum(len(taking.pods) for taking in takings) + more,
             min((taking.unit.queue for taking in takings), key=self._giver.share),
             max(taking.unit.last_first for taking in takings),
             row,

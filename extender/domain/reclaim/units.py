@@ -11,7 +11,7 @@ from functools import cached_property
 import msgspec
 
 from extender.domain.lifecycle.quorum import binding_roles
-from extender.domain.model.evictions import Cause, Victim
+from extender.domain.model.evictions import EvictionCause, ReclaimVictim
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
@@ -22,7 +22,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Pods that are evicted together."""
 
     pods: tuple[PodRecord, ...]
-    cause: Cause
+    cause: EvictionCause
     queue: str
     """The queue that gives the room back; empty for a pod that is not ours."""
     tier: int
@@ -52,29 +52,29 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
             nodes.setdefault(pod.node, []).append(pod)
         return nodes
 
-    def victims(self, pods: Iterable[PodRecord]) -> Iterator[Victim]:
+    def victims(self, pods: Iterable[PodRecord]) -> Iterator[ReclaimVictim]:
         """Those of its pods, as victims."""
-        return (Victim(p.uid, p.namespace, p.name, self.group, self.queue, self.cause) for p in pods)
+        return (ReclaimVictim(p.uid, p.namespace, p.name, self.group, self.queue, self.cause) for p in pods)
 
 
-_TIERS = {Cause.RECLAIM: 0, Cause.PREEMPT: 2, Cause.UNMANAGED: 4}
+_TIERS = {EvictionCause.RECLAIM: 0, EvictionCause.PREEMPT: 2, EvictionCause.UNMANAGED: 4}
 
 
-def units_of(group: GroupView, cause: Cause) -> list[Unit]:
+def units_of(group: GroupView, cause: EvictionCause) -> list[Unit]:
     """The surplus members one by one, the least important first, then the group as a whole. Worked out once:
     a view never changes."""
-    return group.once(_for_others if cause is Cause.RECLAIM else _for_the_queue)
+    return group.once(_for_others if cause is EvictionCause.RECLAIM else _for_the_queue)
 
 
 def _for_others(group: GroupView) -> list[Unit]:
-    return _units(group, Cause.RECLAIM)
+    return _units(group, EvictionCause.RECLAIM)
 
 
 def _for_the_queue(group: GroupView) -> list[Unit]:
-    return _units(group, Cause.PREEMPT)
+    return _units(group, EvictionCause.PREEMPT)
 
 
-def _units(group: GroupView, cause: Cause) -> list[Unit]:
+def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
     spare, tier, rank = group.once(surplus), _TIERS[cause], group.once(_rank)
     units = [Unit((pod,), cause, group.queue, tier, rank, group.key) for pod in spare]
     if group.once(may_go_whole):
@@ -84,11 +84,14 @@ def _units(group: GroupView, cause: Cause) -> list[Unit]:
 
 def unit_of(pod: PodRecord) -> Unit:
     """A pod that is not ours."""
-    return Unit((pod,), Cause.UNMANAGED, "", _TIERS[Cause.UNMANAGED], _unimportance(pod.priority))
+    return Unit(
+        (pod,), EvictionCause.UNMANAGED, "", _TIERS[EvictionCause.UNMANAGED], _unimportance(pod.priority)
+    )
 
 
 def _rank(group: GroupView) -> str:
-    return f"{_unimportance(group.priority)} {group.once(running_since)}"
+    """The least important, then what ran shortest, then the newest, then the last name."""
+    return f"{_unimportance(group.priority)} {group.once(running_since)} {group.created} {group.key}"
 
 
 def _unimportance(priority: int) -> str:
@@ -118,7 +121,8 @@ def surplus(group: GroupView) -> tuple[PodRecord, ...]:
     left = len(group.placed) - group.min_member
     if left <= 0:
         return ()
-    roles, spare = Counter(pod.role for pod in group.placed), []
+    roles = Counter(pod.role for pod in group.placed)
+    spare: list[PodRecord] = []
     needed = binding_roles(group.min_member, group.min_task_member)
     for pod in sorted(group.once(standing), key=_last_first):
         if len(spare) < left and pod.may_be_evicted and roles[pod.role] > needed.get(pod.role, 0):

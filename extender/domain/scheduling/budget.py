@@ -83,11 +83,13 @@ class Budget:
         self.takings += 1
         self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
         self.shares.take(group.queue, _requests(group, plan))
+        self.flavors.take(group, plan)
 
     def let_go(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Undo a hold."""
         self.planner.give_back(group.waiting, plan)
         self.shares.take(group.queue, _requests(group, plan), -1)
+        self.flavors.take(group, plan, -1)
 
 
 def _requests(group: GroupView, plan: Mapping[Uid, str]) -> Resources:

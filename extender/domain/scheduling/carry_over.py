@@ -41,6 +41,9 @@ def _carry_over(snapshot: Snapshot, previous: Decisions, memory: Memory) -> Deci
     if waiting is None or not (_is_alike(before, snapshot) and memory.is_same_time(snapshot, previous)):
         return None
 
+    if waiting.shortages.minds_others and snapshot.others is not before.others:
+        return None
+
     # 2. Where room changed, nothing is on its way.
     rows = np.flatnonzero((snapshot.room != before.room).any(axis=1))
     if len(rows) > FEW or waiting.taken[rows].any():
@@ -121,7 +124,10 @@ def _still_short(waiting: Waiting, tally: Tally) -> Shortages | None:
         if not tally.is_short_for(shortage.shapes):
             return None
         if shortage.why[0] is not Reason.NEVER_FITS:
-            known[signature] = replace(shortage, why=explain_shortage(tally, shortage.shapes))
+            why = explain_shortage(tally, shortage.shapes)
+            if shortage.is_quoted and why != shortage.why:
+                return None
+            known[signature] = replace(shortage, why=why)
     return shortages.with_numbers(known)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from extender.domain.lifecycle.state import State, state_of
-from extender.domain.model.evictions import Cause, Eviction, Victim
+from extender.domain.model.evictions import Eviction, EvictionCause, ReclaimVictim
 from extender.domain.reclaim.units import running_since, standing
 from extender.domain.scheduling.giving_back import is_drained
 from extender.domain.scheduling.round import Round
@@ -15,9 +15,10 @@ _ON_NODES = (State.RESTING, State.STANDING, State.REPLACING)
 def drain(round_: Round) -> None:
     """Evict groups of drained queues, as long as not too many pods of a queue are on their way out."""
     by_queue: dict[str, list[GroupView]] = {}
-    for group in round_.snapshot.groups.values():
+    for group in round_.snapshot.groups.values() if round_.drained else ():
         if round_.judge(_is_to_go, group):
             by_queue.setdefault(group.queue, []).append(group)
+    round_.shortages.are_all = round_.shortages.are_all and not by_queue  # the next ones go in another round
     for groups in by_queue.values():
         _drain_queue(round_, groups)
 
@@ -33,7 +34,9 @@ def _drain_queue(round_: Round, groups: Iterable[GroupView]) -> None:
             return
         left -= len(pods)
         for pod in pods:
-            victim = Victim(pod.uid, pod.namespace, pod.name, group.key, group.queue, Cause.DRAIN)
+            victim = ReclaimVictim(
+                pod.uid, pod.namespace, pod.name, group.key, group.queue, EvictionCause.DRAIN
+            )
             round_.evictions[pod.uid] = Eviction(victim, f"queue {group.queue} is drained")
 
 

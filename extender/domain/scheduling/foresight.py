@@ -2,8 +2,10 @@
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -97,17 +99,27 @@ class Foresight:
 
     def _departures_from(self, reservation: Reservation) -> Departures:
         """Those of groups that run on the reserved nodes."""
-        nodes = frozenset(reservation.nodes.values())
-        holders = [group for group in self._holders if not nodes_of(group).isdisjoint(nodes)]
-        return Departures(holders, self.times, self._round.snapshot.nodes)
+        return Departures(self._holders_on(reservation), self.times, self._round.snapshot.nodes)
+
+    def _holders_on(self, reservation: Reservation) -> Iterable[GroupView]:
+        found = (self._by_node.get(node, ()) for node in reservation.node_names)
+        return dict.fromkeys(chain.from_iterable(found))
+
+    @cached_property
+    def _by_node(self) -> dict[str, list[GroupView]]:
+        holders: dict[str, list[GroupView]] = {}
+        for group in self._holders:
+            for node in nodes_of(group):
+                holders.setdefault(node, []).append(group)
+        return holders
 
     def held_on(self, reservation: Reservation, queue: str) -> Resources:
         """What a queue's groups hold on the reserved nodes."""
         nodes = frozenset(reservation.nodes.values())
         shapes = (
             shape
-            for group in self._holders
-            if group.queue == queue and not nodes_of(group).isdisjoint(nodes)
+            for group in self._holders_on(reservation)
+            if group.queue == queue
             for shape, node in held_by(group)
             if node in nodes
         )

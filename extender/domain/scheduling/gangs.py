@@ -88,10 +88,10 @@ class Admission:
 
     def _with_claims(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
         """Note what a group that waits lacks, and whether room is kept for it."""
-        wanted = missing(group)
-        if self._budget.flavors.of(group.queue):
+        wanted, lacks_room = missing(group), decision.reason in LACKS_ROOM
+        if lacks_room and self._budget.flavors.of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
-        elif decision.reason in LACKS_ROOM:
+        elif lacks_room:
             self._round.shortages.add(wanted.signature, group.key)
         has_claim = not self._reserving.of(group) and self._lending.has_claim(group, wanted, decision.reason)
         decision = self._reserving.note(group, decision)

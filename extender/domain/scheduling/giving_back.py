@@ -1,7 +1,6 @@
 """Groups that give all their room back: nothing of them is replaced, and nothing joins them, until the last
 member is gone. What their owners make in their place starts as a gang again."""
 
-from extender.api.keys import STOP_DRAIN
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason, Verdict
@@ -14,6 +13,8 @@ _ON_NODES = (State.RESTING, State.STANDING, State.REPLACING)
 
 def giving_back(round_: Round, group: GroupView) -> GroupDecision | None:
     """What is decided on a group that gives all its room back; None for others."""
+    if not (round_.drained or round_.promised):
+        return None
     why = why_it_gives_back(round_, group) if state_of(group) in _ON_NODES else ""
     if not why:
         return None
@@ -34,5 +35,4 @@ def why_it_gives_back(round_: Round, group: GroupView) -> str:
 
 
 def is_drained(round_: Round, group: GroupView) -> bool:
-    queue = round_.snapshot.queues.get(group.queue)
-    return queue is not None and queue.exists and queue.record.stop_policy == STOP_DRAIN
+    return group.queue in round_.drained

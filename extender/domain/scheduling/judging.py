@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.flavors.choice import choose
-from extender.domain.flavors.roles import Alike, roles_of
+from extender.domain.flavors.roles import Alike, by_role, roles_of
 from extender.domain.lifecycle.quorum import Missing, Signature, missing, missing_of
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.placement.planner import Planner
@@ -140,12 +140,7 @@ class Judge:
         if plan is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         why = self._why_not(group, wanted)
-        is_counted = is_short and not any(planner.capacity.refuses(shape) for shape in wanted.shapes)
-        self._round.shortages.note(
-            signature if is_counted else None, wanted.shapes, why, self._budget.takings
-        )
-        if signature is not None:
-            self._unplaceable[signature] = why
+        self._note_shortage(signature, wanted, why, is_short)
         return waits(group, *why)
 
     def _start_on_flavors(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
@@ -155,7 +150,7 @@ class Judge:
             return self._start(group, choice.wanted)
         if choice.is_above_share:
             return None
-        if choice.depends_on_room:
+        if choice.depends_on_room and len(by_role(group, wanted.members)) > 1:  # roles that did find room
             self._round.shortages.are_all = False
         decision = waits(group, *choice.why())
         return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
@@ -166,12 +161,28 @@ class Judge:
         signature = _signature(planner, wanted)
         if signature in self._unplaceable:
             return self._unplaceable[signature]
-        if planner.could_place(wanted.members, wanted.shapes):
+        is_short = planner.capacity.is_short_for(wanted.shapes)
+        if not is_short and planner.could_place(wanted.members, wanted.shapes):
             return None
         why = self._why_not(group, wanted)
+        self._note_shortage(signature, wanted, why, is_short, is_quoted=True)
+        return why
+
+    def _note_shortage(
+        self,
+        signature: Signature | None,
+        wanted: Missing,
+        why: tuple[Reason, str],
+        is_short: bool,
+        is_quoted: bool = False,
+    ) -> None:
+        """Members find no room, and so do none of the same signature until the next pass."""
+        capacity, takings = self._budget.planner.capacity, self._budget.takings
+        is_counted = is_short and not any(capacity.refuses(shape) for shape in wanted.shapes)
+        counted = signature if is_counted else None
+        self._round.shortages.note(counted, wanted.shapes, why, takings, is_quoted)
         if signature is not None:
             self._unplaceable[signature] = why
-        return why
 
     def _why_not(self, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
         unclaimed = self._lending.unclaimed

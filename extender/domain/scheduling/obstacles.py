@@ -65,17 +65,21 @@ def not_replaced(round_: Round, group: GroupView) -> GroupDecision | None:
 
 def above_capability(round_: Round, group: GroupView) -> str:
     """How `minResources` is more than its queue may ever hold; empty where it is not. Volcano's rule for its
-    enqueue action: while the group is Pending, operators make no members that could never start."""
-    capability = round_.snapshot.queues[group.queue].record.capability
-    if not capability:
+    enqueue action: while the group is Pending, operators make no members that could never start. A group
+    without it counts for its queue's default request before its pods are there."""
+    queue = round_.snapshot.queues[group.queue].record
+    if not (capability := queue.capability):
         return ""
+    field, asked = "spec.minResources", group.min_resources
+    if not asked and not group.has_pods:
+        field = f"spec.defaultRequest for {group.min_member} members"
+        asked = {name: amount * group.min_member for name, amount in queue.default_request.items()}
     more = [
         f"{name}: {show(name, amount)} > {show(name, capability[name])}"
-        for name, amount in group.min_resources.items()
+        for name, amount in asked.items()
         if amount > capability.get(name, amount)
     ]
-    above = f"spec.minResources is above the capability of queue {group.queue}"
-    return f"{above}: {', '.join(more)}" if more else ""
+    return f"{field} is above the capability of queue {group.queue}: {', '.join(more)}" if more else ""
 
 
 def _closed(queue: QueueView) -> str:

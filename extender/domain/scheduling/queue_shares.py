@@ -178,6 +178,13 @@ class QueueShares:
         """How much of what they deserve the groups of the queue itself hold."""
         return self.of_node(self.tree.seat[queue]) if queue in self.tree.seat else 0.0
 
+    def holds_too_much(self, queue: str) -> bool:
+        """Whether the groups of the queue itself hold more than they deserve of anything but places."""
+        if queue not in self.tree.seat:
+            return False
+        seat = self.tree.seat[queue]
+        return bool(exceeded(self._holdings.held(seat), {}, self._deserved_at(seat), _NOT_SHARED))
+
     def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
         """What the queue, and each one above it, holds and deserves, and what of it is kept for it: up to
         those that are above the queue `to`, too, which lose nothing to it."""

@@ -14,10 +14,11 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.flavors.roles import on_nodes_of
 from extender.domain.lifecycle.quorum import Missing, missing, whole
-from extender.domain.model.evictions import Cause, Eviction, Reclaim, Victim
+from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
-from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.planner import Planner
 from extender.domain.reclaim.search import Found, Search
 from extender.domain.scheduling.backoff import fail
@@ -32,8 +33,8 @@ _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # in vain, in one round
 _NEXT_SEARCHES = 1.0  # seconds after which others are searched for
 _MOST_NAMES = 3
-_WITHIN_SHARE = (Cause.RECLAIM, Cause.PREEMPT, Cause.UNMANAGED)
-_ABOVE_SHARE = (Cause.PREEMPT,)
+_WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.UNMANAGED)
+_ABOVE_SHARE = (EvictionCause.PREEMPT,)
 
 
 # ---- what is under way
@@ -77,7 +78,7 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
         return False
     if any(_is_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
         return False
-    takes_from_others = any(victim.cause is not Cause.PREEMPT for victim in reclaim.victims)
+    takes_from_others = any(victim.cause is not EvictionCause.PREEMPT for victim in reclaim.victims)
     return not (takes_from_others and round_.budget.shares.is_above_share(group.queue, wanted.requests))
 
 
@@ -105,7 +106,7 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
     return replace(waits(group, Reason.RECLAIMING, reclaim.detail), reclaim=reclaim)
 
 
-def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[str, str] | None:
+def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
     """The nodes that were decided on or, where all members fit elsewhere by now, others."""
     budget, members = round_.budget, missing(group).members
     if budget.shares.above_ceiling(group.queue, missing(group).requests):
@@ -113,12 +114,34 @@ def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[str, str] 
     if _is_limited(round_, group):
         return None
     mark = budget.journal.mark()
-    plan = budget.planner.take_nodes([(pod, reclaim.plan[pod.uid]) for pod in members])
+    plan = budget.planner.take_nodes(
+        [_on_its_flavor(round_, pod, group, reclaim.plan[pod.uid]) for pod in members]
+    )
     if len(plan) == len(members):
         budget.count(group, plan)
         return plan
     budget.journal.roll_back(mark)
-    return budget.place(group, members)
+    return None if budget.flavors.of(group.queue) else budget.place(group, members)
+
+
+def _on_its_flavor(round_: Round, pod: PodRecord, group: GroupView, node: str) -> tuple[PodRecord, str]:
+    """A member as it was planned for a node: bound to the nodes of its flavor."""
+    flavor = round_.budget.flavors.on(group.queue, node)
+    return (on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node)
+
+
+def _ways(round_: Round, group: GroupView, wanted: Missing) -> list[Missing]:
+    """The members as they may be placed: where the queue has flavors, all on the nodes of one of them that
+    its amounts allow, in their order."""
+    flavors = round_.budget.flavors
+    if not flavors.of(group.queue):
+        return [wanted]
+    ways = [(flavor, on_nodes_of(flavor, wanted.members)) for flavor in flavors.of(group.queue)]
+    return [
+        Missing(tuple(pods))
+        for flavor, pods in ways
+        if len(flavors.as_many_as(group.queue, flavor, pods, {}, is_lent=False)) == len(pods)
+    ]
 
 
 def _evictions(round_: Round, group: GroupView, reclaim: Reclaim) -> Iterator[Eviction]:
@@ -129,13 +152,13 @@ def _evictions(round_: Round, group: GroupView, reclaim: Reclaim) -> Iterator[Ev
 
 
 _WHY = {
-    Cause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
-    Cause.PREEMPT: "group {group} of queue {queue} has a higher priority",
-    Cause.UNMANAGED: "group {group} has a higher priority",
+    EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
+    EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
+    EvictionCause.UNMANAGED: "group {group} has a higher priority",
 }
 
 
-def _standing(round_: Round, victim: Victim) -> PodRecord | None:
+def _standing(round_: Round, victim: ReclaimVictim) -> PodRecord | None:
     if not victim.group:
         pod = round_.snapshot.others.get(victim.uid)
         return pod if pod is not None and not pod.deleting else None
@@ -152,29 +175,32 @@ def _by_uid(group: GroupView) -> dict[str, PodRecord]:
 
 def begin(round_: Round, lending: Lending) -> None:
     """Find victims for groups that starve, in their order; a bounded number of searches."""
-    places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
-    starving = _starving(round_, candidates)
+    starving = [round_.snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+    places = round_.limits.reclaims - len(round_.reclaims)
     if not starving or places <= 0:
         return
-    mark = round_.budget.journal.mark()
-    _Beginning(round_, lending, candidates).begin(starving, places)
+    round_.shortages.minds_others = any(_takes_from_others(round_, group) for group in starving)
+    candidates, mark = Candidates(round_), round_.budget.journal.mark()
+    in_order = _in_order(round_, filter(candidates.may_exist_for, starving))
+    _Beginning(round_, lending, candidates).begin(in_order, places)
     round_.budget.journal.roll_back(mark)
 
 
-def _starving(round_: Round, candidates: Candidates) -> list[GroupView]:
-    """Groups for which others may have to go: by priority of their queue, its share, and their order inside
-    it."""
-    shares, snapshot = round_.budget.shares, round_.snapshot
-    waiting = (snapshot.groups[key] for key, each in round_.decided.items() if _starves(each))
-    found = [group for group in waiting if candidates.may_exist_for(group)]
+def _takes_from_others(round_: Round, group: GroupView) -> bool:
+    """Whether a pod that is not ours would be a victim if one of priority 0 came."""
+    is_eager = group.priority > 0 and group.preempts
+    return is_eager and round_.snapshot.queues[group.queue].record.preemption.unmanaged
+
+
+def _in_order(round_: Round, starving: Iterable[GroupView]) -> list[GroupView]:
+    """Those that may take room: by priority of their queue, its share, and their order inside it."""
+    found = [group for group in starving if group.preempts and not _is_limited(round_, group)]
+    shares, queues = round_.budget.shares, round_.snapshot.queues
     ranks = {
-        queue: (-snapshot.queues[queue].record.priority, shares.of(queue), queue)
+        queue: (-queues[queue].record.priority, shares.of(queue), queue)
         for queue in {group.queue for group in found}
     }
-    return sorted(
-        (group for group in found if group.preempts and not _is_limited(round_, group)),
-        key=lambda group: (ranks[group.queue], group.order),
-    )
+    return sorted(found, key=lambda group: (ranks[group.queue], group.order))
 
 
 def _starves(decision: GroupDecision) -> bool:
@@ -231,13 +257,17 @@ class _Beginning:
         units = self._candidates.of(group, _causes(self._round, group, wanted))
         if not units:
             return None
-        planner = self._room().clone()
-        planner.give_back(wanted.members, self._lending.kept_for(group))
-        giving = Giving(self._round, group, wanted, _scarce(planner, wanted))
-        mark = self._round.budget.journal.mark()
-        found = Search(planner, giving, units).find(wanted)
-        self._round.budget.journal.roll_back(mark)
-        return found
+        journal = self._round.budget.journal
+        for way in _ways(self._round, group, wanted):
+            planner = self._room().clone()
+            planner.give_back(wanted.members, self._lending.kept_for(group))
+            giving = Giving(self._round, group, way, _scarce(planner, way))
+            mark = journal.mark()
+            found = Search(planner, giving, units).find(way)
+            journal.roll_back(mark)
+            if found is not None:
+                return found
+        return None
 
     def _room(self) -> Planner:
         """The room once all that is leaving is gone; shares are counted in the same way."""
@@ -273,7 +303,7 @@ class _Beginning:
         round_.evictions |= {each.victim.uid: each for each in _evictions(round_, group, reclaim)}
 
 
-def _causes(round_: Round, group: GroupView, wanted: Missing) -> Sequence[Cause]:
+def _causes(round_: Round, group: GroupView, wanted: Missing) -> Sequence[EvictionCause]:
     """Others give only what brings the queue up to what it deserves. Its own groups make way beyond that."""
     is_above = round_.budget.shares.is_above_share(group.queue, wanted.requests)
     is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
@@ -297,7 +327,7 @@ def _departing(round_: Round) -> Iterator[PodRecord]:
             yield from (pod for pod in pods if pod is not None)
 
 
-def _detail(round_: Round, victims: Sequence[Victim], until: float) -> str:
+def _detail(round_: Round, victims: Sequence[ReclaimVictim], until: float) -> str:
     """Who gives back how much, and until when."""
     deadline = datetime.fromtimestamp(round_.snapshot.epoch + until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if not victims:

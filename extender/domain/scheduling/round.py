@@ -6,6 +6,7 @@ from pathlib import PurePath
 from traceback import extract_tb
 from typing import TypeVar
 
+from extender.api.keys import STOP_DRAIN
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import Missing
 from extender.domain.model.evictions import Eviction, Reclaim
@@ -75,13 +76,21 @@ class Round:
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
         """Room that is being taken back since an earlier round, by the group that it is for."""
-        found = ((key, self.judge(_reclaim_of, group)) for key, group in self.snapshot.groups.items())
+        found = ((key, getattr(group.start, "reclaim", None)) for key, group in self.snapshot.groups.items())
         return {key: reclaim for key, reclaim in found if reclaim is not None}
 
     @cached_property
     def promised(self) -> Mapping[Uid, GroupKey]:
         """The pods that give this room back, and for whom."""
         return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
+
+    @cached_property
+    def drained(self) -> frozenset[str]:
+        """The queues whose groups are evicted."""
+        queues = self.snapshot.queues.items()
+        return frozenset(
+            name for name, queue in queues if queue.exists and queue.record.stop_policy == STOP_DRAIN
+        )
 
     @cached_property
     def in_flight(self) -> int:
@@ -106,10 +115,6 @@ class Round:
     def empty_but_for_refusals(self) -> Planner:
         """The same, without the nodes that the scheduler refuses."""
         return Planner.empty_but_for_refusals(self.snapshot)
-
-
-def _reclaim_of(_: Round, group: GroupView) -> Reclaim | None:
-    return group.start.reclaim
 
 
 def broken(group: GroupView, fault: Exception) -> GroupDecision:

@@ -23,6 +23,8 @@ class Shortage(msgspec.Struct, frozen=True):
     """The reason, and the numbers behind it."""
     groups: list[GroupKey]
     """Those that wait with just these words."""
+    is_quoted: bool = False
+    """Whether others wait, too, whose words contain these: they are those of one flavor of several."""
 
 
 class Shortages:
@@ -35,17 +37,24 @@ class Shortages:
         self.keeps_first_room = False
         """Whether there was no room to keep for groups that have a claim on it: the first that comes would be
         kept, not lent."""
+        self.minds_others = False
+        """Whether a group that starves may take the room of pods that are not ours."""
         self._takings: int | None = None
 
     def note(
-        self, signature: Signature | None, shapes: Counter[Shape], why: tuple[Reason, str], takings: int
+        self,
+        signature: Signature | None,
+        shapes: Counter[Shape],
+        why: tuple[Reason, str],
+        takings: int,
+        is_quoted: bool = False,
     ) -> None:
         """Gangs of a signature lack room, after room was taken so often in this round."""
         if signature is None or self._takings not in (None, takings):
             self.are_all = False
             return
         self._takings = takings
-        self.known.setdefault(signature, Shortage(shapes, why, []))
+        self.known.setdefault(signature, Shortage(shapes, why, [], is_quoted))
 
     def add(self, signature: Signature, group: GroupKey) -> None:
         """A group waits for room."""
@@ -63,4 +72,5 @@ class Shortages:
         """The same gangs with other numbers."""
         later = Shortages()
         later.known, later.keeps_first_room, later._takings = known, self.keeps_first_room, self._takings
+        later.minds_others = self.minds_others
         return later

@@ -3,12 +3,12 @@
 All rules are a plain AND: no rule allows what another one forbids.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import cached_property
 from math import inf
 
 from extender.domain.lifecycle.state import State, state_of
-from extender.domain.model.evictions import Cause
+from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.reclaim.units import Unit, running_since, standing, unit_of, units_of
 from extender.domain.scheduling.giving_back import is_drained
@@ -39,13 +39,13 @@ class Candidates:
         """The lowest priority of pods that are not ours."""
         return min(self._others, default=inf)
 
-    def of(self, group: GroupView, causes: Iterable[Cause]) -> list[Unit]:
+    def of(self, group: GroupView, causes: Iterable[EvictionCause]) -> list[Unit]:
         """What may be evicted for `group`, by these rules."""
         self.spared = GroupKey("")
         rules = {
-            Cause.RECLAIM: self._of_other_queues,
-            Cause.PREEMPT: self._of_the_same_queue,
-            Cause.UNMANAGED: self._unmanaged,
+            EvictionCause.RECLAIM: self._of_other_queues,
+            EvictionCause.PREEMPT: self._of_the_same_queue,
+            EvictionCause.UNMANAGED: self._unmanaged,
         }
         return [unit for cause in causes for unit in rules[cause](group)]
 
@@ -54,14 +54,14 @@ class Candidates:
     def _of_other_queues(self, group: GroupView) -> Iterator[Unit]:
         shares = self._round.budget.shares
         for queue, view in self._round.snapshot.queues.items():
-            if queue != group.queue and view.record.reclaimable and shares.of_own_groups(queue) > 1.0:
-                yield from self._units(group, self._running_in(queue), Cause.RECLAIM)
+            if queue != group.queue and view.record.reclaimable and shares.holds_too_much(queue):
+                yield from self._units(group, self._running_in(queue), EvictionCause.RECLAIM)
 
     def _of_the_same_queue(self, group: GroupView) -> Iterator[Unit]:
         if self._round.snapshot.queues[group.queue].record.preemption.within_queue:
             runners = self._running_in(group.queue)
             lower = [each for each in runners if each.priority < group.priority]
-            yield from self._units(group, lower, Cause.PREEMPT)
+            yield from self._units(group, lower, EvictionCause.PREEMPT)
 
     def _unmanaged(self, group: GroupView) -> Iterator[Unit]:
         if self._round.snapshot.queues[group.queue].record.preemption.unmanaged:
@@ -71,14 +71,16 @@ class Candidates:
 
     # ---- what is asked of all
 
-    def _units(self, group: GroupView, runners: Iterable[GroupView], cause: Cause) -> Iterator[Unit]:
+    def _units(self, group: GroupView, runners: Iterable[GroupView], cause: EvictionCause) -> Iterator[Unit]:
         for each in runners:
             if self._may_give_to(group, each):
-                yield from self._units_of(each, cause)
+                units = self._units_of(each, cause)
+                yield from filter(self._is_free, units) if self._busy else units
 
-    def _units_of(self, victim: GroupView, cause: Cause) -> list[Unit]:
+    @staticmethod
+    def _units_of(victim: GroupView, cause: EvictionCause) -> list[Unit]:
         try:
-            return [unit for unit in units_of(victim, cause) if self._is_free(unit)]
+            return units_of(victim, cause)
         except Exception:  # whatever is wrong with it: it costs nobody else their turn
             return []
 
@@ -101,8 +103,12 @@ class Candidates:
 
     def _is_free(self, unit: Unit) -> bool:
         """Not promised to another group, and no eviction of it was refused lately."""
+        return not any(pod.uid in uids for uids in self._busy for pod in unit.pods)
+
+    @property
+    def _busy(self) -> list[Container[Uid]]:
         known = self._round.promised, self._round.snapshot.spared, self.taken
-        return not any(pod.uid in uids for uids in known if uids for pod in unit.pods)
+        return [uids for uids in known if uids]
 
     # ---- what runs
 

@@ -159,6 +159,11 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.recorded or (self.exists and (self.lives or self.entitled))
 
     @property
+    def has_pods(self) -> bool:
+        """Whether any pod of it exists that has not ended."""
+        return bool(self.placed or self.pinned or self.waiting or self.held_back or self.leaving)
+
+    @property
     def is_on_nodes(self) -> bool:
         """Whether any placed member has not finished."""
         return len(self.placed) > self.succeeded

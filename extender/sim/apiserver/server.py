@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from extender.kube.decoders import learn_structs
 from extender.sim.apiserver.bodies import decoded
 from extender.sim.apiserver.discovery import document
 from extender.sim.apiserver.kinds import Json
@@ -30,6 +31,7 @@ class ApiServer:
     """Serves `service` on `listener`, or on any free port of loopback, from `start` to `stop`."""
 
     def __init__(self, service: Service, listener: socket.socket | None = None) -> None:
+        learn_structs()
         self._service = service
         self._http = _Http(service, listener or socket.create_server(("127.0.0.1", 0)))
         self._thread = threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True)

@@ -116,6 +116,15 @@ class Measurements(Observer):
             timeline.over = now
             self._at_work -= 1
 
+    def gave_back(self, pod: PodRecord, now: float) -> None:
+        if not pod.group:
+            return
+        self.pass_time(now)
+        timeline, since = self.timelines[pod.group], self._since.pop(pod.uid)
+        timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
+        timeline.runs_of_members[MemberRun(since, now, pod.shape)] += 1
+        timeline.stood -= 1
+
     def settled(self, decisions: Decisions, now: float) -> None:
         self.pass_time(now)
         self.decisions = decisions

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 
+from msgspec.structs import replace
+
 from extender.api.objects import PodStatus
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import PodRecord, Uid
@@ -12,7 +14,7 @@ from extender.domain.snapshot.limits import Limits
 from extender.sim.virtual.virtual_cluster import FAILED, SUCCEEDED, VirtualCluster
 from extender.sim.virtual.workload import PodArrival, VirtualWorkload
 
-Act = Callable[[], None]
+Act = Callable[[], object]
 _TICK = 0.001  # what is due by time alone comes at least so much later, so that time goes on
 _QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
 
@@ -28,6 +30,9 @@ class Observer:
 
     def ended(self, pod: PodRecord, now: float) -> None:
         """A pod has ended, or was evicted."""
+
+    def gave_back(self, pod: PodRecord, now: float) -> None:
+        """A pod that ran was evicted for others, and comes again."""
 
     def settled(self, decisions: Decisions, now: float) -> None:
         """What holds from this moment to the next one."""
@@ -45,6 +50,7 @@ class Simulation:
         self.cluster = VirtualCluster(workload, limits, schedulers, clock=lambda: self.now)
         self._observers = observers
         self._members: dict[Uid, PodArrival] = {}
+        self._running: dict[Uid, PodArrival] = {}
         self._order = count()
         self._due: list[tuple[float, int, Act]] = []
         for at, group in workload.groups:
@@ -79,25 +85,38 @@ class Simulation:
         bound, evicted = self.cluster.settle()
         self._run(claim.pod for claim in bound)
         for pod in evicted:
-            self._note_end(pod)
+            self._leave(pod)
         for each in self._observers:
             each.settled(self.cluster.ledger.decisions, self.now)
 
     # ---- pods
 
     def _come(self, member: PodArrival) -> None:
-        pod = self.cluster.add(member.pod)
-        self._members[pod.uid] = member
+        pod = self._add(member)
         for each in self._observers:
             each.came(pod, self.now)
         if pod.node:
             self._run([pod])
 
+    def _add(self, member: PodArrival) -> PodRecord:
+        pod = self.cluster.add(member.pod)
+        self._members[pod.uid] = member
+        return pod
+
+    def _leave(self, pod: PodRecord) -> None:
+        """A pod was evicted: one of a start that failed ends; another one comes again."""
+        member = self._running.pop(pod.uid, None)
+        if member is None or pod.phase != "Running":
+            return self._note_end(pod)
+        for each in self._observers:
+            each.gave_back(pod, self.now)
+        self._plan(self.now, partial(self._add, _again(member)))
+
     def _run(self, pods: Iterable[PodRecord]) -> None:
         """Pods run from now on. Those that end together are one event."""
         together: dict[tuple[float | None, bool], list[Uid]] = {}
         for pod in pods:
-            member = self._members.pop(pod.uid)
+            member = self._running[pod.uid] = self._members.pop(pod.uid)
             together.setdefault((member.runs, member.fails), []).append(pod.uid)
             for each in self._observers:
                 each.bound(pod, self.now)
@@ -109,9 +128,17 @@ class Simulation:
     def _end(self, uids: Sequence[Uid], status: PodStatus) -> None:
         for uid in uids:
             pod = self.cluster.end(uid, status)
+            self._running.pop(uid, None)
             if pod is not None:
                 self._note_end(pod)
 
     def _note_end(self, pod: PodRecord) -> None:
         for each in self._observers:
             each.ended(pod, self.now)
+
+
+def _again(member: PodArrival) -> PodArrival:
+    """A pod that its controller creates again after an eviction: another one, with all of its work ahead."""
+    pod = member.pod
+    meta = replace(pod.metadata, uid=f"{pod.metadata.uid}+")
+    return member._replace(pod=replace(pod, metadata=meta, status=PodStatus()))

@@ -18,7 +18,8 @@ _MOST_FAULTS = 20
 
 
 class Row(NamedTuple):
-    """`min_member` is what these members add to that of the group; `seconds` None: they never end."""
+    """`min_member` is what these members add to that of the group; `seconds` None: they never end;
+    `declared`: how many seconds its owner says that it runs."""
 
     arrival: float
     group: str
@@ -29,6 +30,7 @@ class Row(NamedTuple):
     queue: str = "default"
     namespace: str = "default"
     priority: int = 0
+    declared: float | None = None
 
 
 class TraceLine(NamedTuple):
@@ -77,6 +79,7 @@ COLUMNS = {
     "members": TraceColumn("a whole number of at least 1", _count),
     "minMember": TraceColumn("a whole number of at least 1", _count),
     "seconds": TraceColumn(_SECONDS, _seconds),
+    "declared": TraceColumn(_SECONDS, _seconds),
     "priority": TraceColumn("a whole number", int),
     "cpu": _QUANTITY,
     "memory": _QUANTITY,
@@ -168,6 +171,7 @@ def _made(values: dict[str, Any], faults: list[str]) -> Row | None:
         queue=values.get("queue", "default"),
         namespace=values.get("namespace", "default"),
         priority=values.get("priority", 0),
+        declared=values.get("declared"),
     )
 
 

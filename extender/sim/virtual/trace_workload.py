@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from extender.api import keys
+from extender.api.durations import as_duration
 from extender.api.objects import (
     Container,
     Meta,
@@ -39,7 +40,11 @@ def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str,
 
 def _group(key: str, rows: Sequence[Row]) -> GroupArrival:
     at, first = min(row.arrival for row in rows), rows[0]
-    meta = Meta(first.group, first.namespace, uid=f"group {key}", creation_timestamp=stamp(at))
+    declared = [row.declared for row in rows if row.declared is not None]
+    notes = {keys.RUN_TIME: as_duration(max(declared))} if declared else None
+    meta = Meta(
+        first.group, first.namespace, uid=f"group {key}", creation_timestamp=stamp(at), annotations=notes
+    )
     return GroupArrival(
         at, PodGroup(meta, PodGroupSpec(sum(row.min_member for row in rows), queue=first.queue))
     )

@@ -98,6 +98,7 @@ class VirtualCluster:
         while due:
             decisions = self._decide()
             out = [record for record in map(self._evict, _undone(decisions)) if record]
+            out += [record for record in map(self._take_away, decisions.evictions) if record]
             taken = self._take()
             bound, evicted, due = bound + taken, evicted + out, bool(taken or out)
         self._seen = self.ledger.version
@@ -136,6 +137,15 @@ class VirtualCluster:
     def _evict(self, uid: Uid) -> PodRecord | None:
         """A pod of a start that failed finally; nothing creates it again."""
         record = self.end(uid, FAILED)
+        self.ledger.drop_pod(uid)
+        return record
+
+    def _take_away(self, uid: Uid) -> PodRecord | None:
+        """A pod that gives its room to others; its controller creates it again."""
+        if (pod := self._pods.pop(uid, None)) is None:
+            return None
+        record = self._record(uid)
+        self._present[key_of_group(pod)].remove(uid)
         self.ledger.drop_pod(uid)
         return record
 

@@ -140,11 +140,11 @@ class FlavorWorld:
         deserved = self._places(quantities(own), name) if prefers_own else None
         return QueueFlavor(name, labels, self._places(quantities(most), name), deserved)
 
-    def _places(self, amounts: Quantities, flavor: str) -> Quantities:
+    def _places(self, amounts: dict[str, str], flavor: str) -> Quantities:
         """What stands there already takes places that the case does not count."""
         if "pods" in amounts:
-            amounts["pods"] = str(int(amounts["pods"]) + self._standing_on(flavor))
-        return amounts
+            return {**amounts, "pods": int(amounts["pods"]) + self._standing_on(flavor)}
+        return {**amounts}
 
     # ---- groups
 
@@ -214,7 +214,7 @@ def _use(queue: str) -> str:
     return f"use-{queue}"
 
 
-def quantities(amounts: Mapping[str, int]) -> Quantities:
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     """As pods and queues write them."""
     return {resource_name(name): f"{n}m" if name == "cpu" else str(n) for name, n in amounts.items()}
 

@@ -25,6 +25,17 @@ def check_compare(case: Case) -> Iterator[str]:
     yield from unequal("sign", case.expect["sign"], (distance > 0) - (distance < 0))
 
 
+def check_submitters(case: Case) -> Iterator[str]:
+    """One submitter, or a mode in which submitters do not matter: the order inside a queue."""
+    pending = [{"created": 0, **each} for each in case.input["pending"]]
+    yield from unequal("top", [case.expect["top"]], line(World(*waiting(pending)))[:1])
+
+
+def _is_by_submitter(case: Case) -> bool:
+    counts = case.input["config"].get("mode", "None") != "None"
+    return counts and len({each.get("submitter") for each in case.input["pending"]}) > 1
+
+
 def _unit(given: Given) -> Given:
     return {**given, "id": given["name"], "created": given.get("first_attempt", 0)}
 
@@ -44,11 +55,20 @@ def _place(each: Given, since: float | None) -> tuple[int, float, str]:
 CHECKS: dict[str, Check] = {
     "queue_order": check_queue_order,
     "kubequeue_compare": check_compare,
+    "submitter_fair_order": check_submitters,
 }
 SKIPS: tuple[Skip, ...] = (
     Skip(
         "a group whose start failed keeps its place in line: its age counts, and it backs off meanwhile",
         in_family("queue_order", where=_puts_evicted_behind),
     ),
-    *not_built("cycle_order", "candidate_order", "submitter_fair_order"),
+    Skip(
+        "inside a queue, priority and age count, not what a submitter used; limits bound that",
+        in_family("submitter_fair_order", where=_is_by_submitter),
+    ),
+    Skip(
+        "queues take turns by priority and share, not by the priorities of their first groups",
+        in_family("cycle_order"),
+    ),
+    *not_built("candidate_order"),
 )

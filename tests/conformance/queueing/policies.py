@@ -1,9 +1,175 @@
-"""How a queue lets its groups go: rotation, block, strict priority, and both together."""
+"""How a queue lets its groups go: rotation, block, and both together.
 
-from tests.conformance.queueing.needs import not_built
-from tests.conformance.verdicts import Check, Skip
+The steps of a case become worlds. `next` is the group that starts where there is room for one. In a queue
+that rotates, `fail` is a start that failed; in one that blocks, the quota of that job is full: quotas are
+users with a limit, and a full one has a group that runs.
+"""
 
-CHECKS: dict[str, Check] = {}
-SKIPS: tuple[Skip, ...] = not_built(
-    "kubequeue_policy",
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import Meta, PriorityClass, QueueLimits, RunningLimit
+from extender.domain.model.reasons import Verdict
+from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.order import in_lines
+from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.strategies import Strategies
+from extender.domain.snapshot.group_view import GroupView, Start
+from extender.domain.snapshot.snapshot import Snapshot
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.queueing.needs import in_family
+from tests.conformance.queueing.waiting import QUEUE, moment
+from tests.conformance.verdicts import Check, NoCounterpart, Skip
+from tests.domain.builders import node, queue
+from tests.domain.world import World, gang
+
+Step = Mapping[str, Any]
+_STRATEGIES = {"Priority": "rotation", "Block": "fifo", "Intelligent": "mixed"}
+_FREES = ("add", "delete", "resource_released")
+_BUSY = "busy-"
+_QUESTIONS = ("next", "peek_again", "top", "order", "length", "classes", "class_sizes")
+
+
+def check_policy(case: Case) -> Iterator[str]:
+    script = _Script(case.input["policy"], case.input["config"].get("priority_threshold"))
+    for number, step in enumerate(case.input["steps"]):
+        if step["do"] in _QUESTIONS:
+            yield from unequal(f"step {number}, {step['do']}", step.get("want"), script.ask(step["do"]))
+        else:
+            script.do(step)
+
+
+class _Script:
+    def __init__(self, policy: str, threshold: int | None) -> None:
+        self._policy = policy
+        self._threshold = threshold
+        self._jobs: dict[str, dict[str, Any]] = {}
+        self._turns: dict[str, int] = {}  # by job: how many it had
+        self._full: set[str] = set()  # quotas
+
+    def do(self, step: Step) -> None:
+        job = step.get("job", "")
+        match step["do"]:
+            case "add":
+                self._jobs[job] = {"priority": 0, "quota": "", "first_attempt": 0, **step}
+                self._full.discard(self._quota(job))
+            case "delete" | "mark_satisfied" | "reserve":
+                self._full.discard(self._quota(job))
+                self._jobs.pop(job, None)
+            case "set_priority":
+                self._jobs[job]["priority"] = step["priority"]
+            case "set_threshold":
+                self._threshold = step.get("value")
+            case "resource_released":
+                name, _, quota = job.partition(":")
+                self._full.discard(quota or self._quota(name))
+            case "fail":
+                self._fail(job)
+            case _:
+                raise NoCounterpart(f"step {step['do']}")
+
+    def _quota(self, job: str) -> str:
+        return str(self._jobs[job]["quota"]) if job in self._jobs else ""
+
+    def _fail(self, job: str) -> None:
+        if self._policy == "Block":
+            self._full.add(self._quota(job))
+        elif self._policy == "Priority" or job in self._classes()["low"]:
+            self._turns[job] = self._turns.get(job, 0) + 1
+
+    def ask(self, what: str) -> Any:
+        match what:
+            case "next" | "peek_again" | "top":
+                return self._next()
+            case "order":
+                return [_id(view) for view in self._line()]
+            case "length":
+                return len(self._line())
+            case "classes":
+                return self._classes()
+            case "class_sizes":
+                return {name: len(jobs) for name, jobs in self._classes().items()}
+        raise AssertionError(what)
+
+    # ---- put to the code that serves
+
+    def _next(self) -> str | None:
+        decided = decide(self._seen()).groups.values()
+        starting = [each.key.partition("/")[2] for each in decided if each.verdict is Verdict.STARTING]
+        return starting[0] if starting else None
+
+    def _line(self) -> list[GroupView]:
+        seen = self._seen()
+        waiting = [view for view in seen.groups.values() if not _id(view).startswith(_BUSY)]
+        return list(in_lines(waiting, lambda view: view, Strategies(Round(seen)).rank).get(QUEUE, ()))
+
+    def _classes(self) -> dict[str, list[str]]:
+        strategies = Strategies(Round(self._seen()))
+        classes: dict[str, list[str]] = {"high": [], "low": []}
+        for view in self._line():
+            classes["high" if strategies.of(view).is_high(view) else "low"].append(_id(view))
+        return classes
+
+    def _seen(self) -> Snapshot:
+        seen = self._world().ledger.snapshot()
+        return replace(seen, groups={key: self._tried(view, seen.now) for key, view in seen.groups.items()})
+
+    def _tried(self, view: GroupView, now: float) -> GroupView:
+        turns = self._turns.get(_id(view), 0)
+        again_at = now + 60 if turns else 0.0
+        return replace(view, start=Start(failures=turns, retry_at=again_at, lap=turns))
+
+    def _world(self) -> World:
+        limits = QueueLimits(per_user=RunningLimit(groups=1))
+        spec: dict[str, Any] = {"priority_threshold": self._threshold, "limits": limits}
+        world = World(node("n", cpu="1"), queue(QUEUE, strategy=_STRATEGIES[self._policy], **spec))
+        for quota in sorted(self._full):
+            world.add(node(f"m-{quota}", cpu="1"), _of(f"{_BUSY}{quota}", quota, on=f"m-{quota}"))
+        for name, job in self._jobs.items():
+            level, priority = f"p{job['priority']}", job["priority"]
+            world.add(PriorityClass(Meta(name=level), priority))
+            since = moment(job["first_attempt"])
+            world.add(_of(name, job["quota"], priority_class=level, priority=priority, created=since))
+        return world
+
+
+def _of(name: str, quota: str, **more: Any) -> list[Any]:
+    return gang(name, 1, queue=QUEUE, notes={keys.SUBMITTER: quota}, **more)
+
+
+def _id(view: GroupView) -> str:
+    return view.key.partition("/")[2]
+
+
+def _is_tried_twice(case: Case) -> bool:
+    """Whether a job that had its turn has another because something came, went or became free."""
+    failed: set[str] = set()
+    is_freed = False
+    for step in case.input["steps"]:
+        if step["do"] == "fail":
+            failed.add(step.get("job", ""))
+            is_freed = False
+        elif step["do"] in _FREES:
+            failed.discard(step.get("job", ""))
+            is_freed = True
+        elif (
+            is_freed
+            and case.input["policy"] != "Block"
+            and step["do"] == "next"
+            and step.get("want") in failed
+        ):
+            return True
+    return False
+
+
+CHECKS: dict[str, Check] = {"kubequeue_policy": check_policy}
+SKIPS: tuple[Skip, ...] = (
+    Skip(
+        "in a queue that rotates, nobody is tried twice before all were tried once, whatever becomes free",
+        in_family("kubequeue_policy", where=_is_tried_twice),
+    ),
 )

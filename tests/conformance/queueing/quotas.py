@@ -102,7 +102,7 @@ def _queues(given: Given, flavor: str, resource: str) -> Iterator[Any]:
             at = above.get(at)
     for name, quota in quotas.items():
         tops = above[name] is None
-        limits = {
+        limits: dict[str, Any] = {
             "borrowing_limit": _amount(quota.get("borrowing_limit")),
             "lending_limit": _amount(quota.get("lending_limit")),
         }

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from extender.api import keys
 from extender.api.objects import Node, Pod, PodGroup, PriorityClass
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.order import in_lines
@@ -21,13 +22,16 @@ def moment(seconds: float) -> str:
     return (_NOW + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
 
 
-def waiting(workloads: Iterable[Given], queue: str = QUEUE) -> Iterator[PodGroup | PriorityClass]:
+def waiting(
+    workloads: Iterable[Given], queue: str = QUEUE, is_held: bool = False
+) -> Iterator[PodGroup | PriorityClass]:
     """A PodGroup for each, named by its id, with a class of its priority."""
     for each in workloads:
         priority = int(each.get("priority", 0))
         level = f"p{priority}"
         yield priority_class({"name": level, "value": priority})
         told = {"namespace": _NAMESPACE, "name": each["id"], "queue": each.get("queue", queue)}
+        told |= {"annotations": {keys.HOLD: "true"}} if is_held else {}
         yield group({**told, "priorityClassName": level}, created=moment(each["created"]))
 
 

@@ -54,6 +54,7 @@ def pod(given: Given) -> Pod:
         "nodeSelector": given.get("nodeSelector"),
         "schedulingGates": [{"name": keys.GATE}] if phase == "Pending" and not given.get("node") else None,
         "priority": given.get("priority"),
+        "preemptionPolicy": given.get("preemptionPolicy") or "",
     }
     annotations = (given.get("annotations") or {}) | {keys.GROUP_ANNOTATION: given.get("podgroup", "")}
     return _made(Pod, {**given, "annotations": annotations}, spec=spec, status={"phase": phase})
@@ -61,9 +62,9 @@ def pod(given: Given) -> Pod:
 
 def priority_class(given: Given) -> PriorityClass:
     """With the mark that lets groups have it whatever their pods have, as in Volcano."""
-    return _made(
-        PriorityClass, {**given, "annotations": {keys.FOR_POD_GROUPS: "true"}}, value=given.get("value", 0)
-    )
+    marked = {**given, "annotations": {keys.FOR_POD_GROUPS: "true"}}
+    policy = given.get("preemptionPolicy") or ""
+    return _made(PriorityClass, marked, value=given.get("value", 0), preemptionPolicy=policy)
 
 
 def key(given: Given) -> str:

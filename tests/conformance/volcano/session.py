@@ -18,7 +18,7 @@ from tests.conformance.volcano.phases import phases
 from tests.conformance.volcano.scheduler import Binds, schedule
 from tests.domain.world import World
 
-DECIDED, SCHEDULED = ("enqueue", "backfill"), "allocate"
+DECIDED, SCHEDULED = ("enqueue", "backfill", "reclaim", "preempt"), "allocate"
 PERFORMED = frozenset({*DECIDED, SCHEDULED})
 
 
@@ -30,6 +30,23 @@ def check_session(case: Case) -> Iterator[str]:
     pods = [each for each in given if isinstance(each, Pod)]
     binds = schedule(world, pods) if SCHEDULED in case.input["actions"] else {}
     yield from _bound(case, binds)
+    yield from _taken_back(case, world)
+
+
+def _taken_back(case: Case, world: World) -> Iterator[str]:
+    """Who is evicted, and what is kept on which nodes for whom."""
+    victims = [each.victim for each in world.decisions.evictions.values()]
+    reclaims = {str(key): each.reclaim for key, each in world.decisions.groups.items() if each.reclaim}
+    got: dict[str, Any] = {
+        "evicted": sorted(f"{each.namespace}/{each.name}" for each in victims),
+        "evictedPerGroup": dict(Counter(each.group for each in victims)),
+        "pipelined": {group: sorted(each.plan.values()) for group, each in reclaims.items()},
+        "pipelinedPerGroup": {group: len(each.plan) for group, each in reclaims.items()},
+    }
+    for what, found in got.items():
+        if what in case.expect:
+            wanted = case.expect[what]
+            yield from unequal(what, sorted(wanted) if isinstance(wanted, list) else wanted, found)
 
 
 def check_cycles(case: Case) -> Iterator[str]:
@@ -65,9 +82,6 @@ def _bound(case: Case, binds: Binds) -> Iterator[str]:
         yield from unequal("binds", case.expect["binds"], dict(binds))
     else:
         yield from unequal("bound per group", case.expect["boundPerGroup"], per_group(case, binds))
-    for what in ("evicted", "evictedPerGroup", "pipelined", "pipelinedPerGroup"):
-        if expected := case.expect.get(what):  # nothing that Muster performs so far evicts
-            yield f"{what}: expected {expected}, got nothing"
 
 
 def per_group(case: Case, binds: Mapping[Uid, str]) -> dict[str, int]:

@@ -4,7 +4,14 @@ from collections.abc import Callable
 
 from tests.conformance.cases import Case
 from tests.conformance.verdicts import Skip
-from tests.conformance.volcano import admission_needs, lifecycle, other_needs, phase_needs, session_needs
+from tests.conformance.volcano import (
+    admission_needs,
+    lifecycle,
+    other_needs,
+    phase_needs,
+    reclaim_needs,
+    session_needs,
+)
 from tests.conformance.volcano.session import PERFORMED
 
 _NOT_BUILT = {
@@ -69,6 +76,19 @@ SKIPS: tuple[Skip, ...] = (
         "minMember 0 is no gang: never Inqueue, pods start one by one",
         _session(session_needs.lets_in_no_gang),
     ),
+    Skip(
+        "DESIGN §6: nothing is taken back that brings a queue below what it deserves, not even in part",
+        _session(reclaim_needs.takes_what_is_deserved),
+    ),
+    Skip(
+        "DESIGN §6: a group takes back what keeps its queue within what it deserves, in all it asks for",
+        _session(reclaim_needs.goes_above_its_share),
+    ),
+    Skip(
+        "a group with a member that never preempts takes nothing: it is judged as a whole",
+        _session(reclaim_needs.has_a_member_that_never_preempts),
+    ),
+    Skip("a queue with children may have groups of its own", _session(reclaim_needs.keeps_parents_empty)),
     Skip(
         "the comparison with missing dimensions infinite: no gate of Muster has its meaning",
         other_needs.compares_with_infinity,

@@ -56,6 +56,11 @@ class Follower(threading.Thread):
                 self._take(error)
                 self._ended.wait(0.1)
 
+    def has_reached(self, version: int) -> bool:
+        """Whether everything until then has been handed over, if an object of this kind has that version:
+        events come in order."""
+        return self._reached >= version
+
     def ask(self) -> None:
         """Asks for proof that everything up to now has been handed over; `settled` tells when it has."""
         self._asked.set()

@@ -81,12 +81,20 @@ def _container(requests: dict[str, str], limits: dict[str, str], ports: list[int
     }
 
 
-def pod_group(name: str, *, namespace: str, min_member: int, queue: str = "default", **spec: Any) -> Json:
+def pod_group(
+    name: str,
+    *,
+    namespace: str,
+    min_member: int,
+    queue: str = "default",
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> Json:
     """Other keywords go into the spec as they are: `minTaskMember={...}`, `priorityClassName="high"`."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations or {}},
         "spec": {"minMember": min_member, "queue": queue, **spec},
     }
 

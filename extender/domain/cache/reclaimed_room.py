@@ -10,7 +10,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources
 
 
-class KeptRoom:
+class ReclaimedRoom:
     """Callers hold the ledger's lock."""
 
     def __init__(self, registry: Registry, capacity: NodeCapacity) -> None:

@@ -1,0 +1,32 @@
+"""What a queue's status says of its reservation."""
+
+from extender.api.objects import Meta, Queue, QueueReservation, QueueStatus
+from extender.controllers.queue_patch import status_changes
+from extender.domain.decisions.decisions import QueueDecision
+from extender.domain.model.records import Uid
+from extender.domain.model.reservation import Reservation
+
+
+def changes(reservation: Reservation | None, before: QueueReservation | None) -> object:
+    decision = QueueDecision("q", "Open", 1, "", {}, {}, {}, {}, 0.0, reservation=reservation)
+    queue = Queue(Meta("q"), status=QueueStatus(reservation=before))
+    return status_changes(queue, decision).get("reservation", "unchanged")
+
+
+RESERVED = Reservation(0.0, {Uid("a"): "n1", Uid("b"): "n0", Uid("c"): "n1"}, {"cpu": 3000})
+
+
+def test_nodes_and_amounts_are_written() -> None:
+    assert changes(RESERVED, None) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3"}}
+
+
+def test_amounts_that_are_gone_are_removed() -> None:
+    before = QueueReservation(["n0"], {"cpu": "3", "memory": "1Gi"})
+    assert changes(RESERVED, before) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3", "memory": None}}
+
+
+def test_it_is_removed_when_it_ends_and_not_written_again_while_it_lasts() -> None:
+    written = QueueReservation(["n0", "n1"], {"cpu": "3"})
+    assert changes(None, written) is None
+    assert changes(RESERVED, written) == "unchanged"
+    assert changes(None, None) == "unchanged"

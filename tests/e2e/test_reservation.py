@@ -1,0 +1,79 @@
+"""Reservations on a real kube-scheduler: a large gang behind small ones, and who may start in front of it."""
+
+from typing import Any
+
+from tests.e2e.harness.resources import POD_GROUPS, QUEUES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+RUN_TIME = "kube-muster.io/run-time"
+
+
+def small(stage: Stage, name: str, run_time: str = "") -> list[str]:
+    """A group of one of 1 cpu."""
+    notes = {RUN_TIME: run_time} if run_time else {}
+    stage.group(name, 1, queue="q", annotations=notes)
+    return stage.pods(name, 1, group=name, cpu="1", gated=True)
+
+
+def full(stage: Stage, run_time: str = "") -> list[str]:
+    """Two nodes of 2 cpus, each full of two groups of one."""
+    stage.nodes(2, cpu="2")
+    stage.queue("q", reserveAfter="3s")
+    pods = [pod for number in range(4) for pod in small(stage, f"small-{number}", run_time)]
+    stage.wait_phase(pods)
+    return pods
+
+
+def reserved(stage: Stage) -> dict[str, Any]:
+    """What the queue says is reserved, once it says so."""
+    found = wait_for(
+        lambda: stage.api.get(QUEUES, "q").get("status", {}).get("reservation"), what="a reservation"
+    )
+    assert found is not None
+    return dict(found)
+
+
+def test_a_large_gang_behind_a_stream_of_small_ones_starts(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Nobody says how long anything runs. Whatever falls free is kept."""
+    pods = full(stage)
+    big = stage.gang("big", 2, queue="q", cpu="2", gated=True)
+    stage.wait_reason("big", "NoRoom")
+    assert reserved(stage)["nodes"] == ["n0", "n1"]
+    late = []
+    for number, pod in enumerate(pods[:3]):
+        late += small(stage, f"late-{number}")
+        stage.finish([pod])
+        stage.wait_reason(f"late-{number}", "Reserved")
+    assert stage.bound([*big, *late]) == {}
+    stage.finish(pods[3:])
+    stage.wait_phase(big)
+    wait_for(
+        lambda: not stage.api.get(QUEUES, "q")["status"].get("reservation"),
+        what="nothing is reserved any more",
+    )
+    stage.finish(big)
+    stage.wait_phase(late)
+
+
+def test_only_groups_that_end_before_it_start_in_front_of_it(stage: Stage, scheduler: KubeScheduler) -> None:
+    pods = full(stage, run_time="1h")
+    stage.gang("big", 2, queue="q", cpu="2", gated=True)
+    reservation = reserved(stage)
+    assert (reservation["nodes"], reservation["resource"]["cpu"]) == (["n0", "n1"], "4")
+    small(stage, "long", run_time="2h")
+    stage.finish(pods[:1])
+    stage.wait_reason("long", "Reserved")
+    short = small(stage, "short", run_time="10m")
+    stage.wait_phase(short)
+    assert stage.bound(["long-0", "big-0", "big-1"]) == {}
+    assert "it is to start about" in _said(stage, "big")
+    stage.api.delete(POD_GROUPS, "big", stage.namespace)
+    stage.finish(pods[1:2])
+    stage.wait_phase(["long-0"])
+
+
+def _said(stage: Stage, group: str) -> str:
+    conditions = stage.pod_group(group)["status"]["conditions"]
+    return str(next(each["message"] for each in conditions if each["type"] == "Scheduled"))
