@@ -4,7 +4,6 @@ Gates that are not open yet, and time without a leader or a scheduler, do not co
 """
 
 from collections.abc import Callable
-from operator import attrgetter
 
 from extender.domain.lifecycle.quorum import missing
 from extender.domain.snapshot.group_view import GroupView
@@ -48,7 +47,7 @@ def ready_since(group: GroupView) -> str:
 
 
 def _ready_since(group: GroupView) -> str:
-    return max((group.created, *map(attrgetter("created"), missing(group).members)))
+    return max((group.created, *[pod.created for pod in missing(group).members]))
 
 
 def _depends_on_the_scheduler(group: GroupView, begun: float) -> bool:
