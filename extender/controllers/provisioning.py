@@ -82,6 +82,8 @@ class ProvisioningController(PacedController[GroupKey]):
     # ---- one group
 
     def reconcile(self, key: GroupKey) -> None:
+        if not self._asking.served():  # until all is known, what is there may be needed
+            return self._queue.move(key, _AGAIN)
         wanted, there = self._wanted(key), self._requests.of(key)
         for request in there:
             if not _serves(request, wanted):

@@ -188,6 +188,20 @@ def test_without_the_kind_nothing_is_written_and_with_it_all_groups_ask() -> Non
         assert [verb for verb, _ in bench.lasting()] == ["request nodes", "pod template"]
 
 
+def test_what_is_there_stays_until_it_is_known_whether_requests_may_be_made() -> None:
+    """After a restart the watch shows them one by one."""
+    with desk(waiting()) as bench:
+        bench.lasting()
+        made = bench.requests.of(key("g"))
+        bench.served = False
+        bench.restart()
+        for each in made:
+            bench.requests.upsert(each)
+        assert bench.lasting() == []
+        bench.served = True
+        assert "withdraw request" not in [verb for verb, _ in bench.lasting()]
+
+
 def test_a_queue_that_begins_to_ask_this_way_asks_for_groups_that_wait_already() -> None:
     with desk(waiting()) as bench:
         bench.put_queue("q", None)

@@ -3,7 +3,8 @@
 Gates that are not open yet, and time without a leader or a scheduler, do not count against the group.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from extender.domain.lifecycle.quorum import missing
 from extender.domain.snapshot.group_view import GroupView
@@ -47,7 +48,8 @@ def ready_since(group: GroupView) -> str:
 
 
 def _ready_since(group: GroupView) -> str:
-    return max((group.created, *[pod.created for pod in missing(group).members]))
+    created: Iterable[str] = map(attrgetter("created"), missing(group).members)
+    return max((group.created, *created))
 
 
 def _depends_on_the_scheduler(group: GroupView, begun: float) -> bool:

@@ -68,7 +68,8 @@ def above_capability(round_: Round, group: GroupView) -> str:
     enqueue action: while the group is Pending, operators make no members that could never start. A group
     without it counts for its queue's default request before its pods are there."""
     queue = round_.snapshot.queues[group.queue].record
-    if not (capability := queue.capability):
+    capability = queue.capability
+    if not capability:
         return ""
     field, asked = "spec.minResources", group.min_resources
     if not asked and not group.has_pods:

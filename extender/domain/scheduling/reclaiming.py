@@ -175,32 +175,39 @@ def _by_uid(group: GroupView) -> dict[str, PodRecord]:
 
 def begin(round_: Round, lending: Lending) -> None:
     """Find victims for groups that starve, in their order; a bounded number of searches."""
-    starving = [round_.snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
-    places = round_.limits.reclaims - len(round_.reclaims)
-    if not starving or places <= 0:
-        return
+    places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
+    starving = _starving(round_)
     round_.shortages.minds_others = any(_takes_from_others(round_, group) for group in starving)
-    candidates, mark = Candidates(round_), round_.budget.journal.mark()
-    in_order = _in_order(round_, filter(candidates.may_exist_for, starving))
-    _Beginning(round_, lending, candidates).begin(in_order, places)
+    seeking = _in_order(round_, filter(candidates.may_exist_for, starving))
+    if not seeking or places <= 0:
+        return
+    mark = round_.budget.journal.mark()
+    _Beginning(round_, lending, candidates).begin(seeking, places)
     round_.budget.journal.roll_back(mark)
 
 
 def _takes_from_others(round_: Round, group: GroupView) -> bool:
     """Whether a pod that is not ours would be a victim if one of priority 0 came."""
-    is_eager = group.priority > 0 and group.preempts
-    return is_eager and round_.snapshot.queues[group.queue].record.preemption.unmanaged
+    unmanaged = round_.snapshot.queues[group.queue].record.preemption.unmanaged
+    return group.priority > 0 and group.preempts and unmanaged
 
 
-def _in_order(round_: Round, starving: Iterable[GroupView]) -> list[GroupView]:
-    """Those that may take room: by priority of their queue, its share, and their order inside it."""
-    found = [group for group in starving if group.preempts and not _is_limited(round_, group)]
-    shares, queues = round_.budget.shares, round_.snapshot.queues
+def _starving(round_: Round) -> list[GroupView]:
+    return [round_.snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+
+
+def _in_order(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
+    """By priority of their queue, its share, and their order inside it; without those that may take from
+    nobody."""
+    found, shares, queues = list(groups), round_.budget.shares, round_.snapshot.queues
     ranks = {
         queue: (-queues[queue].record.priority, shares.of(queue), queue)
         for queue in {group.queue for group in found}
     }
-    return sorted(found, key=lambda group: (ranks[group.queue], group.order))
+    return sorted(
+        (group for group in found if group.preempts and not _is_limited(round_, group)),
+        key=lambda group: (ranks[group.queue], group.order),
+    )
 
 
 def _starves(decision: GroupDecision) -> bool:

@@ -100,4 +100,4 @@ def embedded_stage(folder: Path) -> Iterator[EmbeddedStage]:
             stage = EmbeddedStage(cluster, kubelet, observer)
             with stage.started:
                 yield stage
-            observer.assert_clean(gaps_allowed=False)
+            observer.assert_clean(namespace=NAMESPACE)
