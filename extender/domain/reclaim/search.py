@@ -117,13 +117,15 @@ class Search:
         return not left
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
-        """What rows cost at least: nothing, or the first unit there."""
+        """What rows cost at least: nothing, or the first unit there, with as many pods as the smallest one
+        has."""
         have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable).tolist():
             if have_room[row]:
                 yield free(row)
             elif units := self._on_row.get(row):
-                yield Cost(units[0].tier, 1, units[0].queue, units[0].last_first, row)
+                fewest = 1 if self._taken else min(len(unit.pods) for unit in units)
+                yield Cost(units[0].tier, fewest, units[0].queue, units[0].last_first, row)
 
     def _rows_for(self, pod: PodRecord) -> Mask:
         """The rows where a member may stand if there is room."""
@@ -140,6 +142,7 @@ class Search:
         """What one more member on a row costs; None: it cannot be had."""
         lacking = self._lacking(shape.requests, row)
         takings: list[Taking] = []
+        given: list[Taking] = []
         for unit in self._on_row.get(row, ()) if lacking else ():
             pods = self._left_of(unit, takings)
             freed = self._freed(unit, pods, row)
@@ -148,13 +151,15 @@ class Search:
             taking = Taking(unit, pods)
             if not self._may_give(taking):
                 continue
-            self._giver.give(unit.queue, taking.requests)
             takings.append(taking)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
+            if lacking or self._is_over:  # then more is asked, on top of it
+                self._giver.give(unit.queue, taking.requests)
+                given.append(taking)
             if not lacking:
                 break
         more = 1 if self._is_over and not self._giver.suffices() else 0
-        for taking in takings:
+        for taking in given:
             self._giver.give(taking.unit.queue, taking.requests, -1)
         return None if lacking else (self._cost_of(takings, row, more), takings)
 

@@ -47,7 +47,7 @@ class Judge:
 
     def judge(self, group: GroupView) -> GroupDecision | None:
         own, passed = self._reserving.of(group), self._reserving.passed_by(group)
-        signature = None if _may_choose(group) else _signature(self._budget.planner, missing(group))
+        signature = None if group.once(_may_choose) else _signature(self._budget.planner, missing(group))
         if own or signature is None:
             return self._judge_as_reserved(group, own, passed)
         alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
@@ -99,7 +99,7 @@ class Judge:
     def _wanted(self, group: GroupView) -> Missing:
         """Whom to start. A group with more members than it needs starts without those that find no node."""
         wanted, planner = missing(group), self._budget.planner
-        if not _may_choose(group) or planner.could_place(wanted.members, wanted.shapes):
+        if not group.once(_may_choose) or planner.could_place(wanted.members, wanted.shapes):
             return wanted
         self._round.shortages.are_all = False
         return missing_of(group, planner.fitting(group.waiting))

@@ -9,6 +9,7 @@ A group that would bring its queue above its share reserves nothing against grou
 within theirs.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from math import inf
@@ -43,7 +44,7 @@ class Reserving:
         self._is_lent = False
         self._above_share: set[GroupKey] = set()
         self._kept: dict[GroupKey, KeptRoom] = {}
-        self._due: dict[str, GroupView] = {}  # by queue: the group that has waited longest, if for too long
+        self._lacking: defaultdict[str, list[GroupView]] = defaultdict(list)  # room, by queue
         self._fits_without: dict[Signature, bool] = {}
         self.mattered = False
         """Whether a reservation, or that none could be made, was part of what has been decided."""
@@ -156,25 +157,27 @@ class Reserving:
     # ---- new ones
 
     def note(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
-        """The decision on a group that waits, with its reservation if it has one. Of each queue, the group
-        that has waited for the longest time is noted, if that is too long."""
+        """The decision on a group that waits, with its reservation if it has one. Those that might get one
+        are noted."""
         if group.key in self._reserved and decision.reason in _KEEPS:
             reservation = self._reserved[group.key][1]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
-        if decision.reason in _MAY_RESERVE and self._has_waited(group):
-            self._due[group.queue] = min(group, self._due.get(group.queue, group), key=_longest_wait_first)
+        if decision.reason in _MAY_RESERVE:
+            self._lacking[group.queue].append(group)
         return decision
 
-    def _has_waited(self, group: GroupView) -> bool:
-        snapshot = self._round.snapshot
-        patience = snapshot.queues[group.queue].record.reserve_after
-        return self._round.is_due(snapshot.moment(ready_since(group)) + patience)
+    def _has_waited(self, round_: Round, group: GroupView) -> bool:
+        """Whether it has waited for longer than its queue lets a group wait."""
+        patience = round_.snapshot.queues[group.queue].record.reserve_after
+        return round_.is_due(round_.snapshot.moment(ready_since(group)) + patience)
 
     def make(self) -> None:
         """At the end of a round one more reservation is made, which counts from the next one on."""
         served = {group.queue for group, _ in self._reserved.values()}
-        due = [group for queue, group in self._due.items() if queue not in served]
+        longest = [min(groups, key=_longest_wait_first) for groups in self._lacking.values()]
+        waited = [group for group in longest if self._round.judge(self._has_waited, group)]
+        due = [group for group in waited if group.queue not in served]
         if not due or len(self._reserved) >= MOST:
             return
         self.mattered = True

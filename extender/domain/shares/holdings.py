@@ -57,6 +57,8 @@ class Holdings:
     def taken_above(self, node: int, more: Resources) -> Resources:
         """What of `more` at a node its parent has to give: not what is kept for it anyway."""
         kept, filled = self.kept(node), self._filled[node]
+        if not kept:
+            return more
         return {
             name: max(filled.get(name, 0) + amount, kept.get(name, 0))
             - max(filled.get(name, 0), kept.get(name, 0))

@@ -26,7 +26,7 @@ _REPEATS = 5
 def sharing(bench: Bench) -> Iterator[Row]:
     nodes, groups = bench.sizes.most_nodes, bench.sizes.waiting
     yield from _waiting(nodes, groups, queues=max(10, groups // 10))
-    yield from _reclaiming(nodes, members=max(10, bench.sizes.pods // 20))
+    yield from _reclaiming(nodes, members=max(bench.sizes.gangs))
 
 
 def tree_of(queues: int) -> list[str]:
