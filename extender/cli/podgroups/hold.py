@@ -7,7 +7,7 @@ import click
 from extender.api.keys import HOLD
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion_names import complete_group
-from extender.cli.queues.dry_run import CLIENT, SERVER, dry_run_flag, say
+from extender.cli.dry_run import CLIENT, SERVER, dry_run_flag, say
 
 _GROUP = "podgroup.scheduling.volcano.sh"
 _names = click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)

@@ -6,8 +6,8 @@ import click
 
 from extender.api.merge_patch import merged
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
+from extender.cli.dry_run import CLIENT, SERVER, dry_run_flag, result_flag, show_result
 from extender.cli.output import Json
-from extender.cli.queues.dry_run import CLIENT, SERVER, dry_run_flag, result_flag, show_result
 from extender.cli.queues.name_arguments import one_name, the_name
 from extender.cli.queues.spec_flags import FLAG_NAMES, refuse_removals, spec_flags, taken
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
-from extender.cli.queues.dry_run import dry_run_flag, say
+from extender.cli.dry_run import dry_run_flag, say
 from extender.cli.queues.edit import updated
 from extender.cli.queues.name_arguments import several_names, the_names
 from extender.cli.queues.timeout import Timeout, timeout_flag

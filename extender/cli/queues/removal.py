@@ -10,10 +10,10 @@ import click
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.cli.access import ClusterAccess
+from extender.cli.dry_run import CLIENT, SERVER, say
 from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import echo
-from extender.cli.queues.dry_run import CLIENT, SERVER, say
 from extender.cli.queues.edit import updated
 from extender.cli.queues.timeout import Timeout
 from extender.cli.queues.waiting import WatchedQueue, groups_of, in_it, pods_outside, some, until

@@ -6,7 +6,7 @@ import click
 
 from extender.api.keys import STOP_DRAIN, STOP_HOLD, STOP_NONE
 from extender.cli.access import Flags, access_flags, opened
-from extender.cli.queues.dry_run import dry_run_flag, say
+from extender.cli.dry_run import dry_run_flag, say
 from extender.cli.queues.edit import updated
 from extender.cli.queues.name_arguments import several_names, the_names
 
