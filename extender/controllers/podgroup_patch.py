@@ -13,6 +13,7 @@ from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.decisions.wording import told
 from extender.domain.model.life import Phase
 from extender.domain.model.marks import admitted_note, notes_admitted, said_members, whole_condition
 from extender.domain.model.queue_notes import note, noted_queue
@@ -47,7 +48,7 @@ def report_of(
         phase=life.phase,
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
         reason=str(decision.reason or life.outcome or decision.verdict),
-        detail=decision.detail,
+        detail=told(decision),
         stood_with=stood_with,
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,

@@ -7,6 +7,7 @@ reported only once it lasts. Changes of numbers within a state are not reported.
 import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.decisions.wording import told
 from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
 
 _NEEDS_ACTION = frozenset(
@@ -65,7 +66,7 @@ def of_state(decision: GroupDecision) -> Transition | None:
     if decision.reason is not None:
         warning = decision.reason in _NEEDS_ACTION
         return Transition(
-            decision.reason, _message(decision.reason, decision.detail), warning, for_members=True
+            decision.reason, _message(decision.reason, told(decision)), warning, for_members=True
         )
     if decision.verdict is Verdict.STARTING:
         return Transition(Verdict.STARTING, _start(decision))
