@@ -1,0 +1,66 @@
+"""Trying out what would start a group: by decide() itself, so that what is promised comes true."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.snapshot import Snapshot
+
+_MOST = 48  # rounds for one explanation
+_LEAST = 6
+_WORK = 40_000  # groups and nodes that all these rounds go through, on large clusters
+_ALONE = 12  # how many are tried one by one before several together
+
+T = TypeVar("T")
+
+
+class Trial:
+    """Of one group, with a bound on the rounds."""
+
+    def __init__(self, snapshot: Snapshot, key: GroupKey) -> None:
+        self._key = key
+        size = len(snapshot.groups) + len(snapshot.nodes.nodes) + 1
+        self._left = max(_LEAST, min(_MOST, _WORK // size))
+
+    def starts(self, snapshot: Snapshot) -> bool:
+        """Whether the group would start at once; False as well where no round is left to find out."""
+        return self.outcome(snapshot) == (Verdict.STARTING, None)
+
+    def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
+        """What would be decided on it; None where that is not known."""
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        decided = decide(snapshot).groups.get(self._key)
+        return None if decided is None else (decided.verdict, decided.reason)
+
+    def least(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
+        """The smallest number from 1 to `most` with which it starts; None where not even `most` does."""
+        if most < 1 or not self.starts(after(most)):
+            return None
+        low = 1
+        while low < most:
+            middle = (low + most) // 2
+            if self.starts(after(middle)):
+                most = middle
+            else:
+                low = middle + 1
+        return most
+
+    def fewest(self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot]) -> Sequence[T]:
+        """The first of `things` that does alone, or else some of which none can be spared; empty where not
+        even all of them do."""
+        for each in things[:_ALONE]:
+            if self.starts(after([each])):
+                return [each]
+        if len(things) < 2:
+            return []
+        enough = self.least(len(things), lambda n: after(things[:n]))
+        chosen = list(things[:enough]) if enough is not None else []
+        for each in chosen[:-1][::-1]:
+            without = [other for other in chosen if other is not each]
+            if self.starts(after(without)):
+                chosen = without
+        return chosen
