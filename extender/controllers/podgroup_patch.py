@@ -39,16 +39,21 @@ class ReportedStatus(msgspec.Struct, frozen=True):
 
 
 def report_of(
-    decision: GroupDecision, stood_with: int | None, queue_uid: str, admitted: bool, written: ReportedStatus
+    decision: GroupDecision,
+    change: str,
+    stood_with: int | None,
+    queue_uid: str,
+    admitted: bool,
+    written: ReportedStatus,
 ) -> ReportedStatus:
-    """What to write for a decision. The UID of the queue that took the group in stays noted after the queue
-    is gone: that is how its groups are found."""
+    """What to write for a decision. `change`: what would start the group, as a sentence. The UID of the queue
+    that took the group in stays noted after the queue is gone: that is how its groups are found."""
     life = decision.life
     return ReportedStatus(
         phase=life.phase,
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
         reason=str(decision.reason or life.outcome or decision.verdict),
-        detail=told(decision),
+        detail=told(decision, change),
         stood_with=stood_with,
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,

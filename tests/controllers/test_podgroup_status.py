@@ -16,6 +16,7 @@ from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_patch import ReportedStatus, reported
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.provisioning_objects import ProvisioningRequests
+from extender.controllers.start_changes import StartChanges
 from extender.domain.decisions.wording import told
 from extender.domain.model.marks import admitted_note, whole_condition, whole_note
 from extender.domain.model.reasons import Reason, Verdict
@@ -37,8 +38,8 @@ LONG_AGO = "2020-01-01T00:00:00Z"
 
 
 @contextmanager
-def desk(*objects: Any) -> Iterator[Desk]:
-    bench = Desk(*objects)
+def desk(*objects: Any, unexplained: bool = True) -> Iterator[Desk]:
+    bench = Desk(*objects, unexplained=unexplained)
     with bench.writing(), capture_logs():
         yield bench
 
@@ -282,6 +283,20 @@ def test_a_detail_waits_its_turn() -> None:
         assert last["status"]["conditions"][0]["message"] == told(bench.decision("g")) not in texts
 
 
+def test_what_would_start_a_group_is_said_in_its_turn() -> None:
+    """With the numbers, never with a change of course."""
+    with desk(*waiting_for_room(), unexplained=False) as bench:
+        (first,) = bench.look()
+        assert first["status"]["conditions"][0]["message"] == told(bench.decision("g"))
+        bench.advance(SETTLING)
+        (second,) = bench.look()
+        change = bench.start_changes.known(bench.decision("g"))
+        assert change.startswith("it starts once ")
+        assert second["status"]["conditions"][0]["message"] == told(bench.decision("g"), change)
+        bench.advance(DETAIL_PACE)
+        assert bench.look() == []
+
+
 def test_members_that_come_one_after_the_other_are_not_counted_out_loud() -> None:
     with desk(node("a"), gang("g", 3)[:2]) as bench:
         assert bench.look() == []
@@ -512,7 +527,7 @@ def test_who_waits_its_turn_is_not_looked_at_again() -> None:
     with desk(*crowd(100)) as bench:
         counted = Counted()
         bench.reporter, bench.store = (
-            PodGroupStatusController(bench.means(), counted, ProvisioningRequests()),
+            PodGroupStatusController(bench.means(), counted, ProvisioningRequests(), StartChanges()),
             counted,
         )
         for name in bench.copies:

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects import QueueLimits, QueuePreemption
-from extender.domain.explanation.case import Change
+from extender.domain.explanation.case import StartChange
 from extender.domain.explanation.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import group, node, pod, queue, stranger
-from tests.domain.world import LIMITS, World, gang, key, nodes
+from tests.domain.world import LIMITS, World, gang, key, nodes, timestamp
 
 STARTS = Verdict.STARTING
 NEVER = QueuePreemption(within_queue="Never", unmanaged="Never")
@@ -29,7 +29,7 @@ def why(world: World, name: str) -> WhyGroup:
     return found
 
 
-def change(world: World, name: str) -> Change:
+def change(world: World, name: str) -> StartChange:
     found = why(world, name).change
     assert found is not None, why(world, name)
     return found
@@ -59,7 +59,7 @@ def test_a_group_in_the_way() -> None:
     assert [(each.name, each.queue, each.pods, each.amounts) for each in said.holders] == [
         ("team/a", "q", 1, {"cpu": 3000})
     ]
-    assert said.change == Change("once team/a (1 pod) ends", ends=("team/a",))
+    assert said.change == StartChange("once team/a (1 pod) ends", ends=("team/a",))
     assert (said.position, said.waiting, said.message) == (
         1,
         1,
@@ -71,7 +71,7 @@ def test_a_group_in_the_way() -> None:
 def test_a_pod_of_others_in_the_way() -> None:
     world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
     assert [(each.name, each.queue) for each in why(world, "b").holders] == [("team/s", "")]
-    assert change(world, "b") == Change("once pod team/s ends", ends=("team/s",))
+    assert change(world, "b") == StartChange("once pod team/s ends", ends=("team/s",))
     assert end(world, "team/s").verdict("b") is STARTS
 
 
@@ -146,19 +146,19 @@ def test_who_goes_first() -> None:
 
 def test_members_to_come() -> None:
     world = small().add(gang("b", 1, 3, queue="q")).settle()
-    assert change(world, "b") == Change("with 2 more members")
+    assert change(world, "b") == StartChange("with 2 more members")
     world.add(pod("b-1", "b"), pod("b-2", "b")).settle()
     assert world.verdict("b") is STARTS
 
 
 def test_members_that_would_not_be_enough() -> None:
     world = small().add(stranger("s", on="n", cpu="3"), gang("b", 1, 3, queue="q")).settle()
-    assert change(world, "b") == Change("with 2 more members", then="NoRoom")
+    assert change(world, "b") == StartChange("with 2 more members", then="NoRoom")
 
 
 def test_hold_and_resume() -> None:
     world = small().add(one("b", notes={keys.HOLD: "true"})).settle()
-    assert change(world, "b") == Change(f"without the annotation {keys.HOLD}")
+    assert change(world, "b") == StartChange(f"without the annotation {keys.HOLD}")
     assert world.add(group("b", 1, queue="q")).settle().verdict("b") is STARTS
 
 
@@ -172,7 +172,7 @@ def test_a_window_that_clears() -> None:
     world = small(limits=replace(LIMITS, window=2)).add(one("a", created="2026-01-01", members=2)).settle()
     world.add(one("b", created="2026-01-02")).settle()
     assert world.reason("b") is Reason.WINDOW_FULL
-    assert change(world, "b").text == "once 1 members that start now are on nodes"
+    assert change(world, "b").text == "with room for 1 more in the window"
 
 
 def test_a_window_that_is_too_small() -> None:
@@ -185,7 +185,11 @@ def test_when_it_is_tried_again() -> None:
     world.ungate("b-0").refuse("b-0")
     world.settle().advance(3).settle()
     assert world.reason("b") is Reason.BACKING_OFF
-    assert change(world, "b").text.startswith("when it is tried again, ")
+    found, wake_at = change(world, "b"), world.decision("b").retry_at
+    assert (found.text, found.then) == (f"about {timestamp(wake_at)}", "RefusedByScheduler")
+    assert found.sentence == f"about {timestamp(wake_at)} it would wait for RefusedByScheduler"
+    world.now = wake_at
+    assert world.settle().reason("b") is Reason.REFUSED_BY_SCHEDULER
 
 
 def test_a_group_that_runs_lacks_nothing() -> None:

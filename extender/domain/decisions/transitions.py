@@ -61,12 +61,13 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
     return None
 
 
-def of_state(decision: GroupDecision) -> Transition | None:
-    """The state that lasts as long as the decision; None for a group that runs and lacks nothing."""
+def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
+    """The state that lasts as long as the decision; None for a group that runs and lacks nothing. `change`:
+    what would start it, as a sentence."""
     if decision.reason is not None:
         warning = decision.reason in _NEEDS_ACTION
         return Transition(
-            decision.reason, _message(decision.reason, told(decision)), warning, for_members=True
+            decision.reason, _message(decision.reason, told(decision, change)), warning, for_members=True
         )
     if decision.verdict is Verdict.STARTING:
         return Transition(Verdict.STARTING, _start(decision))

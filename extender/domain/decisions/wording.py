@@ -3,9 +3,9 @@
 from extender.domain.decisions.decisions import GroupDecision
 
 
-def told(decision: GroupDecision) -> str:
-    """The numbers behind its reason, and its place in line."""
-    return "; ".join(filter(None, (decision.detail, place(decision))))
+def told(decision: GroupDecision, change: str = "") -> str:
+    """The numbers behind its reason, its place in line, and what would start it."""
+    return "; ".join(filter(None, (decision.detail, place(decision), change)))
 
 
 def place(decision: GroupDecision) -> str:

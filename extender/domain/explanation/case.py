@@ -10,7 +10,7 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would have to be different."""
 
     text: str
@@ -20,21 +20,26 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     ends: tuple[str, ...] = ()
     """Groups, and pods of others, that would have to end, by `namespace/name`."""
 
+    @property
+    def sentence(self) -> str:
+        """`it starts once team/a (2 pods) ends`."""
+        return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
 
-class Case:
-    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView) -> None:
+
+class WaitingCase:
+    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView, work: int) -> None:
         self.snapshot = snapshot
         self.decisions = decisions
         self.group = group
         self.decision = decisions.groups[group.key]
         self.queue = snapshot.queues[group.queue].record if group.queue in snapshot.queues else None
         self.lookup = Lookup(snapshot, decisions, group)
-        self.trial = Trial(snapshot, group.key)
+        self.trial = Trial(snapshot, group.key, work)
 
-    def told(self, text: str, snapshot: Snapshot) -> Change:
+    def told(self, text: str, snapshot: Snapshot) -> StartChange:
         """A change, with what the group would wait for then, if it would."""
         outcome = self.trial.outcome(snapshot)
-        return Change(text, then=str(outcome[1]) if outcome and outcome[1] else "")
+        return StartChange(text, then=str(outcome[1]) if outcome and outcome[1] else "")
 
 
 def amounts_text(amounts: Resources) -> str:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from extender.domain.explanation import endings, group_changes, passing, queue_changes
-from extender.domain.explanation.case import Case, Change
+from extender.domain.explanation.case import StartChange, WaitingCase
 from extender.domain.explanation.more_nodes import nodes
 from extender.domain.model.reasons import Reason
 
 _ROOM = (endings.ends_for_room, nodes)
-_FINDERS: Mapping[Reason, Sequence[Callable[[Case], Change | None]]] = {
+_FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]] = {
     Reason.NO_ROOM: _ROOM,
     Reason.FRAGMENTED: _ROOM,
     Reason.REFUSED_BY_SCHEDULER: _ROOM,
@@ -26,7 +26,7 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[Case], Change | None]]] = {
 }
 
 
-def smallest_change(case: Case) -> Change | None:
+def smallest_change(case: WaitingCase) -> StartChange | None:
     """The first that works, of those that its reason suggests, from the smallest on."""
     reason = case.decision.reason
     finders = _FINDERS.get(reason, ()) if reason is not None else ()

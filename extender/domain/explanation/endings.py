@@ -2,49 +2,49 @@
 
 from collections.abc import Sequence
 
-from extender.domain.explanation.case import Case, Change
+from extender.domain.explanation.case import StartChange, WaitingCase
 from extender.domain.explanation.holders import Holder
-from extender.domain.explanation.hypotheses import Gone, without
+from extender.domain.explanation.hypotheses import Departed, without
 from extender.domain.model.reasons import Reason
 
 _NAMES = 4  # in one sentence
 
 
-def ends_for_room(case: Case) -> Change | None:
+def ends_for_room(case: WaitingCase) -> StartChange | None:
     there = [*case.lookup.on_suitable_nodes(), *case.lookup.others()]
     return _end_of(case, sorted(there, key=_smallest_first), "end")
 
 
-def ends_in_queue(case: Case) -> Change | None:
+def ends_in_queue(case: WaitingCase) -> StartChange | None:
     own = case.group.queue
     there = sorted(case.lookup.of_the_queue(), key=lambda each: (each.queue != own, *_smallest_first(each)))
     return _end_of(case, there, "end")
 
 
-def those_ahead(case: Case) -> Change | None:
+def those_ahead(case: WaitingCase) -> StartChange | None:
     return _end_of(case, case.lookup.holders(Reason.BEHIND_OTHERS), "have started and ended, or are deleted")
 
 
-def reservations_end(case: Case) -> Change | None:
+def reservations_end(case: WaitingCase) -> StartChange | None:
     return _end_of(case, case.lookup.holders(Reason.RESERVED), "no longer wait and leave their nodes")
 
 
-def claims_end(case: Case) -> Change | None:
+def claims_end(case: WaitingCase) -> StartChange | None:
     return _end_of(case, case.lookup.those(lambda each: each.claims_room), "no longer wait")
 
 
-def _end_of(case: Case, candidates: Sequence[Holder], does: str) -> Change | None:
+def _end_of(case: WaitingCase, candidates: Sequence[Holder], does: str) -> StartChange | None:
     chosen = case.trial.fewest(candidates, lambda some: without(case.snapshot, _gone(some)))
     if not chosen:
         return None
     named = [f"{each.name} ({_pods(each.pods)})" if each.group else f"pod {each.name}" for each in chosen]
     more = f" and {len(named) - _NAMES} more" if len(named) > _NAMES else ""
     text = f"once {', '.join(named[:_NAMES])}{more} {does if len(chosen) > 1 else _singular(does)}"
-    return Change(text, ends=tuple(each.name for each in chosen))
+    return StartChange(text, ends=tuple(each.name for each in chosen))
 
 
-def _gone(holders: Sequence[Holder]) -> Gone:
-    return Gone(
+def _gone(holders: Sequence[Holder]) -> Departed:
+    return Departed(
         tuple(each.group for each in holders if each.group), tuple(each.uid for each in holders if each.uid)
     )
 

@@ -4,14 +4,16 @@ import msgspec
 
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.decisions.wording import told
-from extender.domain.explanation.case import Case, Change
+from extender.domain.explanation.case import StartChange, WaitingCase
 from extender.domain.explanation.changes import smallest_change
 from extender.domain.explanation.holders import Holder
+from extender.domain.explanation.trial import size_of
 from extender.domain.model.reasons import Verdict, sentence
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.memory import memory_of
 
 _MOST_HOLDERS = 20
+_WORK = 100_000  # about a second
 
 
 class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,12 +39,19 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who holds what it lacks, the largest first."""
     more_holders: int = 0
     """How many others do."""
-    change: Change | None = None
+    change: StartChange | None = None
     """The smallest change found that would start it; None: none is known."""
 
 
-def explain_group(decisions: Decisions, key: GroupKey) -> WhyGroup | None:
-    """None for a group that nothing was decided on."""
+def work_of(decisions: Decisions) -> int:
+    """What one round goes through: groups and nodes."""
+    memory = memory_of(decisions)
+    return size_of(memory.snapshot) if memory is not None else 0
+
+
+def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> WhyGroup | None:
+    """None for a group that nothing was decided on. `work`: how many groups and nodes the rounds together may
+    go through."""
     decision, memory = decisions.groups.get(key), memory_of(decisions)
     if decision is None:
         return None
@@ -61,7 +70,7 @@ def explain_group(decisions: Decisions, key: GroupKey) -> WhyGroup | None:
     group = memory.snapshot.groups.get(key) if memory is not None else None
     if memory is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
         return said
-    case = Case(memory.snapshot, decisions, group)
+    case = WaitingCase(memory.snapshot, decisions, group, work)
     holders = case.lookup.holders(reason)
     return msgspec.structs.replace(
         said,

@@ -4,7 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.domain.explanation.case import Case, Change, amounts_text
+from extender.domain.explanation.case import StartChange, WaitingCase, amounts_text
 from extender.domain.explanation.hypotheses import with_group
 from extender.domain.lifecycle.quorum import missing
 from extender.domain.model.records import PodRecord, Uid
@@ -12,21 +12,21 @@ from extender.domain.model.resources import Resources, show
 from extender.domain.model.shapes import Shape
 
 
-def members(case: Case) -> Change | None:
+def members(case: WaitingCase) -> StartChange | None:
     there = [*case.group.waiting, *(pod for pod, _ in case.group.pinned), *case.group.placed]
     more = case.group.min_member - len(there)
     if more <= 0:
         return None
     text = f"with {more} more member{'s' * (more > 1)}"
     if not there:
-        return Change(text, then="what they ask for is not known yet")
+        return StartChange(text, then="what they ask for is not known yet")
     copies = tuple(_copy(there[0], number) for number in range(more))
     return case.told(
         text, with_group(case.snapshot, replace(case.group, waiting=(*case.group.waiting, *copies)))
     )
 
 
-def requests(case: Case) -> Change | None:
+def requests(case: WaitingCase) -> StartChange | None:
     """Of members that no node can hold."""
     smaller = {shape: _largest(case, shape) for shape in missing(case.group).shapes}
     changed = {shape: amounts for shape, amounts in smaller.items() if amounts != shape.requests}
@@ -44,7 +44,7 @@ def requests(case: Case) -> Change | None:
     return case.told(f"with requests of at most {', '.join(less)}", now)
 
 
-def _largest(case: Case, shape: Shape) -> Resources | None:
+def _largest(case: WaitingCase, shape: Shape) -> Resources | None:
     """What the suitable node that falls short least has of its requests; None without such a node."""
     rows, columns = np.flatnonzero(case.snapshot.nodes.suitable(shape)), case.snapshot.dimensions
     best: tuple[float, Resources] | None = None
@@ -57,7 +57,7 @@ def _largest(case: Case, shape: Shape) -> Resources | None:
     return best[1] if best else None
 
 
-def run_time(case: Case) -> Change | None:
+def run_time(case: WaitingCase) -> StartChange | None:
     moments = [each.reservation.passable_until for each in case.decisions.groups.values() if each.reservation]
     left = [moment - case.snapshot.now for moment in moments if moment is not None]
     seconds = int(max(left, default=0.0))
@@ -66,10 +66,10 @@ def run_time(case: Case) -> Change | None:
     short = with_group(case.snapshot, replace(case.group, run_time=float(seconds)))
     if not case.trial.starts(short):
         return None
-    return Change(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
+    return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
 
 
-def resumed(case: Case) -> Change:
+def resumed(case: WaitingCase) -> StartChange:
     resumed = with_group(case.snapshot, replace(case.group, held=False))
     return case.told(f"without the annotation {keys.HOLD}", resumed)
 

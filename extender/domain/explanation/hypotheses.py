@@ -21,7 +21,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-class Gone(msgspec.Struct, frozen=True):
+class Departed(msgspec.Struct, frozen=True):
     """What would have ended."""
 
     groups: tuple[GroupKey, ...] = ()
@@ -29,7 +29,7 @@ class Gone(msgspec.Struct, frozen=True):
     """Pods on nodes that are not ours."""
 
 
-def without(snapshot: Snapshot, gone: Gone) -> Snapshot:
+def without(snapshot: Snapshot, gone: Departed) -> Snapshot:
     groups = [snapshot.groups[key] for key in gone.groups]
     pods = [(pod, node) for group in groups for pod, node in on_nodes(group)]
     others = [snapshot.others[uid] for uid in gone.others]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from extender.domain.explanation.case import Case, Change, amounts_text
+from extender.domain.explanation.case import StartChange, WaitingCase, amounts_text
 from extender.domain.explanation.hypotheses import with_queue
 from extender.domain.lifecycle.quorum import missing
 from extender.domain.model.resources import Resources, show
@@ -13,7 +13,7 @@ from extender.domain.queues.queue_rules import Limit
 from extender.domain.snapshot.snapshot import Snapshot
 
 
-def capability(case: Case) -> Change | None:
+def capability(case: WaitingCase) -> StartChange | None:
     """Of its queue, or of one above it."""
     for record in _path(case):
         wanted = _wanted_capability(case, record)
@@ -23,11 +23,11 @@ def capability(case: Case) -> Change | None:
             parts = [
                 f"{amounts_text({name: n})} instead of {show(name, before[name])}" for name, n in more.items()
             ]
-            return Change(f"with spec.capability {', '.join(parts)} in queue {record.name}")
+            return StartChange(f"with spec.capability {', '.join(parts)} in queue {record.name}")
     return None
 
 
-def _wanted_capability(case: Case, record: QueueRecord) -> Resources | None:
+def _wanted_capability(case: WaitingCase, record: QueueRecord) -> Resources | None:
     """What its groups hold and start with, and what this group misses; None where it limits none of
     that."""
     before, there = record.capability or {}, _in_subtree(case, record.name)
@@ -39,7 +39,7 @@ def _wanted_capability(case: Case, record: QueueRecord) -> Resources | None:
     return wanted if wanted != before else None
 
 
-def _in_subtree(case: Case, queue: str) -> dict[str, int]:
+def _in_subtree(case: WaitingCase, queue: str) -> dict[str, int]:
     sums = dict(case.decisions.queues[queue].allocated)
     for decision in case.decisions.groups.values():
         if decision.plan and _is_below(case, decision.queue, queue):
@@ -49,11 +49,11 @@ def _in_subtree(case: Case, queue: str) -> dict[str, int]:
     return sums
 
 
-def _is_below(case: Case, queue: str, above: str) -> bool:
+def _is_below(case: WaitingCase, queue: str, above: str) -> bool:
     return above in _names_above(case, queue)
 
 
-def _names_above(case: Case, queue: str) -> list[str]:
+def _names_above(case: WaitingCase, queue: str) -> list[str]:
     names: list[str] = []
     while queue in case.decisions.queues and queue not in names:
         names.append(queue)
@@ -61,12 +61,12 @@ def _names_above(case: Case, queue: str) -> list[str]:
     return names
 
 
-def _path(case: Case) -> Iterator[QueueRecord]:
+def _path(case: WaitingCase) -> Iterator[QueueRecord]:
     for name in _names_above(case, case.group.queue):
         yield case.snapshot.queues[name].record
 
 
-def limit(case: Case) -> Change | None:
+def limit(case: WaitingCase) -> StartChange | None:
     """On groups or pods that run."""
     if case.queue is None:
         return None
@@ -78,13 +78,13 @@ def limit(case: Case) -> Change | None:
                 continue
             raised = _raised(case, record, field, kind, now, more)
             if raised is not None:
-                return Change(
+                return StartChange(
                     f"with a limit of {now + raised} {kind}{whose} instead of {now} in queue {record.name}"
                 )
     return None
 
 
-def _raised(case: Case, record: QueueRecord, field: str, kind: str, now: int, more: int) -> int | None:
+def _raised(case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, more: int) -> int | None:
     def after(n: int) -> Snapshot:
         limit = replace(getattr(record.limits, field), **{kind: now + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
@@ -92,7 +92,7 @@ def _raised(case: Case, record: QueueRecord, field: str, kind: str, now: int, mo
     return case.trial.least(more, after)
 
 
-def queue_resumed(case: Case) -> Change | None:
+def queue_resumed(case: WaitingCase) -> StartChange | None:
     if case.queue is None:
         return None
     resumed = with_queue(case.snapshot, replace(case.queue, stop_policy=""))

@@ -9,20 +9,22 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
 
 _MOST = 48  # rounds for one explanation
-_LEAST = 6
-_WORK = 40_000  # groups and nodes that all these rounds go through, on large clusters
 _ALONE = 12  # how many are tried one by one before several together
 
 T = TypeVar("T")
 
 
-class Trial:
-    """Of one group, with a bound on the rounds."""
+def size_of(snapshot: Snapshot) -> int:
+    """What one round goes through: groups and nodes."""
+    return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1
 
-    def __init__(self, snapshot: Snapshot, key: GroupKey) -> None:
+
+class Trial:
+    """Of one group. `work`: how many groups and nodes all rounds together may go through."""
+
+    def __init__(self, snapshot: Snapshot, key: GroupKey, work: int) -> None:
         self._key = key
-        size = len(snapshot.groups) + len(snapshot.nodes.nodes) + 1
-        self._left = max(_LEAST, min(_MOST, _WORK // size))
+        self._left = min(_MOST, work // size_of(snapshot))
 
     def starts(self, snapshot: Snapshot) -> bool:
         """Whether the group would start at once; False as well where no round is left to find out."""
