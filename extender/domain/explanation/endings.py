@@ -12,7 +12,7 @@ _NAMES = 4  # in one sentence
 
 def ends_for_room(case: WaitingCase) -> StartChange | None:
     there = [*case.lookup.on_suitable_nodes(), *case.lookup.others()]
-    return _end_of(case, sorted(there, key=_smallest_first), "end")
+    return _end_of(case, sorted(there, key=_smallest_first), "end", needs_room=True)
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
@@ -33,8 +33,10 @@ def claims_end(case: WaitingCase) -> StartChange | None:
     return _end_of(case, case.lookup.those(lambda each: each.claims_room), "no longer wait")
 
 
-def _end_of(case: WaitingCase, candidates: Sequence[Holder], does: str) -> StartChange | None:
-    chosen = case.trial.fewest(candidates, lambda some: without(case.snapshot, _gone(some)))
+def _end_of(
+    case: WaitingCase, candidates: Sequence[Holder], does: str, needs_room: bool = False
+) -> StartChange | None:
+    chosen = case.trial.fewest(candidates, lambda some: without(case.snapshot, _gone(some)), needs_room)
     if not chosen:
         return None
     named = [f"{each.name} ({_pods(each.pods)})" if each.group else f"pod {each.name}" for each in chosen]

@@ -13,7 +13,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.memory import memory_of
 
 _MOST_HOLDERS = 20
-_WORK = 100_000  # about a second
+_WORK = 40_000  # one to two seconds on the largest clusters
 
 
 class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):

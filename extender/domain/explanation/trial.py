@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from extender.domain.lifecycle.quorum import missing
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
+from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -42,27 +44,41 @@ class Trial:
         """The smallest number from 1 to `most` with which it starts; None where not even `most` does."""
         if most < 1 or not self.starts(after(most)):
             return None
+        return self._least(most, lambda n: self.starts(after(n)))
+
+    def fewest(
+        self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_room: bool = False
+    ) -> Sequence[T]:
+        """The first of `things` that does alone, or else some of which none can be spared; empty where not
+        even all of them do. `needs_room`: where its members would find no room, no round is spent."""
+
+        def does(some: Sequence[T]) -> bool:
+            snapshot = after(some)
+            return (not needs_room or self._has_room(snapshot)) and self.starts(snapshot)
+
+        if not things or not does(things):
+            return []
+        for each in things[:_ALONE] if len(things) > 1 else ():
+            if does([each]):
+                return [each]
+        chosen = list(things[: self._least(len(things), lambda n: does(things[:n]))])
+        for each in chosen[:-1][::-1]:
+            without = [other for other in chosen if other is not each]
+            if does(without):
+                chosen = without
+        return chosen
+
+    def _has_room(self, snapshot: Snapshot) -> bool:
+        wanted = missing(snapshot.groups[self._key])
+        return Planner.of(snapshot).could_place(wanted.members, wanted.shapes)
+
+    def _least(self, most: int, does: Callable[[int], bool]) -> int:
+        """The smallest number with which it does; it does with `most`."""
         low = 1
         while low < most:
             middle = (low + most) // 2
-            if self.starts(after(middle)):
+            if does(middle):
                 most = middle
             else:
                 low = middle + 1
         return most
-
-    def fewest(self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot]) -> Sequence[T]:
-        """The first of `things` that does alone, or else some of which none can be spared; empty where not
-        even all of them do."""
-        for each in things[:_ALONE]:
-            if self.starts(after([each])):
-                return [each]
-        if len(things) < 2:
-            return []
-        enough = self.least(len(things), lambda n: after(things[:n]))
-        chosen = list(things[:enough]) if enough is not None else []
-        for each in chosen[:-1][::-1]:
-            without = [other for other in chosen if other is not each]
-            if self.starts(after(without)):
-                chosen = without
-        return chosen
