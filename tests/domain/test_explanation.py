@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -208,6 +209,13 @@ def test_of_many_the_largest_are_named() -> None:
     assert (len(said.holders), said.more_holders) == (20, 10)
     assert said.holders[0].amounts == {"cpu": 2000}
     assert end(world, *change(world, "b").ends).verdict("b") is STARTS
+
+
+def test_what_cannot_be_tried_out_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
+    monkeypatch.setattr("extender.domain.explanation.trial.decide", lambda _: 1 / 0)
+    said = why(world, "b")
+    assert (said.change, [each.name for each in said.holders]) == (None, ["team/s"])
 
 
 # ---- whatever the world is like

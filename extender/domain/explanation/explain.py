@@ -76,5 +76,12 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
         said,
         holders=tuple(holders[:_MOST_HOLDERS]),
         more_holders=max(len(holders) - _MOST_HOLDERS, 0),
-        change=smallest_change(case),
+        change=_change(case),
     )
+
+
+def _change(case: WaitingCase) -> StartChange | None:
+    try:
+        return smallest_change(case)
+    except Exception:  # whatever a group says: it is only left without an explanation
+        return None
