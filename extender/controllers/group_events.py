@@ -14,6 +14,7 @@ from extender.controllers.changed_groups import ChangedGroups
 from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
 from extender.controllers.guard import Guard
 from extender.controllers.references import of_group, of_pod
+from extender.controllers.start_changes import StartChanges
 from extender.controllers.work_queue import WorkQueue
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions import transitions
@@ -33,11 +34,13 @@ class GroupEvents:
         ledger: Ledger,
         recorder: EventRecorder,
         leads: Callable[[], bool],
+        changes: StartChanges,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger = ledger
         self._recorder = recorder
         self._leads = leads
+        self._changes = changes
         self._clock = clock
         self._changed_groups = ChangedGroups()
         self._guard = Guard("group-events")
@@ -56,6 +59,7 @@ class GroupEvents:
 
     def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
         if now is None:
+            self._changes.forget(key)
             return self._unreported.forget(key)
         happened = transitions.of_turn(was, now)
         if was is None or transitions.course(was) != transitions.course(now):
@@ -78,7 +82,10 @@ class GroupEvents:
             self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
 
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
-        lasting = transitions.of_state(decision) if decision else None
+        if decision is None:
+            return
+        change = self._changes.work_out(self._ledger.decisions, decision)
+        lasting = transitions.of_state(decision, change)
         if lasting is not None:
             self._report(key, lasting)
 

@@ -13,6 +13,7 @@ from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects import Condition, PodGroup
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.decisions.wording import told
 from extender.domain.model.life import Phase
 from extender.domain.model.marks import admitted_note, notes_admitted, said_members, whole_condition
 from extender.domain.model.queue_notes import note, noted_queue
@@ -38,16 +39,21 @@ class ReportedStatus(msgspec.Struct, frozen=True):
 
 
 def report_of(
-    decision: GroupDecision, stood_with: int | None, queue_uid: str, admitted: bool, written: ReportedStatus
+    decision: GroupDecision,
+    change: str,
+    stood_with: int | None,
+    queue_uid: str,
+    admitted: bool,
+    written: ReportedStatus,
 ) -> ReportedStatus:
-    """What to write for a decision. The UID of the queue that took the group in stays noted after the queue
-    is gone: that is how its groups are found."""
+    """What to write for a decision. `change`: what would start the group, as a sentence. The UID of the queue
+    that took the group in stays noted after the queue is gone: that is how its groups are found."""
     life = decision.life
     return ReportedStatus(
         phase=life.phase,
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
         reason=str(decision.reason or life.outcome or decision.verdict),
-        detail=decision.detail,
+        detail=told(decision, change),
         stood_with=stood_with,
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,

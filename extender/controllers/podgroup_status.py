@@ -21,6 +21,7 @@ from extender.controllers.paced import PacedController
 from extender.controllers.podgroup_patch import ReportedStatus, patch, report_of, reported
 from extender.controllers.provisioning_objects import ProvisioningRequests
 from extender.controllers.references import GROUP_KINDS
+from extender.controllers.start_changes import StartChanges
 from extender.controllers.write_backoff import WriteBackoff
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.model.marks import admitted_note, whole_note
@@ -41,10 +42,12 @@ class PodGroupStatusController(PacedController[GroupKey]):
         context: ControllerContext,
         copies: ObjectStore[GroupKey, PodGroup],
         provisioning: ProvisioningRequests,
+        changes: StartChanges,
     ) -> None:
         super().__init__(context)
         self._copies = copies
         self._provisioning = provisioning
+        self._changes = changes
         copies.listen(self._see)
         provisioning.listen(lambda key, _: self._see(key))
 
@@ -62,6 +65,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
 
     def _forget(self, key: GroupKey) -> None:
         self._queue.forget(key)
+        self._changes.forget(key)
         self._backoff.forget(key)
         self._numbers_at.pop(key, None)
         self._left.discard(key)
@@ -100,7 +104,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             return self._left.add(key)
         written = reported(group)
         wanted = self._wanted(key, decision, written)
-        if wanted != written:
+        if wanted != written or self._changes.is_due(self._decisions, decision):
             self._write_in_turn(key, decision, wanted, written)
 
     def _write_in_turn(
@@ -112,8 +116,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
             filling = due - now if self._is_filling(key, wanted) else 0.0
             self._write_course(key, wanted, filling)
         elif now >= due and self._budget.take(now):
-            self._numbers_at[key] = now + _PACE[_lane(wanted, written)]
-            self._write(key)
+            self._changes.work_out(self._decisions, decision)
+            if self._wanted(key, decision, written) != written:
+                self._numbers_at[key] = now + _PACE[_lane(wanted, written)]
+                self._write(key)
         else:
             self._park(key, self._course(key, decision), due - now, _lane(wanted, written))
 
@@ -147,7 +153,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
-        report = report_of(decision, *self._ledger.history(key), written)
+        report = report_of(decision, self._changes.known(decision), *self._ledger.history(key), written)
         failure = self._provisioning.failure(key)
         return replace(report, detail=f"{report.detail}; {failure}") if failure else report
 

@@ -23,6 +23,7 @@ from extender.controllers.queue_status import QueueStatusController
 from extender.controllers.queue_waits import QueueWaits
 from extender.controllers.releases import Releaser
 from extender.controllers.scheduling_gates import SchedulingGatesController
+from extender.controllers.start_changes import StartChanges
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.pod_conditions import ConditionPolicy
@@ -54,8 +55,9 @@ class Controllers:
         self.objects = objects()
         self.provisioning_requests = ProvisioningRequests()
         asking = ProvisioningQueues(self.objects.queues, lambda: self.provisioning_is_served())
+        changes = StartChanges()
         podgroup_status = PodGroupStatusController(
-            patient, self.objects.podgroups, self.provisioning_requests
+            patient, self.objects.podgroups, self.provisioning_requests, changes
         )
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
@@ -78,7 +80,7 @@ class Controllers:
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,
             self.volcano.look,
-            GroupEvents(ledger, recorder, leads).look,
+            GroupEvents(ledger, recorder, leads, changes).look,
             self.decision_log.look,
             self._queue_waits.look,
         )

@@ -10,6 +10,7 @@ from extender.controllers.decision_log import DecisionLog
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.explanation.explain import WhyGroup, explain_group
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.snapshot.group_view import GroupView
 from extender.host.feed import Feed
@@ -39,6 +40,7 @@ class Views:
             "queues": self.queues,
             "podgroups": self.podgroups,
             "podgroup": self.podgroup,
+            "why": self.why,
             "nodes": self.nodes,
             "pod": self.pod,
             "held": self.held,
@@ -70,6 +72,10 @@ class Views:
             return None
         decided = _decided(self._ledger.decisions.groups, key)
         return {"podGroup": key, **_view(view), **decided, "members": self._members(key)}
+
+    def why(self, namespace: str, name: str) -> WhyGroup | None:
+        """Worked out on what the newest decisions were made on, by the caller's thread."""
+        return explain_group(self._ledger.decisions, GroupKey(f"{namespace}/{name}"))
 
     def nodes(self) -> list[dict[str, Any]]:
         return [

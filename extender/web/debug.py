@@ -30,8 +30,13 @@ class Endpoint(NamedTuple):
 
 ENDPOINTS = (
     Endpoint("queues", "queues", "weight, deserved, allocated, share and state of each queue"),
-    Endpoint("podgroups", "podgroups", "verdict and reason of each group"),
+    Endpoint("podgroups", "podgroups", "verdict, reason and position of each group"),
     Endpoint("podgroups/<namespace>/<name>", "podgroup", "one group: members, plan, why it waits"),
+    Endpoint(
+        "why/<namespace>/<name>",
+        "why",
+        "why one group waits: who holds what it lacks, and the smallest change that would start it",
+    ),
     Endpoint("nodes", "nodes", "what is idle on each node, and whose claims are on it"),
     Endpoint("pods/<namespace>/<name>", "pod", "one pod: its node, its claim, and the decision on its group"),
     Endpoint("held", "held", "bind calls that wait for the rest of their gang"),

@@ -149,7 +149,7 @@ def test_what_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Pa
     assert "2 pods name trian: did you mean train?" in words
     assert "default/train-0, default/train-1: never started. GroupNotFound: " in words
     assert re.search(r"default/\S*lone: never started\S .*NeverFits: ", words)
-    assert "starts" not in words
+    assert "starts: admitted" not in words
     assert "no node has nvidia.com/gpu" in words
     assert f"run -f {file} -f {gpu_pod} --node-gpu 8\n" in done.stdout
 

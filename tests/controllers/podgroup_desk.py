@@ -9,6 +9,7 @@ from extender.api.objects import PodGroup, PodGroupStatus
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.provisioning_objects import ProvisioningRequests
+from extender.controllers.start_changes import StartChanges
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Conflict
 from tests.controllers.bench import Bench
@@ -17,14 +18,18 @@ from tests.domain.world import gang, key
 
 
 class Desk(Bench):
-    """Keeps the API server's copy of each PodGroup, and shows it to the reporter when told to."""
+    """Keeps the API server's copy of each PodGroup, and shows it to the reporter when told to. `unexplained`:
+    nothing is said of what would start a group."""
 
-    def __init__(self, *objects: Any) -> None:
+    def __init__(self, *objects: Any, unexplained: bool = True) -> None:
         self.copies: dict[str, PodGroup] = {}
         super().__init__(*objects)
         self.store: ObjectStore[GroupKey, PodGroup] = ObjectStore()
         self.provisioning = ProvisioningRequests()
-        self.reporter = PodGroupStatusController(self.means(), self.store, self.provisioning)
+        self.start_changes = StartChanges(0 if unexplained else 2000)
+        self.reporter = PodGroupStatusController(
+            self.means(), self.store, self.provisioning, self.start_changes
+        )
         self.api.patched = self._take_in
         for name in self.copies:
             self.show(name)

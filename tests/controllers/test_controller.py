@@ -17,6 +17,7 @@ from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
 from extender.controllers.queue_waits import QueueWaits
 from extender.controllers.releases import Releaser
+from extender.controllers.start_changes import StartChanges
 from extender.domain.decisions import transitions
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.decisions.pod_conditions import ConditionPolicy
@@ -194,7 +195,7 @@ def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
         return truly(decision)
 
     bench = Bench(nodes("a", cpu="1"), gang("bad", 5), gang("good", 5))
-    events = GroupEvents(bench.ledger, bench.recorder, bench.leads, lambda: bench.now)
+    events = GroupEvents(bench.ledger, bench.recorder, bench.leads, StartChanges(), lambda: bench.now)
     kept = DecisionLog()
     with bench.writing(), capture_logs():
         for each in (events, kept):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from extender.controllers.group_events import GroupEvents
+from extender.controllers.start_changes import StartChanges
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from tests.controllers.bench import Bench
 from tests.domain.builders import group, pod
@@ -17,7 +18,9 @@ SeenEvent = tuple[str, str, str]  # kind, name, reason
 class Announcing(Bench):
     def __init__(self, *objects: object) -> None:
         super().__init__(*objects)
-        self.announcer = GroupEvents(self.ledger, self.recorder, self.leads, clock=lambda: self.now)
+        self.announcer = GroupEvents(
+            self.ledger, self.recorder, self.leads, StartChanges(), clock=lambda: self.now
+        )
 
     def look(self, after: float = 0.0) -> list[SeenEvent]:
         """Decide, let time pass and decide again; returns the new Events."""

@@ -16,6 +16,8 @@ from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_patch import ReportedStatus, reported
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.provisioning_objects import ProvisioningRequests
+from extender.controllers.start_changes import StartChanges
+from extender.domain.decisions.wording import told
 from extender.domain.model.marks import admitted_note, whole_condition, whole_note
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
@@ -36,8 +38,8 @@ LONG_AGO = "2020-01-01T00:00:00Z"
 
 
 @contextmanager
-def desk(*objects: Any) -> Iterator[Desk]:
-    bench = Desk(*objects)
+def desk(*objects: Any, unexplained: bool = True) -> Iterator[Desk]:
+    bench = Desk(*objects, unexplained=unexplained)
     with bench.writing(), capture_logs():
         yield bench
 
@@ -113,7 +115,7 @@ def test_a_group_that_waits_is_pending_and_says_why() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
         (patch,) = bench.look()
         assert said(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
-        assert patch["status"]["conditions"][0]["message"] == bench.detail("g") != ""
+        assert patch["status"]["conditions"][0]["message"] == told(bench.decision("g")) != ""
 
 
 def test_a_group_that_starts_is_inqueue() -> None:
@@ -192,7 +194,7 @@ def test_nothing_is_written_without_a_change() -> None:
 
 def test_a_group_that_says_so_already_is_not_written() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
-        condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, bench.detail("g"))
+        condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, told(bench.decision("g")))
         bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
         bench.show("g")
         assert bench.look() == []
@@ -278,7 +280,21 @@ def test_a_detail_waits_its_turn() -> None:
         assert len(texts) == len(set(texts)) == 2
         bench.advance(DETAIL_PACE)
         (last,) = bench.look()
-        assert last["status"]["conditions"][0]["message"] == bench.detail("g") not in texts
+        assert last["status"]["conditions"][0]["message"] == told(bench.decision("g")) not in texts
+
+
+def test_what_would_start_a_group_is_said_in_its_turn() -> None:
+    """With the numbers, never with a change of course."""
+    with desk(*waiting_for_room(), unexplained=False) as bench:
+        (first,) = bench.look()
+        assert first["status"]["conditions"][0]["message"] == told(bench.decision("g"))
+        bench.advance(SETTLING)
+        (second,) = bench.look()
+        change = bench.start_changes.known(bench.decision("g"))
+        assert change.startswith("it starts once ")
+        assert second["status"]["conditions"][0]["message"] == told(bench.decision("g"), change)
+        bench.advance(DETAIL_PACE)
+        assert bench.look() == []
 
 
 def test_members_that_come_one_after_the_other_are_not_counted_out_loud() -> None:
@@ -395,7 +411,7 @@ def test_the_newest_decision_is_written_however_old_the_request() -> None:
 def test_what_the_api_has_by_then_is_not_written_again() -> None:
     bench = Desk(node("a"), gang("g", 5))
     bench.reporter.look(bench.decisions)
-    condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, bench.detail("g"))
+    condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, told(bench.decision("g")))
     bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
     bench.show("g")
     with bench.writing():
@@ -511,7 +527,7 @@ def test_who_waits_its_turn_is_not_looked_at_again() -> None:
     with desk(*crowd(100)) as bench:
         counted = Counted()
         bench.reporter, bench.store = (
-            PodGroupStatusController(bench.means(), counted, ProvisioningRequests()),
+            PodGroupStatusController(bench.means(), counted, ProvisioningRequests(), StartChanges()),
             counted,
         )
         for name in bench.copies:

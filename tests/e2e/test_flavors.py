@@ -43,7 +43,7 @@ def test_flavors_with_fallback(stage: Stage, scheduler: KubeScheduler) -> None:
     conditions = stage.pod_group("third")["status"]["conditions"]
     assert conditions[0]["message"] == (
         "flavor spot: QueueCeiling (cpu: 4 held + 3 asked > 6); "
-        "flavor ondemand: QueueCeiling (cpu: 3 held + 3 asked > 4)"
+        "flavor ondemand: QueueCeiling (cpu: 3 held + 3 asked > 4); position 1 in queue q"
     )
     wait_for(
         lambda: (

@@ -17,6 +17,7 @@ from tests.verbs.stage import Stage
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "podgroup": ("team", "g"),
+    "why": ("team", "g"),
     "pod": ("team", "g-0"),
     "decisions": (100,),
 }
@@ -67,6 +68,15 @@ def test_a_group_that_waits_shows_its_reason_and_members(screen: Callable[..., S
     assert whole["detail"] == listed["detail"] == shown.stage.detail("g")
     assert [each["pod"] for each in whole["members"]] == [f"team/g-{n}" for n in range(5)]
     assert whole["pending"]["cpu"] == 5000
+
+
+def test_why_a_group_waits_names_who_is_in_the_way_and_what_would_start_it(
+    screen: Callable[..., Screen],
+) -> None:
+    shown = screen(node("a", cpu="4"), stranger("s", on="a", cpu="3"), gang("g", 2)).show("why", "team", "g")
+    assert shown["holders"] == [{"name": "team/s", "pods": 1, "amounts": {"cpu": 3000}, "uid": "uid-s"}]
+    assert shown["change"] == {"text": "once pod team/s ends", "ends": ["team/s"]}
+    assert (shown["reason"], shown["position"], shown["waiting"]) == ("NoRoom", 1, 1)
 
 
 def test_a_group_that_starts_shows_its_plan_and_claims(screen: Callable[..., Screen]) -> None:

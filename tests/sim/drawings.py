@@ -14,7 +14,7 @@ from extender.sim.show.canvas import Canvas
 from extender.sim.show.frames import Moment, frame, transition_text
 from extender.sim.show.summary import Rerun, closing_summary
 from extender.sim.show.transitions import TransitionLog
-from tests.sim.stage import SHARES, large, seen, shares, small
+from tests.sim.stage import LARGE_LINE, LINE, SHARES, large, seen, shares, small
 
 FOLDER = Path(__file__).with_name("frames")
 HEAD = (
@@ -25,7 +25,8 @@ HEAD = (
     ".venv/bin/muster queue list",
 )
 FILLED: dict[str, Callable[[Service], None]] = {"3-gangs": small, "60-gangs": large}
-QUEUES = {"3-gangs": SHARES, "60-gangs": shares(80, 82)}
+QUEUES = {"3-gangs": SHARES, "60-gangs": shares(80, 82, len(LARGE_LINE))}
+LINES = {"3-gangs": LINE, "60-gangs": LARGE_LINE}
 WIDTHS = {80: 24, 120: 40, 200: 60}  # each with a height
 
 
@@ -52,7 +53,7 @@ DRAWINGS = [
 def drawn(drawing: Drawing) -> str:
     service, log = Service(Store(), Random(0)), TransitionLog()
     FILLED[drawing.gangs](service)
-    state = seen(service, queues=QUEUES[drawing.gangs])
+    state = seen(service, queues=QUEUES[drawing.gangs], podgroups=LINES[drawing.gangs])
     log.observe(state, 1.0)
     canvas = Canvas(drawing.width, WIDTHS[drawing.width])
     if drawing.form == "piped":

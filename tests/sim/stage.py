@@ -12,13 +12,24 @@ WAITS = ("NoRoom", "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 mem
 RUNS = ("Running", "")
 
 
-def shares(used: int, deserved: int) -> tuple[Json, ...]:
+def shares(used: int, deserved: int, waiting: int = 1) -> tuple[Json, ...]:
     """What Muster says of queue research, which uses this many cpu of what it deserves."""
     amounts: Json = {"allocated": {"cpu": used * 1000}, "deserved": {"cpu": deserved * 1000.0}}
-    return ({"name": "research", "state": "Open", **amounts, "share": used / deserved},)
+    return ({"name": "research", "state": "Open", **amounts, "share": used / deserved, "waiting": waiting},)
 
 
 SHARES = shares(4, 8)
+
+
+def line(*names: str) -> tuple[Json, ...]:
+    """What Muster says of groups that wait in this order."""
+    return tuple({"podGroup": f"default/{name}", "position": n} for n, name in enumerate(names, 1))
+
+
+LINE = line("sweep")
+LARGE_LINE = line(
+    *(f"hyperparameter-search-of-the-large-model-{n:02}" for n in range(60) if n % 4 and n % 12 != 1)
+)
 
 
 def seen(service: Service, **pages: Any) -> ClusterState:

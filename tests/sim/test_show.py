@@ -15,7 +15,7 @@ from extender.sim.show.summary import Rerun, closing_summary
 from extender.sim.show.transitions import TransitionLog
 from extender.sim.show.views import LiveView, LogView
 from tests.e2e.harness import objects
-from tests.sim.stage import RUNS, SHARES, WAITS, gang, pod, seen, small, turn
+from tests.sim.stage import LINE, RUNS, SHARES, WAITS, gang, pod, seen, small, turn
 
 RERUN = Rerun("muster", ["some.yaml"], own_nodes=False)
 
@@ -24,7 +24,7 @@ RERUN = Rerun("muster", ["some.yaml"], own_nodes=False)
 def state(service: Service) -> ClusterState:
     """train runs on a node, sweep waits, nothing is known of notes."""
     small(service)
-    return seen(service, queues=SHARES)
+    return seen(service, queues=SHARES, podgroups=LINE)
 
 
 @pytest.mark.parametrize(("named", "shown"), [("default", "research"), ("other", "other")])
@@ -185,12 +185,13 @@ def test_a_pipe_is_not_offered_to_be_read_again(state: ClusterState) -> None:
     assert [line.strip() for line in lines if "muster run" in line] == ["muster run -f YOUR.yaml"]
 
 
-def test_positions_are_those_inside_a_queue(service: Service) -> None:
+def test_positions_are_those_that_muster_decided(service: Service) -> None:
     for name, queue in (("b", "q"), ("a", "q"), ("c", "other")):
         gang(service, name, 1, "Pending", WAITS, queue=queue)
-    state = seen(service)
+    decided = [{"podGroup": "default/a", "position": 2}, {"podGroup": "default/b", "position": 1}]
+    state = seen(service, podgroups=decided, queues=({"name": "q", "waiting": 2},))
     positions = {gang.summary.name: state.position(gang) for gang in state.gangs}
-    assert positions == {"a": (1, 2), "b": (2, 2), "c": (1, 1)}
+    assert positions == {"a": "2 of 2", "b": "1 of 2", "c": ""}
 
 
 def test_without_unicode_it_is_ascii(state: ClusterState) -> None:

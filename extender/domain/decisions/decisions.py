@@ -58,6 +58,9 @@ class GroupDecision(msgspec.Struct, frozen=True):
     """A group that would be its victim if it had not been already; empty if there is none."""
     exceeds_queue: bool = False
     """Whether it never fits because of its queue, so that no further node would help."""
+    position: int = 0
+    """Its place among the groups of its queue that are in line, 1 for the next one. From 100 on it has two
+    digits, so that not every start changes what is said of thousands. 0: it is not in line."""
     fault: str = ""
     """The exception raised while the group was judged, and where; empty if there was none."""
 
@@ -106,6 +109,8 @@ class QueueDecision(msgspec.Struct, frozen=True):
     """What is wrong with its spec, for people; empty if nothing is."""
     reservation: Reservation | None = None
     """That of one of its groups; None: it has none."""
+    waiting: int = 0
+    """How many of its own groups are in line."""
 
 
 class Decisions(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ reported only once it lasts. Changes of numbers within a state are not reported.
 import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.decisions.wording import told
 from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
 
 _NEEDS_ACTION = frozenset(
@@ -60,12 +61,13 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
     return None
 
 
-def of_state(decision: GroupDecision) -> Transition | None:
-    """The state that lasts as long as the decision; None for a group that runs and lacks nothing."""
+def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
+    """The state that lasts as long as the decision; None for a group that runs and lacks nothing. `change`:
+    what would start it, as a sentence."""
     if decision.reason is not None:
         warning = decision.reason in _NEEDS_ACTION
         return Transition(
-            decision.reason, _message(decision.reason, decision.detail), warning, for_members=True
+            decision.reason, _message(decision.reason, told(decision, change)), warning, for_members=True
         )
     if decision.verdict is Verdict.STARTING:
         return Transition(Verdict.STARTING, _start(decision))

@@ -17,6 +17,7 @@ from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.lost_turns import lose_turns
 from extender.domain.scheduling.memory import memory_of
 from extender.domain.scheduling.obstacles import at_rest, obstacle, runs_without_its_group, waits
+from extender.domain.scheduling.positions import positions_of
 from extender.domain.scheduling.readiness import ready
 from extender.domain.scheduling.reserving import Reserving
 from extender.domain.scheduling.results import decisions_of
@@ -90,7 +91,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     # These depend on room, too: then any change of it needs a round, and nothing is carried over.
     if reserving.mattered or replacements or any(kept.unplanned for kept in (*starts, *standing)):
         round_.shortages.are_all = False
-    return decisions_of(round_, previous)
+    return decisions_of(round_, previous, positions_of(round_, strategies, admission.lines))
 
 
 def _by_state(round_: Round) -> dict[State, list[GroupView]]:

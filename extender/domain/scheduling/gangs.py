@@ -5,7 +5,7 @@ but not the room that a group of the first pass has a claim on.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -38,11 +38,14 @@ class Admission:
         self._reserving = reserving
         self._strategies = strategies
         self._heads = Heads()
+        self.lines: Mapping[str, Sequence[GroupView]] = {}
+        """By queue all groups that were to be judged, in their order."""
         self._judge = Judge(round_, lending, reserving)
 
     def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
         """Judge `groups` in their order; returns those above their share (none once room is lent)."""
         queues, lines = self._round.snapshot.queues, in_lines(groups, _itself, self._strategies.rank)
+        self.lines = self.lines or {queue: tuple(line) for queue, line in lines.items()}
         self._judge.begin_pass()
         above_share: list[GroupView] = []
         for _, line in TurnOrder(self._budget.shares, queues, lines):

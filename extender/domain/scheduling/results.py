@@ -15,6 +15,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.queues.queue_states import wish
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.memory import Memory
+from extender.domain.scheduling.positions import Positions
 from extender.domain.scheduling.round import Round, broken
 from extender.domain.shares.holdings import summed_up
 from extender.domain.snapshot.group_view import GroupView
@@ -23,11 +24,13 @@ T = TypeVar("T")
 _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
 
 
-def decisions_of(round_: Round, previous: Decisions | None) -> Decisions:
+def decisions_of(round_: Round, previous: Decisions | None, positions: Positions) -> Decisions:
     """Decisions that say the same as before are the same objects, so that readers can skip them."""
     before, snapshot = previous or Decisions(), round_.snapshot
     groups = {
-        key: _same(before.groups.get(key), _with_life(snapshot.groups[key], decision))
+        key: _same(
+            before.groups.get(key), _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
+        )
         for key, decision in round_.decided.items()
     }
     turned = _turned(before.groups, groups, snapshot.touched)
@@ -35,7 +38,7 @@ def decisions_of(round_: Round, previous: Decisions | None) -> Decisions:
     return Decisions(
         version=snapshot.version,
         groups=groups,
-        queues=_queues(round_, counts, before.queues),
+        queues=_queues(round_, counts, before.queues, positions),
         wake_at=min(round_.wake_at, default=None),
         orphans=snapshot.orphans,
         evictions=round_.evictions,
@@ -54,15 +57,15 @@ def _turned(
     return there + sorted((before.keys() | touched) - now.keys())
 
 
-def _with_life(group: GroupView, decision: GroupDecision) -> GroupDecision:
-    """The same with the group's phase and numbers; one that is at rest has them already."""
+def _completed(group: GroupView, decision: GroupDecision, position: int) -> GroupDecision:
+    """The same with the group's place, phase and numbers; one that is at rest has them already."""
     if decision.life is not NOT_WORKED_OUT:
         return decision
     try:
         life = life_of(group, decision.verdict, decision.plan, decision.reason)
     except Exception as fault:
         return replace(broken(group, fault), life=_RUNNING if group.is_on_nodes else _PENDING)
-    return decision if life == decision.life else replace(decision, life=life)
+    return replace(decision, life=life, position=position)
 
 
 def _same(before: T | None, now: T) -> T:
@@ -70,7 +73,10 @@ def _same(before: T | None, now: T) -> T:
 
 
 def _queues(
-    round_: Round, counts: Mapping[tuple[str, str], int], before: Mapping[str, QueueDecision]
+    round_: Round,
+    counts: Mapping[tuple[str, str], int],
+    before: Mapping[str, QueueDecision],
+    positions: Positions,
 ) -> dict[str, QueueDecision]:
     queues, tree = round_.snapshot.queues, round_.budget.shares.tree
     reserved = {each.queue: each.reservation for each in round_.decided.values() if each.reservation}
@@ -79,7 +85,10 @@ def _queues(
     return {
         name: _same(
             before.get(name),
-            _queue(round_, queue, requested[tree.node[name]], columns[name], reserved.get(name)),
+            replace(
+                _queue(round_, queue, requested[tree.node[name]], columns[name], reserved.get(name)),
+                waiting=positions.waiting.get(name, 0),
+            ),
         )
         for name, queue in queues.items()
     }

@@ -39,12 +39,14 @@ class ShownObjects(NamedTuple):
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """`loose`: pods that are members of none of the gangs. `holding`: the gangs that run or start."""
+    """`loose`: pods that are members of none of the gangs. `holding`: the gangs that run or start. `in_line`:
+    by queue, how many groups are in line."""
 
     report: ClusterReport
     gangs: list[Gang]
     loose: list[LoosePod]
     holding: list[Gang]
+    in_line: dict[str, int]
 
     @property
     def everything_started(self) -> bool:
@@ -56,10 +58,10 @@ class ClusterState(msgspec.Struct, frozen=True):
         states = {gang.state for gang in self.gangs} | {pod.state for pod in self.loose}
         return states <= {"ended", "failed"}
 
-    def position(self, gang: Gang) -> tuple[int, int]:
-        """Which of the waiting groups of its queue it is, and how many those are."""
-        line = [each for each in self.gangs if each.waits and each.summary.queue == gang.summary.queue]
-        return 1 + sum(each.order < gang.order for each in line), len(line)
+    def position(self, gang: Gang) -> str:
+        """`2 of 5`: its place in the line of its queue; empty where it stands in none."""
+        in_line = self.in_line.get(gang.summary.queue, 0)
+        return f"{gang.position} of {in_line}" if gang.position and gang.waits else ""
 
 
 def observe(objects: ShownObjects, look: Look) -> ClusterState:
@@ -76,20 +78,26 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
     named = [typed(each, Namespace) for each in objects.namespaces]
     queue_of = {each.metadata.name: namespace_queue(each) for each in named}
     gangs = [
-        _hinted(gang_of(group, members.get(key, []), queue_of), known, loose) for key, group in groups.items()
+        _completed(gang_of(group, members.get(key, []), queue_of), known, loose)
+        for key, group in groups.items()
     ]
+    shares = look("queues") or ()
     report = ClusterReport(
         pod_groups=[gang.summary for gang in gangs],
-        queues=queue_summaries(objects.queues, {gang.summary.queue for gang in gangs}, look("queues")),
+        queues=queue_summaries(objects.queues, {gang.summary.queue for gang in gangs}, shares),
         pods=_pod_summaries(pods, gangs, loose),
         nodes=[node_summary(typed(node, Node), pods) for node in objects.nodes],
     )
-    return ClusterState(report, gangs, loose, [gang for gang in gangs if gang.state in ("runs", "starts")])
+    holding = [gang for gang in gangs if gang.state in ("runs", "starts")]
+    in_line = {queue["name"]: queue.get("waiting", 0) for queue in shares}
+    return ClusterState(report, gangs, loose, holding, in_line)
 
 
-def _hinted(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> Gang:
+def _completed(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> Gang:
+    """What objects do not say of it."""
     hint = hint_for(gang, known.groups, known.queues, loose)
-    return msgspec.structs.replace(gang, hint=hint) if hint else gang
+    position = known.decided.get(gang.key, {}).get("position", 0)
+    return msgspec.structs.replace(gang, hint=hint, position=position)
 
 
 def _by_group(pods: Iterable[Pod], groups: Collection[str]) -> dict[str, list[Pod]]:

@@ -46,7 +46,7 @@ def rows_of(
             gang,
             _pods(gang, canvas),
             _waited(gang, log, second),
-            "{} of {}".format(*cluster.position(gang)) if gang.waits else "",
+            cluster.position(gang),
             f"{waiting_for(gang)}{ahead(gang, cluster)}" if _has_reason(gang) else "",
         )
         for gang in gangs

@@ -28,7 +28,7 @@ class Gang(msgspec.Struct, frozen=True):
     ended: int
     failed: int
     nodes: tuple[str, ...]
-    order: tuple[int, str, str]  # inside its queue: priority, age, name
+    position: int = 0  # in the line of its queue, as Muster decided; 0: it is in none
     hint: str = ""  # what was probably meant where a name leads nowhere, as a sentence
 
     @property
@@ -86,7 +86,6 @@ def gang_of(group: PodGroup, members: Sequence[Pod], queue_of: Mapping[str, str]
         ended=sum(phase in ENDED_PHASES for phase in phases),
         failed=phases.count("Failed"),
         nodes=tuple(sorted(set(bound))),
-        order=(-_priority(members), meta.creation_timestamp or "", meta.name),
     )
 
 
@@ -95,10 +94,6 @@ def _title(meta: Meta) -> str:
     if owner and meta.name == group_name_of(owner.uid):
         return f"{meta.namespace}/{owner.kind.lower()}/{owner.name}"
     return key_of(meta)
-
-
-def _priority(members: Sequence[Pod]) -> int:
-    return max((pod.spec.priority or 0 for pod in members), default=0)
 
 
 def key_of(meta: Meta) -> str:

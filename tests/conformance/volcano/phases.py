@@ -8,6 +8,7 @@ from extender.controllers.controller import ControllerContext
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.provisioning_objects import ProvisioningRequests
+from extender.controllers.start_changes import StartChanges
 from extender.domain.model.records import GroupKey
 from extender.kube.writers import Ended, WriteJob, Writers
 from tests.controllers.api import Api
@@ -48,7 +49,7 @@ def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
     api = _Phases(groups)
     context = ControllerContext(world.ledger, api, _AtOnce(), lambda: True, lambda: world.now)
     copies: ObjectStore[GroupKey, PodGroup] = ObjectStore()
-    reporter = PodGroupStatusController(context, copies, ProvisioningRequests())
+    reporter = PodGroupStatusController(context, copies, ProvisioningRequests(), StartChanges())
     for each in groups:
         copies.put(GroupKey(f"{each.metadata.namespace}/{each.metadata.name}"), each)
     reporter.look(world.decisions)

@@ -1,0 +1,70 @@
+"""Others that would have to end, or no longer wait."""
+
+from collections.abc import Sequence
+
+from extender.domain.explanation.case import StartChange, WaitingCase
+from extender.domain.explanation.holders import Holder
+from extender.domain.explanation.hypotheses import Departed, without
+from extender.domain.model.reasons import Reason
+
+_NAMES = 4  # in one sentence
+
+
+def ends_for_room(case: WaitingCase) -> StartChange | None:
+    there = [*case.lookup.on_suitable_nodes(), *case.lookup.others()]
+    return _end_of(case, sorted(there, key=_smallest_first), "end", needs_room=True)
+
+
+def ends_in_queue(case: WaitingCase) -> StartChange | None:
+    own = case.group.queue
+    there = sorted(case.lookup.of_the_queue(), key=lambda each: (each.queue != own, *_smallest_first(each)))
+    return _end_of(case, there, "end")
+
+
+def those_ahead(case: WaitingCase) -> StartChange | None:
+    return _end_of(case, case.lookup.holders(Reason.BEHIND_OTHERS), "have started and ended, or are deleted")
+
+
+def reservations_end(case: WaitingCase) -> StartChange | None:
+    return _end_of(case, case.lookup.holders(Reason.RESERVED), "no longer wait and leave their nodes")
+
+
+def claims_end(case: WaitingCase) -> StartChange | None:
+    return _end_of(case, case.lookup.those(lambda each: each.claims_room), "no longer wait")
+
+
+def _end_of(
+    case: WaitingCase, candidates: Sequence[Holder], does: str, needs_room: bool = False
+) -> StartChange | None:
+    chosen = case.trial.fewest(candidates, lambda some: without(case.snapshot, _gone(some)), needs_room)
+    if not chosen:
+        return None
+    named = [f"{each.name} ({_pods(each.pods)})" if each.group else f"pod {each.name}" for each in chosen]
+    more = f" and {len(named) - _NAMES} more" if len(named) > _NAMES else ""
+    text = f"once {', '.join(named[:_NAMES])}{more} {does if len(chosen) > 1 else _singular(does)}"
+    return StartChange(text, ends=tuple(each.name for each in chosen))
+
+
+def _gone(holders: Sequence[Holder]) -> Departed:
+    return Departed(
+        tuple(each.group for each in holders if each.group), tuple(each.uid for each in holders if each.uid)
+    )
+
+
+def _smallest_first(holder: Holder) -> tuple[int, str]:
+    return (holder.pods, holder.name)
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
+
+
+def _singular(does: str) -> str:
+    for many, one in (
+        ("have ", "has "),
+        ("are ", "is "),
+        ("no longer wait", "no longer waits"),
+        ("leave their", "leaves its"),
+    ):
+        does = does.replace(many, one)
+    return "ends" if does == "end" else does

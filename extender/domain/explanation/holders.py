@@ -1,0 +1,138 @@
+"""Who holds what a group lacks: groups by queue, and pods of others, the largest first."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.explanation.hypotheses import on_nodes
+from extender.domain.lifecycle.quorum import missing
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import PODS, Resources, total
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.nodes import Mask
+from extender.domain.snapshot.snapshot import Snapshot
+
+
+class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A group, or a pod of others, that stands in the way."""
+
+    name: str
+    """`namespace/name`."""
+    pods: int
+    """How many pods of it count."""
+    amounts: Resources
+    """What these hold of what is lacking."""
+    queue: str = ""
+    """Of the group; empty for a pod of others."""
+    group: GroupKey = GroupKey("")
+    """Empty for a pod of others."""
+    uid: Uid = Uid("")
+    """Of a pod of others."""
+
+
+_FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
+_Picks = Callable[[GroupDecision], bool]
+
+
+class Lookup:
+    """What surrounds one group that waits."""
+
+    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView) -> None:
+        self._snapshot = snapshot
+        self._decisions = decisions
+        self._group = group
+        self._asked = missing(group).requests
+
+    def holders(self, reason: Reason) -> list[Holder]:
+        """By what it waits for."""
+        if reason in _FOR_ROOM:
+            return self.largest_first([*self.on_suitable_nodes(), *self.others()])
+        if reason is Reason.QUEUE_CEILING:
+            return self.largest_first(self.of_the_queue())
+        picks = self._picks.get(reason)
+        return self.those(picks) if picks else []
+
+    @property
+    def _picks(self) -> Mapping[Reason, _Picks]:
+        queue, position = self._group.queue, self._decisions.groups[self._group.key].position
+        return {
+            Reason.BEHIND_OTHERS: lambda each: each.queue == queue and 0 < each.position < position,
+            Reason.RESERVED: lambda each: each.reservation is not None,
+            Reason.WINDOW_FULL: lambda each: each.verdict is Verdict.STARTING,
+            Reason.RECLAIMING: lambda each: each.key in self._victims,
+        }
+
+    @property
+    def _victims(self) -> set[GroupKey]:
+        reclaim = self._decisions.groups[self._group.key].reclaim
+        return {victim.group for victim in reclaim.victims} if reclaim else set()
+
+    def those(self, picks: _Picks) -> list[Holder]:
+        """Groups by what is decided on them, those that are next first."""
+        found = [each for each in self._decisions.groups.values() if each.key != self._group.key]
+        found = sorted((each for each in found if picks(each)), key=lambda each: (each.position, each.key))
+        return [self._holder(self._snapshot.groups[each.key]) for each in found]
+
+    # ---- who holds room
+
+    def on_suitable_nodes(self) -> Iterator[Holder]:
+        """Groups with members on nodes where the group could stand."""
+        for group in self._snapshot.groups.values():
+            if group.key != self._group.key and any(self._suits(node) for _, node in on_nodes(group)):
+                yield self._holder(group)
+
+    def others(self) -> Iterator[Holder]:
+        """Pods of others there."""
+        for uid, pod in self._snapshot.others.items():
+            if self._suits(pod.node):
+                yield Holder(pod.key, 1, self._held([pod]), uid=uid)
+
+    def of_the_queue(self) -> Iterator[Holder]:
+        """Groups of its queue, and of those that share a parent with it, that hold or start."""
+        own = self._path(self._group.queue)
+        for group in self._snapshot.groups.values():
+            if group.key == self._group.key or not self._path(group.queue) & (own - {"root"}):
+                continue
+            if on_nodes(group) or self._decisions.groups[group.key].verdict is Verdict.STARTING:
+                yield self._holder(group)
+
+    def _path(self, queue: str) -> set[str]:
+        path: set[str] = set()
+        while queue and queue not in path:
+            path.add(queue)
+            decision = self._decisions.queues.get(queue)
+            queue = decision.parent if decision else ""
+        return path
+
+    def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
+        there = np.maximum(self._snapshot.allocatable.sum(axis=0), 1)
+        sizes = dict(zip(self._snapshot.dimensions, there.tolist(), strict=True))
+
+        def size(holder: Holder) -> tuple[float, str]:
+            parts = (amount / sizes.get(name, 1) for name, amount in holder.amounts.items())
+            return (-max(parts, default=0.0), holder.name)
+
+        return sorted(holders, key=size)
+
+    def _holder(self, group: GroupView) -> Holder:
+        pods = [pod for pod, _ in on_nodes(group)]
+        plan = self._decisions.groups[group.key].plan
+        pods += [pod for pod in group.waiting if pod.uid in plan]
+        return Holder(group.key, len(pods), self._held(pods), group.queue, group.key)
+
+    def _held(self, pods: Iterable[PodRecord]) -> Resources:
+        sums = total(pod.shape.requests for pod in pods)
+        return {name: sums[name] for name in self._asked if name in sums and name != PODS}
+
+    def _suits(self, node: str) -> bool:
+        row = self._snapshot.nodes.row.get(node)
+        return row is not None and bool(self._suitable[row])
+
+    @cached_property
+    def _suitable(self) -> Mask:
+        masks = [self._snapshot.nodes.suitable(shape) for shape in missing(self._group).shapes]
+        return np.logical_or.reduce(masks) if masks else np.zeros(len(self._snapshot.nodes.nodes), np.bool_)

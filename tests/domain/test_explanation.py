@@ -1,0 +1,253 @@
+"""What is said of a group that waits: who holds what it lacks, and a change that really starts it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import QueueLimits, QueuePreemption
+from extender.domain.explanation.case import StartChange
+from extender.domain.explanation.explain import WhyGroup, explain_group
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.world import LIMITS, World, gang, key, nodes, timestamp
+
+STARTS = Verdict.STARTING
+NEVER = QueuePreemption(within_queue="Never", unmanaged="Never")
+
+
+def small(*objects: Any, cpu: str = "4", **more: Any) -> World:
+    """A node and a queue that takes no room from others."""
+    return World(node("n", cpu=cpu), queue("q", preemption=NEVER), *objects, **more)
+
+
+def why(world: World, name: str) -> WhyGroup:
+    found = explain_group(world.decisions, key(name))
+    assert found is not None
+    return found
+
+
+def change(world: World, name: str) -> StartChange:
+    found = why(world, name).change
+    assert found is not None, why(world, name)
+    return found
+
+
+def one(name: str, size: str = "1", created: str = "", members: int = 1, **more: Any) -> list[object]:
+    return gang(name, members, queue="q", cpu=size, created=created, **more)
+
+
+def end(world: World, *names: str) -> World:
+    """What is named, `namespace/name` of groups or pods of others, ends at once."""
+    for each in names:
+        name = each.partition("/")[2]
+        members = [pod.name for pod in world.ledger.members(key(name))] or [name]
+        world.finish(*members).delete(*members)
+        world.ledger.drop_group(key(name))
+    return world.settle()
+
+
+# ---- room
+
+
+def test_a_group_in_the_way() -> None:
+    world = small().add(one("a", "3", "2026-01-01")).start("a").add(one("b", "2", "2026-01-02")).settle()
+    assert world.reason("b") is Reason.NO_ROOM
+    said = why(world, "b")
+    assert [(each.name, each.queue, each.pods, each.amounts) for each in said.holders] == [
+        ("team/a", "q", 1, {"cpu": 3000})
+    ]
+    assert said.change == StartChange("once team/a (1 pod) ends", ends=("team/a",))
+    assert (said.position, said.waiting, said.message) == (
+        1,
+        1,
+        f"{world.detail('b')}; position 1 in queue q",
+    )
+    assert end(world, "team/a").verdict("b") is STARTS
+
+
+def test_a_pod_of_others_in_the_way() -> None:
+    world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
+    assert [(each.name, each.queue) for each in why(world, "b").holders] == [("team/s", "")]
+    assert change(world, "b") == StartChange("once pod team/s ends", ends=("team/s",))
+    assert end(world, "team/s").verdict("b") is STARTS
+
+
+def test_only_those_that_are_needed_end() -> None:
+    world = small(cpu="8").add(one("a", "2"), one("b", "3"), one("c", "3")).start("a", "b", "c")
+    world.add(one("d", "6")).settle()
+    found = change(world, "d")
+    assert found.ends == ("team/b", "team/c")
+    assert end(world, *found.ends).verdict("d") is STARTS
+
+
+def test_a_node_more_where_nobody_could_leave() -> None:
+    world = (
+        World(*nodes("n", "m", cpu="4"), queue("q", preemption=NEVER)).add(one("b", "3", members=4)).settle()
+    )
+    assert world.reason("b") is Reason.NEVER_FITS
+    assert change(world, "b").text == "with 2 more nodes like n (cpu 4)"
+    world.add(node("n2", cpu="4"), node("n3", cpu="4")).settle()
+    assert world.verdict("b") is STARTS
+
+
+def test_a_request_that_would_fit() -> None:
+    world = small().add(one("b", "9")).settle()
+    assert change(world, "b").text == "with requests of at most cpu 4 per member instead of 9"
+    world.add(pod("b-0", "b", cpu="4")).settle()
+    assert world.verdict("b") is STARTS
+
+
+# ---- the queue
+
+
+def test_a_capability() -> None:
+    world = World(node("n", cpu="9"), queue("q", capability={"cpu": "4"})).add(one("b", "6")).settle()
+    assert world.reason("b") is Reason.NEVER_FITS
+    assert change(world, "b").text == "with spec.capability cpu 6 instead of 4 in queue q"
+    world.add(queue("q", capability={"cpu": "6"})).settle()
+    assert world.verdict("b") is STARTS
+
+
+def test_whose_end_keeps_it_below_the_ceiling() -> None:
+    world = World(node("n", cpu="9"), queue("q", capability={"cpu": "4"})).add(one("a", "3")).start("a")
+    world.add(one("b", "2")).settle()
+    assert world.reason("b") is Reason.QUEUE_CEILING
+    assert [each.name for each in why(world, "b").holders] == ["team/a"]
+    found = change(world, "b")
+    assert found.text == "once team/a (1 pod) ends"
+    assert end(world, *found.ends).verdict("b") is STARTS
+
+
+def test_a_limit() -> None:
+    world = World(node("n", cpu="9"), queue("q", limits=QueueLimits(groups=1))).add(one("a")).start("a")
+    world.add(one("b")).settle()
+    assert change(world, "b").text == "with a limit of 2 groups instead of 1 in queue q"
+    world.add(queue("q", limits=QueueLimits(groups=2))).settle()
+    assert world.verdict("b") is STARTS
+
+
+def test_who_goes_first() -> None:
+    world = World(node("n", cpu="4"), queue("q", strategy="fifo", preemption=NEVER)).add(
+        stranger("s", on="n")
+    )
+    world.add(one("a", "4", "2026-01-01"), one("b", "1", "2026-01-02")).settle()
+    assert world.reason("b") is Reason.BEHIND_OTHERS
+    assert [each.name for each in why(world, "b").holders] == ["team/a"]
+    found = change(world, "b")
+    assert found.text == "once team/a (0 pods) has started and ended, or is deleted"
+    assert end(world, *found.ends).verdict("b") is STARTS
+
+
+# ---- the group, and what passes by itself
+
+
+def test_members_to_come() -> None:
+    world = small().add(gang("b", 1, 3, queue="q")).settle()
+    assert change(world, "b") == StartChange("with 2 more members")
+    world.add(pod("b-1", "b"), pod("b-2", "b")).settle()
+    assert world.verdict("b") is STARTS
+
+
+def test_members_that_would_not_be_enough() -> None:
+    world = small().add(stranger("s", on="n", cpu="3"), gang("b", 1, 3, queue="q")).settle()
+    assert change(world, "b") == StartChange("with 2 more members", then="NoRoom")
+
+
+def test_hold_and_resume() -> None:
+    world = small().add(one("b", notes={keys.HOLD: "true"})).settle()
+    assert change(world, "b") == StartChange(f"without the annotation {keys.HOLD}")
+    assert world.add(group("b", 1, queue="q")).settle().verdict("b") is STARTS
+
+
+def test_a_stopped_queue() -> None:
+    world = World(node("n"), queue("q", stop_policy="Hold")).add(one("b")).settle()
+    assert change(world, "b").text == "with spec.stopPolicy None in queue q"
+    assert world.add(queue("q")).settle().verdict("b") is STARTS
+
+
+def test_a_window_that_clears() -> None:
+    world = small(limits=replace(LIMITS, window=2)).add(one("a", created="2026-01-01", members=2)).settle()
+    world.add(one("b", created="2026-01-02")).settle()
+    assert world.reason("b") is Reason.WINDOW_FULL
+    assert change(world, "b").text == "with room for 1 more in the window"
+
+
+def test_a_window_that_is_too_small() -> None:
+    world = small(limits=replace(LIMITS, window=2)).add(one("b", members=3)).settle()
+    assert change(world, "b").text == "with a window of 3 members (--window)"
+
+
+def test_when_it_is_tried_again() -> None:
+    world = small().add(one("b")).settle()
+    world.ungate("b-0").refuse("b-0")
+    world.settle().advance(3).settle()
+    assert world.reason("b") is Reason.BACKING_OFF
+    found, wake_at = change(world, "b"), world.decision("b").retry_at
+    assert (found.text, found.then) == (f"about {timestamp(wake_at)}", "RefusedByScheduler")
+    assert found.sentence == f"about {timestamp(wake_at)} it would wait for RefusedByScheduler"
+    world.now = wake_at
+    assert world.settle().reason("b") is Reason.REFUSED_BY_SCHEDULER
+
+
+def test_a_group_that_runs_lacks_nothing() -> None:
+    world = small().add(one("a")).start("a")
+    said = why(world, "a")
+    assert (said.verdict, said.reason, said.holders, said.change) == (Verdict.RUNNING, "", (), None)
+    assert explain_group(world.decisions, key("none")) is None
+
+
+def test_of_many_the_largest_are_named() -> None:
+    world = World(node("n", cpu="64"), queue("q", preemption=NEVER))
+    world.add(
+        *(stranger(f"s{n:02}", on="n", cpu=str(1 + n // 20)) for n in range(30)), one("b", "60")
+    ).settle()
+    said = why(world, "b")
+    assert (len(said.holders), said.more_holders) == (20, 10)
+    assert said.holders[0].amounts == {"cpu": 2000}
+    assert end(world, *change(world, "b").ends).verdict("b") is STARTS
+
+
+def test_what_cannot_be_tried_out_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
+    monkeypatch.setattr("extender.domain.explanation.trial.decide", lambda _: 1 / 0)
+    said = why(world, "b")
+    assert (said.change, [each.name for each in said.holders]) == (None, ["team/s"])
+
+
+# ---- whatever the world is like
+
+
+sizes = st.lists(st.integers(1, 4), max_size=4)
+
+
+@settings(max_examples=60)
+@given(
+    sizes, sizes, sizes, st.integers(1, 4), st.sampled_from(["", "fifo"]), st.sampled_from([None, "4", "7"])
+)
+def test_whose_end_starts_it_starts_it(
+    running: list[int], strange: list[int], ahead: list[int], members: int, strategy: str, most: str | None
+) -> None:
+    capability = {"cpu": most} if most else {}
+    world = World(
+        *nodes("n", "m", cpu="4"), queue("q", strategy=strategy, capability=capability, preemption=NEVER)
+    )
+    free = {"n": 4, "m": 4}
+    for number, size in enumerate(strange):
+        on = max(free, key=lambda name: free[name])
+        if free[on] >= size:
+            free[on] -= size
+            world.add(stranger(f"s{number}", on=on, cpu=str(size)))
+    for number, size in enumerate(running):
+        world.add(one(f"r{number}", str(size), f"2026-01-0{number + 1}")).settle()
+        if world.verdict(f"r{number}") is STARTS:
+            world.start(f"r{number}")
+    for number, size in enumerate(ahead):
+        world.add(one(f"w{number}", str(size), f"2026-02-0{number + 1}"))
+    world.add(one("x", "2", "2026-03-01", members)).settle()
+    found = why(world, "x").change
+    if found is not None and found.ends:
+        assert end(world, *found.ends).verdict("x") is STARTS

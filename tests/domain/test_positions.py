@@ -1,0 +1,119 @@
+"""The place of a group in the line of its queue: which is next."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.api import keys
+from extender.api.objects import Meta, PriorityClass, QueueLimits, QueuePreemption
+from extender.domain.decisions.wording import told
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling.positions import coarse
+from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.world import World, gang
+
+CLASSES = [PriorityClass(Meta(name=f"p{n}"), n) for n in range(4)]
+
+
+def world_of(strategy: str = "", cpu: str = "1", **spec: Any) -> World:
+    """One node with room for one group at a time."""
+    spec.setdefault("preemption", QueuePreemption(within_queue="Never", unmanaged="Never"))
+    return World(node("n", cpu=cpu), CLASSES, queue("q", strategy=strategy, **spec))
+
+
+def one(name: str, priority: int = 0, created: str = "", size: str = "1", **more: Any) -> list[object]:
+    ranks: dict[str, Any] = {"priority": priority, "priority_class": f"p{priority}", "created": created}
+    return gang(name, 1, queue="q", cpu=size, **ranks, **more)
+
+
+def places(world: World, *names: str) -> list[int]:
+    return [world.decision(name).position for name in names]
+
+
+def test_priority_then_age() -> None:
+    world = world_of().add(stranger("s", on="n"), one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02"))
+    world.add(one("c", 3, "2026-01-03")).settle()
+    assert places(world, "a", "b", "c") == [2, 3, 1]
+    assert world.queue("q").waiting == 3
+    assert told(world.decision("c")).endswith("; position 1 in queue q")
+
+
+def test_each_queue_has_a_line_of_its_own() -> None:
+    world = (
+        world_of().add(stranger("s", on="n"), queue("other"), one("a"), gang("b", 1, queue="other")).settle()
+    )
+    assert places(world, "a", "b") == [1, 1]
+
+
+def test_who_starts_or_runs_is_not_in_line() -> None:
+    world = world_of().add(one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02")).settle()
+    assert places(world, "a", "b") == [0, 1]
+    assert told(world.decision("a")) == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "group"),
+    [
+        (Reason.HELD, one("x", notes={keys.HOLD: "true"})),
+        (Reason.NEVER_FITS, one("x", size="9")),
+        (Reason.NOT_ENOUGH_MEMBERS, gang("x", 1, 2, queue="q")),
+    ],
+)
+def test_who_cannot_start_anyway_is_not_in_line(reason: Reason, group: list[object]) -> None:
+    world = world_of().add(stranger("s", on="n"), group, one("z", 0, "2027-01-01")).settle()
+    assert world.reason("x") is reason
+    assert places(world, "x", "z") == [0, 1]
+    assert world.queue("q").waiting == 1
+
+
+@pytest.mark.parametrize("strategy", ["traverse", "fifo"])
+def test_who_backs_off_keeps_its_place(strategy: str) -> None:
+    world = world_of(strategy).add(one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02")).settle()
+    world.ungate("a-0").refuse("a-0")
+    world.settle().advance(3).settle()
+    assert world.reason("a") is Reason.BACKING_OFF
+    assert world.decision("a").position == 1
+
+
+def test_in_a_rotating_queue_those_who_had_their_turn_come_last() -> None:
+    world = world_of("rotation", cpu="2")
+    world.add(one("big", 0, "2026-01-01", size="2"), one("a", 0, "2026-01-02"), one("b", 0, "2026-01-03"))
+    world.add(stranger("s", on="n"), one("c", 0, "2026-01-04")).settle()
+    assert world.verdict("a") is Verdict.STARTING  # it passed the first one, which waits for its next turn
+    assert places(world, "b", "c", "big") == [1, 2, 3]
+
+
+def test_positions_stay_where_only_room_changes() -> None:
+    """Carried over: a pod of others comes, and nothing is decided anew."""
+    world = world_of(cpu="4").add(stranger("s", on="n", cpu="3"))
+    world.add(one("a", 0, "2026-01-01", size="2"), one("b", 0, "2026-01-02", size="3")).settle()
+    world.add(stranger("t", on="n", cpu="500m")).settle()
+    assert places(world, "a", "b") == [1, 2]
+
+
+def test_positions_of_long_lines_have_two_digits() -> None:
+    assert [coarse(n) for n in (0, 1, 99, 100, 109, 110, 999, 1000, 1099, 1100, 12345)] == [
+        *(0, 1, 99, 100, 100, 110, 990, 1000, 1000, 1100, 12000)
+    ]
+
+
+@given(
+    st.sampled_from(["", "fifo", "priority", "rotation", "mixed"]),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=2, max_size=6),
+)
+def test_groups_start_in_the_order_of_their_positions(strategy: str, groups: list[tuple[int, int]]) -> None:
+    world = world_of(strategy, limits=QueueLimits(groups=1)).add(pod("first", queue="q")).start("pod:first")
+    for n, (priority, day) in enumerate(groups):
+        world.add(one(f"g{n}", priority, f"2026-01-0{day}"))
+    world.settle()
+    waiting = {f"g{n}" for n in range(len(groups))}
+    runner = "first"
+    while waiting:
+        assert sorted(places(world, *waiting)) == list(range(1, len(waiting) + 1))
+        expected = next(name for name in waiting if world.decision(name).position == 1)
+        world.finish(runner).settle()
+        assert {name for name in waiting if world.verdict(name) is Verdict.STARTING} == {expected}
+        world.start(expected)
+        waiting, runner = waiting - {expected}, f"{expected}-0"

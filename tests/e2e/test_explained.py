@@ -1,0 +1,55 @@
+"""Why a group waits, on a real control plane: condition, event, `muster why` and debug pages say the same."""
+
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import EVENTS
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+MILD = {"withinQueue": "Never", "unmanaged": "Never"}
+CHANGE = "it starts once {}/early (1 pod) ends"
+
+
+def message(stage: Stage, group: str) -> str:
+    conditions = stage.pod_group(group).get("status", {}).get("conditions") or []
+    return next((each.get("message", "") for each in conditions if each["type"] == "Scheduled"), "")
+
+
+def events(stage: Stage, group: str) -> list[str]:
+    return [
+        each["message"]
+        for each in stage.api.items(EVENTS, stage.namespace)
+        if each["involvedObject"]["name"] == group and each["reason"] == "NoRoom"
+    ]
+
+
+def test_all_say_the_same(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
+    """`early` holds 3 of 4 cpus; `first` and `second` need 3 each."""
+    stage.nodes(1, cpu="4")
+    stage.queue("q", preemption=MILD)
+    early = stage.gang("early", 1, cpu="3", queue="q", gated=True)
+    stage.wait_phase(early)
+    first = stage.gang("first", 1, cpu="3", queue="q", gated=True)
+    stage.wait_reason("first", "NoRoom")
+    stage.gang("second", 1, cpu="3", queue="q", gated=True)
+    stage.wait_reason("second", "NoRoom")
+    change = CHANGE.format(stage.namespace)
+
+    page = muster.debug(f"/debug/why/{stage.namespace}/first")
+    assert (page["position"], page["waiting"]) == (1, 2)
+    assert [(each["name"], each["queue"], each["amounts"]["cpu"]) for each in page["holders"]] == [
+        (f"{stage.namespace}/early", "q", 3000)
+    ]
+    assert f"it starts {page['change']['text']}" == change
+    said = f"{page['message']}; {change}"
+    assert page["message"].endswith("; position 1 in queue q")
+    wait_for(lambda: message(stage, "first") == said, what=f"the condition says {said!r}")
+    wait_for(lambda: any(said in each for each in events(stage, "first")), what="the event says so, too")
+    wait_for(
+        lambda: "position 2 in queue q" in message(stage, "second"), what="the second one knows its place"
+    )
+    assert muster.decision(stage.namespace, "second")["position"] == 2
+
+    stage.finish(early)
+    stage.wait_phase(first)
+    wait_for(lambda: "position 1 in queue q" in message(stage, "second"), what="the second one is next")
