@@ -1,0 +1,174 @@
+"""Cases of Kueue with quotas, as a world that is full: queues in a tree, what runs, and who needs its room.
+
+Quotas are by flavor and resource, and each such pair is a resource of its own here: the flavor is chosen
+already. A queue deserves its nominal quota, and a cohort is a queue above it, with what it brings along. All the
+room is on one node. Whom a policy of Kueue protects from a newcomer says that nobody may evict it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import Pod, Queue, QueuePreemption
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.model.evictions import Cause
+from extender.domain.model.reasons import Verdict
+from tests.conformance.queueing.quota_trees import limits
+from tests.conformance.queueing.waiting import moment
+from tests.conformance.volcano.objects import priority_class
+from tests.domain import builders
+from tests.domain.world import World, key
+
+Given = Mapping[str, Any]
+Pair = tuple[str, str]  # a flavor and a resource
+_LONG_AGO = -2_000_000
+
+
+class QuotaWorld:
+    """`given` has the fields of the families of Kueue; `pending`: those that take part."""
+
+    def __init__(self, given: Given, pending: Sequence[Given]) -> None:
+        self._given, self._pending = given, pending
+        self._policies = {each["name"]: each.get("preemption", {}) for each in given["queues"]}
+        self._cohort = {each["name"]: each.get("cohort") for each in given["queues"]}
+        self._sums = _sums(given)
+        self.world = World(self._node(), *self._queues())
+        for each in given["admitted"]:
+            self._admit(each)
+        for each in pending:
+            self.world.add(*self._group(each))
+        self.world.settle()
+
+    # ---- what is decided
+
+    def decision(self, workload: str) -> GroupDecision:
+        return self.world.decision(workload)
+
+    def starting(self) -> list[str]:
+        groups = self.world.decisions.groups
+        return sorted(
+            each["id"] for each in self._pending if groups[key(each["id"])].verdict is Verdict.STARTING
+        )
+
+    def evicted(self) -> dict[str, Cause]:
+        """By workload."""
+        victims = (each.victim for each in self.world.decisions.evictions.values())
+        return {victim.group.partition("/")[2]: victim.cause for victim in victims}
+
+    # ---- nodes and queues
+
+    def _node(self) -> Any:
+        room: defaultdict[Pair, int] = defaultdict(int)
+        for each in (*self._given["queues"], *self._given["cohorts"]):
+            for pair, limit in limits(each):
+                room[pair] += limit["nominal"]
+        return builders.node("n", pods="100000", more=_written(room))
+
+    def _queues(self) -> Iterator[Queue]:
+        given = self._given
+        cohorts = {each["name"]: each for each in given["cohorts"]}
+        named = {each.get("cohort") for each in given["queues"]} | {each.get("parent") for each in cohorts.values()}
+        for name in sorted({*cohorts, *filter(None, named)}):
+            cohort = cohorts.get(name, {})
+            yield self._queue(_cohort(name), cohort.get("parent"), cohort, self._sums[_cohort(name)])
+        for each in given["queues"]:
+            own = {pair: limit["nominal"] for pair, limit in limits(each)}
+            yield self._queue(each["name"], each.get("cohort"), each, own)
+
+    def _queue(self, name: str, above: str | None, given: Given, deserved: Mapping[Pair, int]) -> Queue:
+        within = self._policies.get(name, {}).get("within_queue", "Never")
+        return builders.queue(
+            name,
+            weight=max(1, round(100 * given.get("fair_weight", 1))),
+            parent=_cohort(above) if above else "",
+            capability=None if above else _written(deserved),
+            created=moment(_LONG_AGO),
+            deserved=_written(deserved),
+            borrowing_limit=_limit(given, "borrowing_limit"),
+            lending_limit=_limit(given, "lending_limit"),
+            preemption=QueuePreemption(within_queue="Never" if within == "Never" else "LowerPriority"),
+        )
+
+    # ---- groups
+
+    def _admit(self, given: Given) -> None:
+        """A group that runs, of a pod for each part."""
+        name, level = given["id"], f"p{given['priority']}"
+        notes = {keys.PREEMPTABLE: "false"} if self._is_protected(given) else None
+        self.world.add(
+            priority_class({"name": level, "value": given["priority"]}),
+            builders.group(
+                name,
+                len(given["usage"]),
+                given["queue"],
+                priority_class=level,
+                created=moment(given["created"]),
+                stood_whole=True,
+                annotations=notes,
+            ),
+        )
+        for part in given["usage"]:
+            used = {(use["flavor"], resource): use["amount"] for resource, use in part["usage"].items()}
+            running = _pod(given.get("uid", name), f"{name}-{part['name']}", name, used, on="n")
+            status = replace(running.status, start_time=moment(given["reserved_at"]))
+            self.world.add(replace(running, status=status))
+            if given.get("evicted"):
+                self.world.mark_deleted(running.metadata.name)
+
+    def _is_protected(self, given: Given) -> bool:
+        """Whether the policies of all other queues that need room forbid to evict it."""
+        others = [each for each in self._pending if each["queue"] != given["queue"]]
+        return bool(others) and not any(self._may_reclaim(each, given) for each in others)
+
+    def _may_reclaim(self, newcomer: Given, victim: Given) -> bool:
+        policy = self._policies[newcomer["queue"]].get("reclaim_in_cohort", "Never")
+        return policy == "Any" or (policy == "LowerPriority" and victim["priority"] < newcomer["priority"])
+
+    def _group(self, given: Given) -> Iterator[Any]:
+        name, level = given["id"], f"p{given['priority']}"
+        yield priority_class({"name": level, "value": given["priority"]})
+        counts = {part["name"]: part["count"] for part in given["podsets"]}
+        created = moment(given["created"])
+        yield builders.group(name, sum(counts.values()), given["queue"], counts, level, created)
+        for part in given["podsets"]:
+            flavors = given["assignment"][part["name"]]
+            asked = {(flavors[each]["flavor"], each): n for each, n in part["request"].items() if each in flavors}
+            for number in range(part["count"]):
+                pod = f"{name}-{part['name']}-{number}"
+                yield _pod(pod, pod, name, asked, role=part["name"])
+
+
+def _sums(given: Given) -> dict[str, dict[Pair, int]]:
+    """What each cohort has: what it brings along itself, and all below it."""
+    above = {_cohort(each["name"]): each.get("parent") for each in given["cohorts"]}
+    own = [(_cohort(each["name"]), each) for each in given["cohorts"]]
+    sums: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
+    for at, each in (*own, *((_cohort(queue.get("cohort") or ""), queue) for queue in given["queues"])):
+        passed: set[str] = set()
+        step: str | None = at
+        while step is not None and step not in passed:
+            passed.add(step)
+            for pair, limit in limits(each):
+                sums[step][pair] = sums[step].get(pair, 0) + limit["nominal"]
+            parent = above.get(step)
+            step = _cohort(parent) if parent else None
+    return sums
+
+
+def _pod(uid: str, name: str, group: str, asked: Mapping[Pair, int], role: str = "", on: str = "") -> Pod:
+    return builders.pod(name, group, cpu="0", more=_written(asked), role=role, on=on, uid=f"uid-{uid}-{name}")
+
+
+def _cohort(name: str) -> str:
+    return f"cohort-{name}"
+
+
+def _limit(given: Given, which: str) -> dict[str, str] | None:
+    return _written({pair: limit[which] for pair, limit in limits(given) if which in limit}) or None
+
+
+def _written(amounts: Mapping[Pair, int]) -> dict[str, str]:
+    return {f"example.com/{flavor}.{resource.replace('/', '.')}": str(n) for (flavor, resource), n in amounts.items()}
