@@ -1,12 +1,12 @@
 """Cases of Kueue with quotas, as a world that is full: queues in a tree, what runs, and who needs its room.
 
 Quotas are by flavor and resource, and each such pair is a resource of its own here: the flavor is chosen
-already. A queue deserves its nominal quota, and a cohort is a queue above it, with what it brings along. All the
-room is on one node. Whom a policy of Kueue protects from a newcomer says that nobody may evict it.
+already. A queue deserves its nominal quota, and a cohort is a queue above it, with what it brings along. All
+the room is on one node. Whom a policy of Kueue protects from a newcomer says that nobody may evict it.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,6 +16,10 @@ from extender.api.objects import Pod, Queue, QueuePreemption
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.evictions import Cause
 from extender.domain.model.reasons import Verdict
+from extender.domain.model.resources import PODS, Resources
+from extender.domain.model.shapes import requests_of
+from extender.domain.scheduling.queue_shares import QueueShares
+from extender.domain.shares.comparisons import EPSILON
 from tests.conformance.queueing.quota_trees import limits
 from tests.conformance.queueing.waiting import moment
 from tests.conformance.volcano.objects import priority_class
@@ -58,6 +62,61 @@ class QuotaWorld:
         victims = (each.victim for each in self.world.decisions.evictions.values())
         return {victim.group.partition("/")[2]: victim.cause for victim in victims}
 
+    # ---- what queues deserve, before anything was evicted
+
+    def share(self, queue: str) -> float:
+        """The most that a queue holds of what it deserves, of any resource."""
+        return self._shares.of_own_groups(queue)
+
+    def is_above_share(self, newcomer: str, without: Iterable[str] = ()) -> bool:
+        """Whether a newcomer brings its queue above what it deserves, once some workloads of it are gone."""
+        shares, queue = self._shares, self._queue_of(newcomer)
+        for each in without:
+            shares.take(queue, self._requests(each), -1)
+        return shares.is_above_share(queue, self._requests(newcomer))
+
+    def brings_below_share(self, victims: Iterable[str], newcomer: str) -> bool:
+        """Whether a queue that loses these, or one above it that the newcomer does not use, has less than it
+        deserves then, of what the newcomer lacks."""
+        shares, lost = self._shares, {each: self._requests(each) for each in victims}
+        lacking = self._lacking(newcomer)
+        for each, amounts in lost.items():
+            shares.take(self._queue_of(each), amounts, -1)
+        return any(
+            held.get(name, 0) < due.get(name, 0.0) - EPSILON
+            for each, amounts in lost.items()
+            for held, due, _ in shares.levels(self._queue_of(each), self._queue_of(newcomer))
+            for name in (lacking or amounts)
+            if name in amounts and name != PODS
+        )
+
+    def _lacking(self, newcomer: str) -> set[str]:
+        """What the node has too little left of; nothing where only a limit of the queue is in the way."""
+        snapshot = self.world.ledger.snapshot()
+        used: Counter[str] = Counter()
+        for each in snapshot.groups.values():
+            used.update(requests_of(Counter(pod.shape for pod in each.placed)))
+        room = {
+            name: int(n)
+            for name, n in (self.world.nodes["n"].status.allocatable or {}).items()
+            if name in used
+        }
+        return {
+            name
+            for name, n in self._requests(newcomer).items()
+            if name in room and n > room[name] - used[name]
+        }
+
+    @property
+    def _shares(self) -> QueueShares:
+        return QueueShares(self.world.ledger.snapshot())
+
+    def _queue_of(self, workload: str) -> str:
+        return self.world.ledger.snapshot().groups[key(workload)].queue
+
+    def _requests(self, workload: str) -> Resources:
+        return requests_of(Counter(pod.shape for pod in self.world.ledger.members(key(workload))))
+
     # ---- nodes and queues
 
     def _node(self) -> Any:
@@ -70,7 +129,9 @@ class QuotaWorld:
     def _queues(self) -> Iterator[Queue]:
         given = self._given
         cohorts = {each["name"]: each for each in given["cohorts"]}
-        named = {each.get("cohort") for each in given["queues"]} | {each.get("parent") for each in cohorts.values()}
+        named = {each.get("cohort") for each in given["queues"]} | {
+            each.get("parent") for each in cohorts.values()
+        }
         for name in sorted({*cohorts, *filter(None, named)}):
             cohort = cohorts.get(name, {})
             yield self._queue(_cohort(name), cohort.get("parent"), cohort, self._sums[_cohort(name)])
@@ -135,7 +196,9 @@ class QuotaWorld:
         yield builders.group(name, sum(counts.values()), given["queue"], counts, level, created)
         for part in given["podsets"]:
             flavors = given["assignment"][part["name"]]
-            asked = {(flavors[each]["flavor"], each): n for each, n in part["request"].items() if each in flavors}
+            asked = {
+                (flavors[each]["flavor"], each): n for each, n in part["request"].items() if each in flavors
+            }
             for number in range(part["count"]):
                 pod = f"{name}-{part['name']}-{number}"
                 yield _pod(pod, pod, name, asked, role=part["name"])
@@ -171,4 +234,7 @@ def _limit(given: Given, which: str) -> dict[str, str] | None:
 
 
 def _written(amounts: Mapping[Pair, int]) -> dict[str, str]:
-    return {f"example.com/{flavor}.{resource.replace('/', '.')}": str(n) for (flavor, resource), n in amounts.items()}
+    return {
+        f"example.com/{flavor}.{resource.replace('/', '.')}": str(n)
+        for (flavor, resource), n in amounts.items()
+    }
