@@ -50,5 +50,5 @@ SKIPS: tuple[Skip, ...] = (
         "a group whose start failed keeps its place in line: its age counts, and it backs off meanwhile",
         in_family("queue_order", where=_puts_evicted_behind),
     ),
-    *not_built("cycle_order", "candidate_order", "submitter_fair_order"),
+    *not_built("cycle_order", "submitter_fair_order"),
 )
