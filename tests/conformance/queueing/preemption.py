@@ -25,7 +25,7 @@ def _world(case: Case) -> QuotaWorld:
 
 
 def expected(case: Case) -> dict[str, Cause]:
-    victims = [each for each in case.expect["preempted"] if each["reason"] != _GONE]
+    victims = [each for each in case.expect.get("preempted", ()) if each["reason"] != _GONE]
     return {each["id"]: _cause(each["reason"]) for each in victims}
 
 
@@ -95,8 +95,8 @@ def _chooses_the_queue_first(case: Case) -> bool:
     evicted = built.evicted()
     instead, spared = evicted.keys() - victims.keys(), victims.keys() - evicted.keys()
     causes = {*(evicted[each] for each in instead), *(victims[each] for each in spared)}
-    queue_of = {each["id"]: each["queue"] for each in case.input["admitted"]}
-    ours, theirs = ([built.share(queue_of[each]) for each in names] for names in (instead, spared))
+    shares = {each["id"]: built.share(each["queue"]) for each in case.input["admitted"]}
+    ours, theirs = ([shares.get(each, 0.0) for each in names] for names in (instead, spared))
     return causes == {Cause.RECLAIM} and bool(ours and theirs) and max(ours) > min(theirs)
 
 

@@ -78,7 +78,7 @@ class QuotaWorld:
     def brings_below_share(self, victims: Iterable[str], newcomer: str) -> bool:
         """Whether a queue that loses these, or one above it that the newcomer does not use, has less than it
         deserves then, of what the newcomer lacks."""
-        shares, lost = self._shares, {each: self._requests(each) for each in victims}
+        shares, lost = self._shares, {each: self._requests(each) for each in victims if self._queue_of(each)}
         lacking = self._lacking(newcomer)
         for each, amounts in lost.items():
             shares.take(self._queue_of(each), amounts, -1)
@@ -112,7 +112,9 @@ class QuotaWorld:
         return QueueShares(self.world.ledger.snapshot())
 
     def _queue_of(self, workload: str) -> str:
-        return self.world.ledger.snapshot().groups[key(workload)].queue
+        """Empty where nothing like it runs or waits."""
+        group = self.world.ledger.snapshot().groups.get(key(workload))
+        return group.queue if group is not None else ""
 
     def _requests(self, workload: str) -> Resources:
         return requests_of(Counter(pod.shape for pod in self.world.ledger.members(key(workload))))
@@ -150,6 +152,7 @@ class QuotaWorld:
             deserved=_written(deserved),
             borrowing_limit=_limit(given, "borrowing_limit"),
             lending_limit=_limit(given, "lending_limit"),
+            reclaimable=self._is_reclaimable(name),
             preemption=QueuePreemption(within_queue="Never" if within == "Never" else "LowerPriority"),
         )
 
@@ -180,12 +183,21 @@ class QuotaWorld:
                 self.world.mark_deleted(running.metadata.name)
 
     def _is_protected(self, given: Given) -> bool:
-        """Whether the policies of all other queues that need room forbid to evict it."""
-        others = [each for each in self._pending if each["queue"] != given["queue"]]
-        return bool(others) and not any(self._may_reclaim(each, given) for each in others)
+        """Whether no policy of a queue with a newcomer allows to evict it."""
+        queues = {each["queue"] for each in self._pending}
+        return given["queue"] not in queues and not self._may_be_reclaimed(given)
+
+    def _is_reclaimable(self, queue: str) -> bool:
+        """Whether others may take from a queue; one group that they may not take keeps them from none."""
+        held = [each for each in self._given["admitted"] if each["queue"] == queue]
+        return not held or any(map(self._may_be_reclaimed, held))
+
+    def _may_be_reclaimed(self, victim: Given) -> bool:
+        others = [each for each in self._pending if each["queue"] != victim["queue"]]
+        return any(self._may_reclaim(each, victim) for each in others)
 
     def _may_reclaim(self, newcomer: Given, victim: Given) -> bool:
-        policy = self._policies[newcomer["queue"]].get("reclaim_in_cohort", "Never")
+        policy = self._policies.get(newcomer["queue"], {}).get("reclaim_in_cohort", "Never")
         return policy == "Any" or (policy == "LowerPriority" and victim["priority"] < newcomer["priority"])
 
     def _group(self, given: Given) -> Iterator[Any]:
@@ -195,7 +207,7 @@ class QuotaWorld:
         created = moment(given["created"])
         yield builders.group(name, sum(counts.values()), given["queue"], counts, level, created)
         for part in given["podsets"]:
-            flavors = given["assignment"][part["name"]]
+            flavors = given["assignment"].get(part["name"], {})
             asked = {
                 (flavors[each]["flavor"], each): n for each, n in part["request"].items() if each in flavors
             }

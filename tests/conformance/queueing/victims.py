@@ -70,7 +70,7 @@ def _usage(amount: int) -> Given:
 def _looks_at_submitters(case: Case) -> bool:
     """Whether what submitters use makes another order inside a queue than priority and running time."""
     given = {each["id"]: each for each in case.input["candidates"]}
-    order = [given[name] for name in case.expect["order"]]
+    order = [given[name] for name in case.expect["order"] if name in given]
     own = [each for each in order if each["queue"] == case.input["preemptor_queue"]]
     places = [(not each.get("evicted"), each["priority"], -each["reserved_at"]) for each in own]
     return places != sorted(places) and len({each.get("submitter_usage") for each in own}) > 1
@@ -112,7 +112,8 @@ def check_guaranteed(case: Case) -> Iterator[str]:
             break
         world.delete(*victims).start(*(key.partition("/")[2] for key in starting))
     for name, amount in case.expect["after"].items():
-        yield from unequal(name, amount, world.queue(name).allocated.get(_UNITS, 0))
+        held = decided.queues[name].allocated if name in decided.queues else {}
+        yield from unequal(name, amount, held.get(_UNITS, 0))
 
 
 def _running(given: Given) -> World:
@@ -149,10 +150,10 @@ def _groups(given: Given, name: str, amount: int, on: str = "") -> list[Any]:
 
 def _deserves_more(case: Case) -> bool:
     """Whether a queue that asks for more deserves more than what it ends with in the case."""
-    world = _running(case.input).settle()
+    queues = _running(case.input).settle().decisions.queues
     asking = {each["name"] for each in case.input["queues"] if each.get("demand")}
     after = case.expect["after"]
-    return any(world.queue(name).deserved.get(_UNITS, 0.0) > after[name] for name in asking & after.keys())
+    return any(queues[name].deserved.get(_UNITS, 0.0) > after[name] for name in asking & after.keys())
 
 
 CHECKS: dict[str, Check] = {
