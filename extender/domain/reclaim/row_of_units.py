@@ -1,6 +1,6 @@
 """The units with pods on one node, in the order in which they give their room."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from extender.domain.reclaim.units import Unit
 
@@ -15,15 +15,20 @@ class RowOfUnits:
         self._tiers.setdefault(unit.tier, {}).setdefault(unit.queue, []).append(unit)
 
     def in_turn(self, share: Callable[[str], float]) -> Iterator[Unit]:
-        """Of the lowest tier first, each from the queue that is furthest above its share by then: `share` tells
+        """Of the lowest tier first, each from the queue furthest above its share by then: `share` tells
         what a queue holds of what it deserves."""
         for queues in self._tiers.values():
             if len(queues) == 1:
                 yield from next(iter(queues.values()))
-                continue
-            lines = {queue: list(reversed(units)) for queue, units in queues.items()}
-            while lines:
-                queue = min(lines, key=lambda each: (-share(each), lines[each][-1].order))
-                yield lines[queue].pop()
-                if not lines[queue]:
-                    del lines[queue]
+            else:
+                yield from _of_queues(queues, share)
+
+
+def _of_queues(queues: Mapping[str, Sequence[Unit]], share: Callable[[str], float]) -> Iterator[Unit]:
+    passed = dict.fromkeys(queues, 0)
+    while passed:
+        queue = min(passed, key=lambda each: (-share(each), queues[each][passed[each]].order))
+        yield queues[queue][passed[queue]]
+        passed[queue] += 1
+        if passed[queue] == len(queues[queue]):
+            del passed[queue]

@@ -198,7 +198,9 @@ class QuotaWorld:
 
     def _may_reclaim(self, newcomer: Given, victim: Given) -> bool:
         policy = self._policies.get(newcomer["queue"], {}).get("reclaim_in_cohort", "Never")
-        return bool(policy == "Any" or (policy == "LowerPriority" and victim["priority"] < newcomer["priority"]))
+        return bool(
+            policy == "Any" or (policy == "LowerPriority" and victim["priority"] < newcomer["priority"])
+        )
 
     def _group(self, given: Given) -> Iterator[Any]:
         name, level = given["id"], f"p{given['priority']}"
