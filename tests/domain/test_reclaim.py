@@ -70,6 +70,37 @@ def test_a_guarantee_is_kept() -> None:
     assert not evicted(world)
 
 
+@pytest.mark.parametrize(
+    "others", [{}, {"cpu": "8"}], ids=["holds nothing else", "is below its other shares"]
+)
+def test_a_queue_gives_what_it_deserves_nothing_of(others: dict[str, str]) -> None:
+    gpu = {"x.io/gpu": "2"}
+    world = World(
+        node("n", cpu="8", more=gpu),
+        queue("a", deserved=gpu),
+        queue("b", deserved={"x.io/gpu": "0", **others}),
+    )
+    world.add(gang("g", 1, queue="b", cpu="1" if others else "0", more=gpu)).start("g")
+    world.add(gang("x", 1, queue="a", cpu="0", more=gpu)).settle()
+    assert evicted(world) == ["g-0"]
+    assert evict(world).verdict("x") is STARTS
+
+
+def test_on_one_node_the_queue_furthest_above_its_share_gives_first() -> None:
+    world = World(node("n", cpu="12"), *map(queue, "abcd"))
+    held = [*(("c", f"c{n}") for n in range(7)), *(("b", f"b{n}") for n in range(5))]
+    for hour, (of, name) in enumerate(held):  # those of b ran shortest
+        world.add(gang(name, 1, queue=of)).start(name)
+        before = world.pods[f"{name}-0"]
+        began = f"2026-01-01T{hour:02}:00:00Z"
+        world.add(replace(before, status=replace(before.status, start_time=began)))
+    peaceful = gang("peaceful", 3, queue="d")  # deserves 3, and takes them from nobody
+    spec = [replace(each.spec, preemption_policy="Never") for each in peaceful[1:]]
+    members = [replace(each, spec=of) for each, of in zip(peaceful[1:], spec, strict=True)]
+    world.add(peaceful[0], members, gang("x", 1, queue="a")).settle()
+    assert evicted(world) == ["c6-0"]
+
+
 def test_surplus_goes_before_whole_groups() -> None:
     world = World(node("n", cpu="6"), queue("a"), queue("b"))
     world.add(gang("gang", 2, queue="b")).start("gang")

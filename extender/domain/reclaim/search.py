@@ -22,6 +22,7 @@ from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.reclaim.cheapest_first import CheapestFirst, Cost, free
 from extender.domain.reclaim.giver import Giver
+from extender.domain.reclaim.row_of_units import RowOfUnits
 from extender.domain.reclaim.units import Unit
 from extender.domain.snapshot.nodes import Mask
 
@@ -57,7 +58,7 @@ class Search:
         self._giver = giver
         self._units = sorted(units, key=attrgetter("order"))
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
-        self._on_row: dict[int, list[Unit]] = {}
+        self._on_row: dict[int, RowOfUnits] = {}
         self._taken: set[Uid] = set()
         self._takings: list[Taking] = []
         self._is_over = False  # the own queue may not hold the group before some of it has gone
@@ -65,7 +66,7 @@ class Search:
         for unit in self._units:
             for node in unit.by_node:
                 if node in row:
-                    self._on_row.setdefault(row[node], []).append(unit)
+                    self._on_row.setdefault(row[node], RowOfUnits()).add(unit)
 
     def find(self, wanted: Missing) -> Found | None:
         """None where no set of units suffices."""
@@ -143,7 +144,8 @@ class Search:
         lacking = self._lacking(shape.requests, row)
         takings: list[Taking] = []
         given: list[Taking] = []
-        for unit in self._on_row.get(row, ()) if lacking else ():
+        there = self._on_row.get(row) if lacking else None
+        for unit in there.in_turn(self._giver.share) if there is not None else ():
             pods = self._left_of(unit, takings)
             freed = self._freed(unit, pods, row)
             if not any(name in freed for name in lacking):

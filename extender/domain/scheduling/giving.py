@@ -15,6 +15,7 @@ class Giving:
         self._queues = round_.snapshot.queues
         self._shares = round_.budget.shares
         self._own, self._asked, self._scarce = group.queue, wanted.requests, scarce
+        self._parts: dict[str, float] = {}  # what `share` has told, until the queue gives
         self.within_share = not self._shares.is_above_share(group.queue, wanted.requests)
 
     def may_give(self, queue: str, amounts: Resources) -> bool:
@@ -27,9 +28,14 @@ class Giving:
     def give(self, queue: str, amounts: Resources, times: int = 1) -> None:
         if queue:
             self._shares.take(queue, amounts, -times)
+            self._parts.pop(queue, None)
 
     def share(self, queue: str) -> float:
-        return self._shares.of_own_groups(queue) if queue else 0.0
+        if not queue:
+            return 0.0
+        if queue not in self._parts:
+            self._parts[queue] = self._shares.of_own_groups(queue)
+        return self._parts[queue]
 
     def suffices(self) -> bool:
         if self._shares.above_ceiling(self._own, self._asked):

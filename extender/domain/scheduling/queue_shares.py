@@ -175,8 +175,14 @@ class QueueShares:
     # ---- what may be taken back
 
     def of_own_groups(self, queue: str) -> float:
-        """How much of what they deserve the groups of the queue itself hold."""
-        return self.of_node(self.tree.seat[queue]) if queue in self.tree.seat else 0.0
+        """How much of what they deserve the groups of the queue itself hold, in the resource of which that is
+        the most; infinite where they hold something of which the queue deserves nothing."""
+        if queue not in self.tree.seat:
+            return 0.0
+        seat = self.tree.seat[queue]
+        held, due = self._holdings.held(seat), self._deserved_at(seat)
+        parts = (_part(n, due.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
+        return max(parts, default=0.0)
 
     def holds_too_much(self, queue: str) -> bool:
         """Whether the groups of the queue itself hold more than they deserve of anything but places."""
@@ -214,6 +220,10 @@ class QueueShares:
     def _there(self, asked: Resources) -> Resources:
         """Without what no node offers: that is no question of shares, the pods never fit."""
         return {name: amount for name, amount in asked.items() if name in self._cluster}
+
+
+def _part(held: int, due: float) -> float:
+    return held / due if due >= EPSILON else inf
 
 
 def _times(requests: Resources, held: Resources, limit: Portions) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.queueing.needs import in_family, not_built
+from tests.conformance.queueing.needs import in_family
 from tests.conformance.queueing.waiting import line, waiting
 from tests.conformance.verdicts import Check, Skip
 from tests.domain.world import World
@@ -70,5 +70,4 @@ SKIPS: tuple[Skip, ...] = (
         "queues take turns by priority and share, not by the priorities of their first groups",
         in_family("cycle_order"),
     ),
-    *not_built("candidate_order"),
 )

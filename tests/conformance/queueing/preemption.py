@@ -1,11 +1,142 @@
 """Who is evicted for a group: by priority, up a tree, by fairness."""
 
-from tests.conformance.queueing.needs import not_built
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from extender.domain.model.evictions import Cause
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.queueing.needs import in_family
+from tests.conformance.queueing.quota_world import QuotaWorld
 from tests.conformance.verdicts import Check, Skip
 
-CHECKS: dict[str, Check] = {}
-SKIPS: tuple[Skip, ...] = not_built(
-    "preempt_classic",
-    "preempt_hierarchical",
-    "preempt_fair",
+Given = Mapping[str, Any]
+_FAMILIES = ("preempt_classic", "preempt_hierarchical", "preempt_fair")
+_GONE = "AlreadyEvicted"
+
+
+def check_victims(case: Case) -> Iterator[str]:
+    """Whoever is on the way out already is not evicted once more."""
+    yield from unequal("evicted", expected(case), _world(case).evicted())
+
+
+def _world(case: Case) -> QuotaWorld:
+    return QuotaWorld(case.input, case.input["pending"])
+
+
+def expected(case: Case) -> dict[str, Cause]:
+    victims = [each for each in case.expect.get("preempted", ()) if each["reason"] != _GONE]
+    return {each["id"]: _cause(each["reason"]) for each in victims}
+
+
+def _cause(reason: str) -> Cause:
+    return Cause.PREEMPT if reason == "InClusterQueue" else Cause.RECLAIM
+
+
+# ---- what is done otherwise
+
+
+def _takes_from_equals(case: Case) -> bool:
+    """Whether a victim in the newcomer's own queue has no lower priority."""
+    (newcomer,) = case.input["pending"]
+    victims = expected(case)
+    return any(
+        victims.get(each["id"]) is Cause.PREEMPT and each["priority"] >= newcomer["priority"]
+        for each in case.input["admitted"]
+    )
+
+
+def _takes_beyond_its_share(case: Case) -> bool:
+    """Whether others are evicted although the newcomer brings its queue above what it deserves, also without
+    the victims of its own queue."""
+    victims, (newcomer,) = expected(case), case.input["pending"]
+    own = [each for each, cause in victims.items() if cause is Cause.PREEMPT]
+    takes = Cause.RECLAIM in victims.values()
+    return takes and _world(case).is_above_share(newcomer["id"], without=own)
+
+
+def _takes_from_own_and_others(case: Case) -> bool:
+    """Whether its own queue has to give way first so that the newcomer is within the share that it takes from
+    others."""
+    victims, built = expected(case), _world(case)
+    (newcomer,) = case.input["pending"]
+    own = [each for each, cause in victims.items() if cause is Cause.PREEMPT]
+    gives_both = bool(own) and Cause.RECLAIM in victims.values()
+    return gives_both and built.is_above_share(newcomer["id"]) and not _takes_beyond_its_share(case)
+
+
+def _takes_below_a_share(case: Case) -> bool:
+    """Whether an evicted group leaves its queue, or one above it, less than that deserves."""
+    others = [each for each, cause in expected(case).items() if cause is Cause.RECLAIM]
+    (newcomer,) = case.input["pending"]
+    return bool(others) and _world(case).brings_below_share(others, newcomer["id"])
+
+
+def _spares_its_own(case: Case) -> bool:
+    """Whether others give room to a newcomer within its share, so that fewer of its own queue have to."""
+    victims, built = expected(case), _world(case)
+    (newcomer,), evicted = case.input["pending"], built.evicted()
+    own = {each for each, cause in victims.items() if cause is Cause.PREEMPT}
+    others = {each for each, cause in evicted.items() if cause is Cause.RECLAIM}
+    return bool(own - evicted.keys() and others - victims.keys()) and not built.is_above_share(newcomer["id"])
+
+
+def _shares_what_is_idle(case: Case) -> bool:
+    """Whether others give room to a newcomer above its quota but within its share."""
+    victims, built = expected(case), _world(case)
+    (newcomer,), evicted = case.input["pending"], built.evicted()
+    others = {each for each, cause in evicted.items() if cause is Cause.RECLAIM}
+    return not victims and bool(others) and not built.is_above_share(newcomer["id"])
+
+
+def _chooses_the_queue_first(case: Case) -> bool:
+    """Whether in place of a victim of the case one goes whose queue holds more of what it deserves."""
+    victims, built = expected(case), _world(case)
+    evicted = built.evicted()
+    instead, spared = evicted.keys() - victims.keys(), victims.keys() - evicted.keys()
+    causes = {*(evicted[each] for each in instead), *(victims[each] for each in spared)}
+    shares = {each["id"]: built.share(each["queue"]) for each in case.input["admitted"]}
+    ours, theirs = ([shares.get(each, 0.0) for each in names] for names in (instead, spared))
+    return causes == {Cause.RECLAIM} and bool(ours and theirs) and max(ours) > min(theirs)
+
+
+def _evicts_fewer(case: Case) -> bool:
+    """Whether fewer groups give enough room."""
+    return 0 < len(_world(case).evicted()) < len(expected(case))
+
+
+CHECKS: dict[str, Check] = dict.fromkeys(_FAMILIES, check_victims)
+SKIPS: tuple[Skip, ...] = (
+    Skip(
+        "DESIGN §6: inside a queue only groups of a lower priority give way, no equals",
+        in_family(*_FAMILIES, where=_takes_from_equals),
+    ),
+    Skip(
+        "DESIGN §6: a queue takes back only what it deserves; nobody is evicted for what is borrowed",
+        in_family(*_FAMILIES, where=_takes_beyond_its_share),
+    ),
+    Skip(
+        "a group that brings its queue above its share takes from its own queue alone, or not at all",
+        in_family(*_FAMILIES, where=_takes_from_own_and_others),
+    ),
+    Skip(
+        "DESIGN §6: a queue never gives what brings it below its deserved share",
+        in_family(*_FAMILIES, where=_takes_below_a_share),
+    ),
+    Skip(
+        "what queues do not ask for is deserved by the others, so others give before the own queue does",
+        in_family(*_FAMILIES, where=_spares_its_own),
+    ),
+    Skip(
+        "what queues do not ask for is deserved by the others, and taken back like a quota",
+        in_family(*_FAMILIES, where=_shares_what_is_idle),
+    ),
+    Skip(
+        "DESIGN §6: the queue furthest above its share gives first, whatever the priorities of its groups",
+        in_family(*_FAMILIES, where=_chooses_the_queue_first),
+    ),
+    Skip(
+        "DESIGN §6: the smallest set of victims",
+        in_family(*_FAMILIES, where=_evicts_fewer),
+    ),
 )

@@ -10,7 +10,7 @@ from extender.domain.shares.demand import QueueDemand
 from extender.domain.shares.deserved import divide
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
-from tests.conformance.queueing.needs import in_family, not_built
+from tests.conformance.queueing.needs import in_family
 from tests.conformance.verdicts import Check, Skip
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import World, gang
@@ -239,9 +239,4 @@ SKIPS: tuple[Skip, ...] = (
         "a queue's share is allocated / deserved, not what it borrows of what others may lend",
         in_family("fair_share_value"),
     ),
-    Skip(
-        "what guarantees leave is deserved by weight as well, so more is taken back",
-        in_family("guaranteed_reclaim_doc"),
-    ),
-    *not_built("blocked_capacity"),
 )

@@ -1,0 +1,177 @@
+"""The order of victims, what a blocked head keeps, and how far a queue takes its room back."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from extender.domain.model.reasons import Verdict
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.queueing.needs import in_family
+from tests.conformance.queueing.quota_world import QuotaWorld
+from tests.conformance.verdicts import Check, NoCounterpart, Skip
+from tests.domain.builders import node, queue
+from tests.domain.world import World, gang
+
+Given = Mapping[str, Any]
+_FLAVOR, _RESOURCE = "f", "units"
+_UNITS = "x.io/units"
+_STAYS = "stays"
+_MOST_ROUNDS = 20
+
+
+# ---- the order of victims
+
+
+def check_order(case: Case) -> Iterator[str]:
+    """A newcomer needs the room of one candidate, then of two, and so on. Those that leave already come
+    first: their room is counted before anybody is evicted."""
+    yield from unequal("order", case.expect["order"], _order(case.input))
+
+
+def _order(given: Given) -> list[str]:
+    order = [each["id"] for each in given["candidates"] if each.get("evicted")]
+    for number in range(len(order) + 1, len(given["candidates"]) + 1):
+        evicted = _for_newcomer(given, number).evicted()
+        order += sorted(evicted.keys() - {*order})
+    return order
+
+
+def _for_newcomer(given: Given, number: int) -> QuotaWorld:
+    """Its queue deserves all that there is, and asks for it: other queues deserve nothing. Half of the
+    room is held by one that stays: the newcomer is within its queue's share next to all candidates."""
+    own, candidates = given["preemptor_queue"], given["candidates"]
+    room, top = 2 * len(candidates), max((each["priority"] for each in candidates), default=0) + 1
+    names = sorted({own, _STAYS, *(each["queue"] for each in candidates)})
+    queues = [_in_cohort(name, room if name == own else 0) for name in names]
+    stays = {"id": _STAYS, "queue": _STAYS, "priority": top, "reserved_at": 0}
+    held = [(stays, len(candidates)), *((each, 1) for each in candidates)]
+    admitted = [{**each, "created": each["reserved_at"], "usage": [_usage(n)]} for each, n in held]
+    pending = [_asking("newcomer", own, top, number), _asking("never-fits", own, top - 10**6, room)]
+    return QuotaWorld({"queues": queues, "cohorts": [], "admitted": admitted}, pending)
+
+
+def _asking(name: str, queue: str, priority: int, amount: int) -> Given:
+    part = {"name": "p", "count": 1, "request": {_RESOURCE: amount}}
+    flavors = {"p": {_RESOURCE: {"flavor": _FLAVOR}}}
+    about = {"id": name, "queue": queue, "priority": priority, "created": 0}
+    return {**about, "podsets": [part], "assignment": flavors}
+
+
+def _in_cohort(name: str, nominal: int) -> Given:
+    quota = [[{"flavor": _FLAVOR, "resources": {_RESOURCE: {"nominal": nominal}}}]]
+    policy = {"within_queue": "LowerPriority", "reclaim_in_cohort": "LowerPriority"}
+    return {"name": name, "cohort": "all", "preemption": policy, "resource_groups": quota}
+
+
+def _usage(amount: int) -> Given:
+    return {"name": "p", "count": 1, "usage": {_RESOURCE: {"flavor": _FLAVOR, "amount": amount}}}
+
+
+def _looks_at_submitters(case: Case) -> bool:
+    """Whether what submitters use makes another order inside a queue than priority and running time."""
+    given = {each["id"]: each for each in case.input["candidates"]}
+    order = [given[name] for name in case.expect["order"] if name in given]
+    own = [each for each in order if each["queue"] == case.input["preemptor_queue"]]
+    places = [(not each.get("evicted"), each["priority"], -each["reserved_at"]) for each in own]
+    return places != sorted(places) and len({each.get("submitter_usage") for each in own}) > 1
+
+
+# ---- what a blocked head keeps
+
+
+def check_blocked(case: Case) -> Iterator[str]:
+    """A head that fits starts, and takes what it asks for."""
+    if _waits_for_evictions(case):
+        raise NoCounterpart("quota that is kept for a group that waits for evictions")
+    asked, expected = _named(case.input["wanted"]), _named(case.expect["reserved"])
+    more = {name: str(amount) for name, amount in asked.items()}
+    world = World(node("n", more=more), queue("q"), gang("head", 1, queue="q", cpu="0", more=more))
+    held = world.start("head").queue("q").allocated
+    yield from unequal("taken", expected, {name: held.get(name, 0) for name in asked})
+
+
+def _named(amounts: list[Given]) -> dict[str, int]:
+    return {f"x.io/{each['flavor']}.{each['resource']}": each["amount"] for each in amounts}
+
+
+def _waits_for_evictions(case: Case) -> bool:
+    return bool(case.input["mode"] != "Fit")
+
+
+# ---- how far a queue takes its room back
+
+
+def check_guaranteed(case: Case) -> Iterator[str]:
+    """Groups of one, until nothing changes any more."""
+    world = _running(case.input)
+    for _ in range(_MOST_ROUNDS):
+        decided = world.settle().decisions
+        victims = [each.victim.name for each in decided.evictions.values()]
+        starting = [key for key, each in decided.groups.items() if each.verdict is Verdict.STARTING]
+        if not victims and not starting:
+            break
+        world.delete(*victims).start(*(key.partition("/")[2] for key in starting))
+    for name, amount in case.expect["after"].items():
+        held = decided.queues[name].allocated if name in decided.queues else {}
+        yield from unequal(name, amount, held.get(_UNITS, 0))
+
+
+def _running(given: Given) -> World:
+    """What runs before, and what is asked for besides."""
+    room = max((each.get("max", 0) for each in given["queues"]), default=0)
+    there = node("n", pods="10000", more={_UNITS: str(room)})
+    world = World(there, *(_guaranteed(each) for each in given["queues"] if each["name"] != "root"))
+    inner = {each.get("parent") for each in given["queues"]} | {"root"}
+    for each in given["queues"]:
+        if each["name"] not in inner:
+            world.add(_groups(each, "before", each.get("before", 0), on="n"))
+            world.add(_groups(each, "more", each.get("demand", 0)))
+    return world
+
+
+def _guaranteed(given: Given) -> Any:
+    most, kept = given.get("max"), given.get("guaranteed")
+    return queue(
+        given["name"],
+        parent=given.get("parent", "root"),
+        capability=None if most is None else {_UNITS: str(most)},
+        guarantee=None if kept is None else {_UNITS: str(kept)},
+        deserved=None if kept is None else {_UNITS: str(kept)},
+    )
+
+
+def _groups(given: Given, name: str, amount: int, on: str = "") -> list[Any]:
+    """Groups of one."""
+    size = given.get("pod_size", 1)
+    names = [f"{given['name']}-{name}-{number}" for number in range(amount // size)]
+    more = {_UNITS: str(size)}
+    return [gang(each, 1, queue=given["name"], cpu="0", more=more, on=on) for each in names]
+
+
+def _deserves_more(case: Case) -> bool:
+    """Whether a queue that asks for more deserves more than what it ends with in the case."""
+    queues = _running(case.input).settle().decisions.queues
+    asking = {each["name"] for each in case.input["queues"] if each.get("demand")}
+    after = case.expect["after"]
+    return any(queues[name].deserved.get(_UNITS, 0.0) > after[name] for name in asking & after.keys())
+
+
+CHECKS: dict[str, Check] = {
+    "candidate_order": check_order,
+    "blocked_capacity": check_blocked,
+    "guaranteed_reclaim_doc": check_guaranteed,
+}
+SKIPS: tuple[Skip, ...] = (
+    Skip(
+        "what its submitter uses does not count for a group, only its priority and how long it ran",
+        in_family("candidate_order", where=_looks_at_submitters),
+    ),
+    Skip(
+        "a group without enough victims keeps no quota of its queue: only room, and within its share",
+        in_family("blocked_capacity", where=_waits_for_evictions),
+    ),
+    Skip(
+        "what guarantees leave is deserved by weight as well, so more is taken back",
+        in_family("guaranteed_reclaim_doc", where=_deserves_more),
+    ),
+)
