@@ -31,7 +31,6 @@ from extender.domain.scheduling.kept_room import KeptRoom, given_back, keep
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
-MOST = 8  # reservations in the cluster
 _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
 _FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass
 _AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
@@ -58,7 +57,7 @@ class Reserving:
         """Keep the room of those of `waiting` that have a reservation."""
         holders = [group for group in waiting if group.start.reservation is not None]
         self.mattered = bool(holders)
-        for group in sorted(holders, key=_oldest_first)[:MOST]:
+        for group in sorted(holders, key=_oldest_first)[: self._round.limits.reservations]:
             reservation = self._round.judge(self._renewed, group)
             if reservation is None:
                 continue
@@ -195,7 +194,7 @@ class Reserving:
         """At the end of a round one more reservation is made, which counts from the next one on."""
         served = {group.queue for group, _ in self._reserved.values()}
         due = [group for queue, group in self._due.items() if queue not in served]
-        if not due or len(self._reserved) >= MOST:
+        if not due or len(self._reserved) >= self._round.limits.reservations:
             return
         self.mattered = True
         if self._must_wait():
