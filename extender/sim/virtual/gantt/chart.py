@@ -113,8 +113,7 @@ def _room(scene: Scene) -> Iterator[str]:
         for bar in scene.bars:
             held.setdefault(bar.timeline.key, []).append(bar)
         yield from drawing.areas(panel, scene, lambda timeline: _holding(held.get(timeline.key, ())))
-    for timeline in scene.timelines:
-        yield from drawing.marks(panel, timeline, panel.bottom + 2, 10)
+    yield from drawing.all_marks(panel, scene, panel.bottom + 2)
     yield from panel.scale(lambda amount: show(scene.resource, amount))
     yield from below.frame("gangs that wait")
     yield from drawing.areas(below, scene, _waiting)

@@ -55,6 +55,15 @@ def marks(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> I
         yield svg.box(panel.x(moment) - 1.5, top, 3, height, EVICTED, said)
 
 
+def all_marks(panel: Panel, scene: Scene, top: float) -> Iterator[str]:
+    """Those of all groups in one strip, as one shape for each kind, since they may be many."""
+    reserved = [span for timeline in scene.timelines for span in timeline.reserved]
+    evicted = {moment for timeline in scene.timelines for moment in timeline.gave_back}
+    lengths = ((panel.x(span.begin), panel.x(span.end) - panel.x(span.begin)) for span in reserved)
+    yield svg.boxes(RESERVED, ((x, top, width, 5) for x, width in lengths))
+    yield svg.boxes(EVICTED, ((panel.x(moment) - 0.5, top + 6, 1, 5) for moment in sorted(evicted)))
+
+
 def _run(panel: Panel, scene: Scene, bar: Bar, top: float) -> Iterator[str]:
     x = panel.x(bar.start)
     width = panel.x(bar.end) - x
