@@ -14,7 +14,7 @@ from extender.cli.workload_flags import NEVER_STARTED, Default, files_flag, node
 if TYPE_CHECKING:
     from extender.sim.virtual.report import SimulationReport
 
-_SOURCES = ("files", "traces", "synthetic")
+_SOURCES = ("files", "traces", "synthetic", "synthetic_jobs")
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -28,15 +28,26 @@ _SOURCES = ("files", "traces", "synthetic")
     help="A CSV file of groups (columns: docs/simulate.md); may be given several times.",
 )
 @click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Generate a trace.")
+@click.option(
+    "--synthetic-jobs",
+    type=click.IntRange(1, 200_000),
+    metavar="JOBS",
+    help="Generate a trace of so many jobs from 20 queues in a tree.",
+)
 @node_flags(
     click.IntRange(1, 20_000),
-    Default(None, "3; with --synthetic alone one for each 500 pods"),
+    Default(None, "3; with --synthetic alone one for each 500 pods, with --synthetic-jobs for each 400 jobs"),
     Default(None, "4; with --synthetic alone 32"),
     Default(None, "16Gi; with --synthetic alone 128Gi"),
     Default(None, "none"),
 )
 @click.option(
     "--window", type=click.IntRange(1), help="How many pods may start at once, as for muster serve."
+)
+@click.option(
+    "--compare",
+    type=click.Choice(["traverse"]),
+    help="Run the same again with traverse in all queues, no reservations and no reclaim, and compare.",
 )
 @click.option(
     "--gantt", type=click.Path(path_type=Path), metavar="FILE", help="Write a Gantt chart (SVG) to this file."

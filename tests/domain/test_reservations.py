@@ -3,12 +3,15 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.reservation import Reservation
+from extender.domain.reservation.turns import Turn, turn_at
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue, stranger
-from tests.domain.world import World, gang, names, nodes, said, timestamp
+from tests.domain.world import LIMITS, World, gang, names, nodes, said, timestamp
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 PATIENCE = 600.0
@@ -218,6 +221,63 @@ def test_declared_times_of_a_series_that_lies_are_stretched() -> None:
     end(job(world, "liar-2", run_time="1s"), "small1")
     job(world, "honest", run_time="1s").settle()
     assert [world.verdict("liar-2"), world.verdict("honest")] == [WAITS, STARTS]
+
+
+# ---- room is not kept idle without limit
+
+
+@pytest.mark.parametrize(
+    ("now", "turn"),
+    [
+        (50.0, Turn(True, 100.0)),
+        (100.0, Turn(True, 110.0)),
+        (109.0, Turn(True, 110.0)),
+        (110.0, Turn(False, 120.0)),
+        (120.0, Turn(True, 140.0)),
+        (140.0, Turn(False, 160.0)),
+        (159.0, Turn(False, 160.0)),
+        (160.0, Turn(True, 200.0)),
+        (239.0, Turn(False, 240.0)),
+    ],
+)
+def test_turns_grow(now: float, turn: Turn) -> None:
+    assert turn_at(now, since=100.0, first=10.0) == turn
+
+
+@given(now=st.floats(0.0, 1e9), since=st.floats(0.0, 1e9), first=st.floats(1.0, 1e4))
+def test_a_turn_ends_later_than_now_and_another_follows(now: float, since: float, first: float) -> None:
+    turn = turn_at(now, since, first)
+    assert turn.until > now
+    if now > since:
+        assert turn_at(turn.until + 0.01, since, first).is_kept is not turn.is_kept
+
+
+def test_what_services_leave_free_is_kept_and_lent_by_turns() -> None:
+    world = reserved(run_time="")
+    end(job(world, "late"), "small0")
+    said = [world.reason("late")]
+    kept = LIMITS.room_kept
+    world.pass_time(kept + 1.0)
+    assert said == [Reason.RESERVED]
+    assert world.verdict("late") is STARTS
+    assert "others may use them" in world.detail("big")
+    world.start("late").finish("late-0")
+    world.pass_time(kept)
+    assert job(world, "later").settle().reason("later") is Reason.RESERVED
+
+
+def test_the_same_once_a_promise_was_not_kept() -> None:
+    world = reserved(run_time="20m")
+    end(job(world, "late"), "small0")
+    world.pass_time(700.0)
+    assert world.reason("late") is Reason.RESERVED
+    world.pass_time(LIMITS.room_kept)
+    assert world.verdict("late") is STARTS
+
+
+@pytest.mark.parametrize(("run_time", "verdict"), [("3h", STARTS), ("1h", WAITS)])
+def test_groups_of_unknown_run_time_pass_where_the_start_is_far(run_time: str, verdict: Verdict) -> None:
+    assert end(job(reserved(run_time), "late"), "small0").verdict("late") is verdict
 
 
 # ---- shares, and what carries over

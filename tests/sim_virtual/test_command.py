@@ -33,7 +33,7 @@ def test_the_example_as_a_table() -> None:
     result = muster("--trace", EXAMPLES / "trace.csv", "--nodes", "4", "--node-cpu", "8")
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    assert lines[0].startswith("54 pods, 8 gangs, 3 queues, 4 nodes, ")
+    assert lines[0].startswith("51 pods, 8 gangs, 3 queues, 4 nodes, ")
     assert "done         8 of 8 gangs" in lines
     assert max(map(len, lines)) <= 80
 

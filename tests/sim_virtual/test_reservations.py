@@ -133,3 +133,33 @@ def test_without_reservations_it_would_wait_until_no_more_come() -> None:
     began = run(stream, 3, 4).began
     assert began is not None
     assert began < END / 8
+
+
+class Starts(Observer):
+    def __init__(self) -> None:
+        self.at: dict[str, float] = {}
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        self.at.setdefault(pod.group.partition("/")[2], now)
+
+
+@LONG
+@given(
+    arrivals=st.lists(st.integers(100, 20_000), min_size=1, max_size=8, unique=True),
+    runs=st.sampled_from([None, 50.0, 5000.0]),
+    declared=st.sampled_from([None, 1.0, 1000.0]),
+)
+def test_with_services_that_never_end_room_is_not_idle_without_limit(
+    arrivals: list[int], runs: float | None, declared: float | None
+) -> None:
+    """A service on each of the 3 nodes, which may say that it ends, and room for 9 small groups besides."""
+    rows = [Row(0.0, f"service{n}x", 1, 1, None, {CPU: "1"}, declared=declared) for n in range(3)]
+    rows.append(Row(1.0, "big", 3, 3, 10.0, {CPU: "4"}))
+    small = {f"s{n}x": float(at) for n, at in enumerate(arrivals)}
+    rows += [Row(at, name, 1, 1, runs, {CPU: "1"}) for name, at in small.items()]
+    watch, limits = Starts(), Limits()
+    cluster = made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
+    Simulation(cluster, limits, frozenset({"muster"}), [watch]).run()
+    assert "big" not in watch.at
+    for name, came in small.items():
+        assert watch.at[name] - came <= (declared or 0.0) + limits.room_kept + came / 2.0

@@ -27,6 +27,9 @@ class Reservation(msgspec.Struct, frozen=True):
     have just started that do not say the truth, the start would look earlier, again and again."""
     expected: str = ""
     """`starts_at` as a timestamp, for people; empty if it is not known."""
+    lent_until: str = ""
+    """A timestamp, for people, while others may use the nodes, since their start is not known or has not come
+    as promised; empty while they are kept."""
 
     @property
     def node_names(self) -> list[str]:
@@ -38,7 +41,8 @@ class Reservation(msgspec.Struct, frozen=True):
         names = self.node_names
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         moment = f"about {self.expected}" if self.expected else "once they are free"
-        return f"nodes {', '.join(names[:_MOST_NAMES])}{more} are reserved; it is to start {moment}"
+        lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
+        return f"nodes {', '.join(names[:_MOST_NAMES])}{more} are reserved; it is to start {moment}{lent}"
 
 
 _MOST_NAMES = 4  # of nodes in one sentence

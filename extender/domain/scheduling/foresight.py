@@ -41,7 +41,7 @@ class Foresight:
         if found is None:
             return None
         now, at = snapshot.now, found.at
-        return Reservation(now, dict(found.nodes), wanted.requests, at, at, now + stay, self._timestamp(at))
+        return Reservation(now, dict(found.nodes), wanted.requests, at, at, now + stay, self.timestamp(at))
 
     def put_off(self, reservation: Reservation, wanted: Missing) -> Reservation | None:
         """The same nodes with the moment at which they are expected to be free by now; None where they will
@@ -60,7 +60,7 @@ class Foresight:
         at = departures.moments[first]
         nodes = frozenset(reservation.nodes.values())
         known = None if departures.is_guess(nodes, at) else at
-        return replace(reservation, starts_at=known, expected=self._timestamp(known))
+        return replace(reservation, starts_at=known, expected=self.timestamp(known))
 
     def is_as_expected(self, reservation: Reservation, wanted: Missing) -> bool:
         """Whether the members will still find room on the reserved nodes at the expected moment."""
@@ -133,7 +133,7 @@ class Foresight:
     def _departures(self) -> Departures:
         return Departures(self._holders, self.times, self._round.snapshot.nodes)
 
-    def _timestamp(self, moment: float | None) -> str:
+    def timestamp(self, moment: float | None) -> str:
         """For people; empty for a moment that is not known, or beyond all calendars."""
         try:
             seconds = self._round.snapshot.epoch + (inf if moment is None else moment)

@@ -96,7 +96,9 @@ class Admission:
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
         elif lacks_room:
             self._round.shortages.add(wanted.signature, group.key)
-        has_claim = not self._reserving.of(group) and self._lending.has_claim(group, wanted, decision.reason)
+        has_claim = not self._reserving.has_one(group) and self._lending.has_claim(
+            group, wanted, decision.reason
+        )
         decision = self._reserving.note(group, decision)
         return replace(decision, claims_room=True) if has_claim else decision
 

@@ -5,6 +5,9 @@ room is taken out of that of all others; groups that end before that moment may 
 group will not need is everybody's. For those who pass, the moment is never put off: were their run times
 lies, the reserved group would wait without end.
 
+Where nobody knows when the group starts, and once the promised moment has passed, its room is kept and lent
+by turns: services that never end must not keep the rest of their nodes idle.
+
 A group that would bring its queue above its share reserves nothing against groups of other queues that are
 within theirs.
 """
@@ -12,7 +15,6 @@ within theirs.
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
-from math import inf
 
 from msgspec.structs import replace
 
@@ -24,13 +26,14 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import add
 from extender.domain.placement.planner import Planner
+from extender.domain.reservation.turns import turn_at
 from extender.domain.scheduling.foresight import Foresight
 from extender.domain.scheduling.kept_room import KeptRoom, given_back, keep
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
-MOST = 8  # reservations in the cluster
 _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
+_FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass
 _AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
 _MAY_RESERVE = (*LACKS_ROOM, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
@@ -55,15 +58,27 @@ class Reserving:
         """Keep the room of those of `waiting` that have a reservation."""
         holders = [group for group in waiting if group.start.reservation is not None]
         self.mattered = bool(holders)
-        for group in sorted(holders, key=_oldest_first)[:MOST]:
+        for group in sorted(holders, key=_oldest_first)[: self._round.limits.reservations]:
             reservation = self._round.judge(self._renewed, group)
             if reservation is None:
                 continue
+            reservation = self._in_turn(reservation)
             self._reserved[group.key] = group, reservation
+            if reservation.lent_until:
+                continue
             kept = self._round.judge(keep, group, self._foresight, reservation)
             if kept is not None:
                 self._kept[group.key] = kept
                 self._note_share(kept)
+
+    def _in_turn(self, reservation: Reservation) -> Reservation:
+        """It is kept or lent now, where nobody knows when the group starts, or that moment has passed."""
+        promised = reservation.passable_until
+        since = reservation.since if promised is None else promised
+        turn = turn_at(self._round.snapshot.now, since, self._round.limits.room_kept)
+        self._round.is_due(turn.until)
+        lent_until = "" if turn.is_kept else self._foresight.timestamp(turn.until)
+        return replace(reservation, lent_until=lent_until)
 
     def _note_share(self, kept: KeptRoom) -> None:
         """What its queue holds on the reserved nodes will be gone by then."""
@@ -111,13 +126,17 @@ class Reserving:
         """The room that is kept for a group itself."""
         return [self._kept[group.key]] if group.key in self._kept else []
 
+    def has_one(self, group: GroupView) -> bool:
+        return group.key in self._reserved
+
     def passed_by(self, group: GroupView) -> list[KeptRoom]:
         """The reservations in front of which a group may start: since it ends before that, or because it is
         within its share and they are not."""
         if not self._kept:
             return []
         seconds = self._foresight.times.of(group)
-        end = inf if seconds is None else self._round.snapshot.now + seconds
+        now, unknown = self._round.snapshot.now, _FAR * self._round.limits.room_kept
+        end = now + (unknown if seconds is None else seconds)
         return [kept for kept in self._kept.values() if self._passes(group, end, kept)]
 
     def _passes(self, group: GroupView, end: float, kept: KeptRoom) -> bool:
@@ -178,7 +197,7 @@ class Reserving:
         longest = [min(groups, key=_longest_wait_first) for groups in self._lacking.values()]
         waited = [group for group in longest if self._round.judge(self._has_waited, group)]
         due = [group for group in waited if group.queue not in served]
-        if not due or len(self._reserved) >= MOST:
+        if not due or len(self._reserved) >= self._round.limits.reservations:
             return
         self.mattered = True
         if self._must_wait():

@@ -39,6 +39,8 @@ class Limits(msgspec.Struct, frozen=True):
     """How long a pod whose eviction was refused is no victim."""
     reclaims: int = 8
     """For how many groups room may be taken back at the same time."""
+    reservations: int = 8
+    """How many groups that have waited too long may have nodes reserved at the same time."""
     drain: int = 100
     """How many pods of a queue that is drained may be on their way out at once."""
     refusal_memory: float = 60.0

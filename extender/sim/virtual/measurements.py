@@ -13,6 +13,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid, group_of_owner
 from extender.domain.model.resources import offered, total
 from extender.domain.model.shapes import Shape
+from extender.sim.virtual.fairness import Fairness
 from extender.sim.virtual.simulation import Observer
 from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
@@ -23,6 +24,11 @@ class MemberRun(NamedTuple):
     start: float
     end: float | None
     shape: Shape
+
+
+class Span(NamedTuple):
+    begin: float
+    end: float
 
 
 class GroupTimeline(msgspec.Struct):
@@ -40,6 +46,10 @@ class GroupTimeline(msgspec.Struct):
     stood: int = 0  # members that run or ran
     ended: int = 0
     runs_of_members: Counter[MemberRun] = msgspec.field(default_factory=Counter)
+    gave_back: Counter[float] = msgspec.field(
+        default_factory=Counter
+    )  # by moment: members evicted for others
+    reserved: list[Span] = msgspec.field(default_factory=list)  # when nodes were reserved for it
 
     @property
     def wait(self) -> float | None:
@@ -64,6 +74,7 @@ class Measurements(Observer):
         self.capacity = total(offered(node.status.allocatable) for node in workload.nodes)
         self.timelines: dict[GroupKey, GroupTimeline] = {}
         self.sums: defaultdict[str, QueueIntegrals] = defaultdict(QueueIntegrals)
+        self.fairness = Fairness()
         self.busy = 0.0  # seconds in which there was work
         self.first: float | None = None
         self.outsiders = 0
@@ -74,6 +85,7 @@ class Measurements(Observer):
         self._names = {key_of_group(member.pod): _name(member.pod) for member in workload.members}
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
+        self._reserved: dict[GroupKey, float] = {}  # since when nodes are
         self._at_work = 0  # groups that are there and not over
         self._now = 0.0
 
@@ -124,10 +136,12 @@ class Measurements(Observer):
         timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
         timeline.runs_of_members[MemberRun(since, now, pod.shape)] += 1
         timeline.stood -= 1
+        timeline.gave_back[now] += 1
 
     def settled(self, decisions: Decisions, now: float) -> None:
         self.pass_time(now)
         self.decisions = decisions
+        self._note_reservations(now)
         for timeline in self._nowhere:
             timeline.queue = decisions.groups[timeline.key].queue
         self._nowhere.clear()
@@ -147,6 +161,17 @@ class Measurements(Observer):
             self.busy += seconds
             for name, queue in self.decisions.queues.items():
                 self.sums[name].add(queue, seconds)
+            self.fairness.add(self.decisions.queues, seconds)
+
+    def _note_reservations(self, now: float) -> None:
+        """Those that hold from now on; the others have ended."""
+        holders: set[GroupKey] = set()
+        if any(queue.reservation for queue in self.decisions.queues.values()):
+            holders = {key for key, group in self.decisions.groups.items() if group.reservation}
+        for key in self._reserved.keys() - holders:
+            self.timelines[key].reserved.append(Span(self._reserved.pop(key), now))
+        for key in holders - self._reserved.keys():
+            self._reserved[key] = now
 
 
 def _name(pod: Pod) -> str:

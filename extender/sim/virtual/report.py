@@ -28,6 +28,23 @@ class Waits(Part, frozen=True):
     max: float
 
 
+class SizeReport(Part, frozen=True):
+    """The groups of so many pods."""
+
+    pods: str
+    groups: int
+    done: int
+    waits: Waits | None
+
+
+class LevelReport(Part, frozen=True):
+    """`jain`: Jain's index of held/deserved among siblings that want more, averaged over time; `level` 1:
+    the queues directly below root."""
+
+    level: int
+    jain: float
+
+
 class QueueReport(Part, frozen=True):
     """`allocated` and `deserved` are parts of the whole cluster, averaged over the time with work."""
 
@@ -61,8 +78,16 @@ class SimulationReport(Part, frozen=True):
     outsiders: int
     waits: Waits | None
     utilisation: dict[str, float]
+    fairness: list[LevelReport]
+    evictions: int
+    """Pods that gave their room back to others, and came again."""
+    reservations: int
+    """Groups for which nodes were reserved."""
+    sizes: list[SizeReport]
     queues: list[QueueReport]
     never_started: list[Unstarted]
+    compared: "SimulationReport | None" = None
+    """The same trace with traverse only; None unless that was asked for."""
 
 
 def report(measured: Measurements, nodes: int, decisions: int, end: float) -> SimulationReport:
@@ -77,9 +102,24 @@ def report(measured: Measurements, nodes: int, decisions: int, end: float) -> Si
         outsiders=measured.outsiders,
         waits=_waits(timelines),
         utilisation=_utilisation(measured),
+        fairness=[LevelReport(level, _rounded(mean)) for level, mean in measured.fairness.means().items()],
+        evictions=sum(timeline.gave_back.total() for timeline in timelines),
+        reservations=sum(bool(timeline.reserved) for timeline in timelines),
+        sizes=_sizes(timelines),
         queues=[_queue(measured, name) for name in _names(measured)],
         never_started=[_unstarted(measured, timeline) for timeline in timelines if timeline.started is None],
     )
+
+
+def _sizes(timelines: Sequence[GroupTimeline]) -> list[SizeReport]:
+    """Four times as large each, without those of which there are none."""
+    by_size: dict[int, list[GroupTimeline]] = {}
+    for timeline in timelines:
+        by_size.setdefault((max(timeline.present, 1).bit_length() - 1) // 2, []).append(timeline)
+    return [
+        SizeReport(f"{4**size}-{4 ** (size + 1) - 1}", len(of_size), _done(of_size), _waits(of_size))
+        for size, of_size in sorted(by_size.items())
+    ]
 
 
 def _names(measured: Measurements) -> list[str]:

@@ -11,7 +11,7 @@ from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import CPU, offered
 from extender.domain.snapshot.limits import Limits
 from extender.sim.files.manifests import load
-from extender.sim.virtual import synthetic, trace
+from extender.sim.virtual import synthetic, synthetic_tree, trace
 from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
@@ -20,25 +20,31 @@ from extender.sim.virtual.trace_workload import from_rows
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
 from extender.terminal.progress import Advance, progress, working
 
+_PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of made-up traces
+
 
 class SimulationOptions(msgspec.Struct, frozen=True):
-    """What to simulate. `synthetic`: how many pods to make up. What is 0 or empty takes its default."""
+    """What to simulate. `synthetic`: how many pods to make up; `synthetic_jobs`: how many jobs of a tree of
+    queues. `compare`: run it again with traverse only. What is 0 or empty takes its default."""
 
     files: tuple[Path, ...] = ()
     create_namespaces: bool = False
     traces: tuple[Path, ...] = ()
     synthetic: int = 0
+    synthetic_jobs: int = 0
     nodes: int = 0
     node_cpu: str = ""
     node_memory: str = ""
     node_gpu: int = 0
     window: int = 0
     seed: int = 0
+    compare: str = ""
 
     def made_nodes(self) -> VirtualWorkload:
         """As `muster run` makes them; a made-up trace alone gets a cluster of its size."""
-        alone = self.synthetic and not self.files and not self.traces
-        count, cpu, memory = (max(3, self.synthetic // 500), "32", "128Gi") if alone else (3, "4", "16Gi")
+        made_up = self.synthetic // _PODS_PER_NODE + self.synthetic_jobs // _JOBS_PER_NODE
+        alone = (self.synthetic or self.synthetic_jobs) and not self.files and not self.traces
+        count, cpu, memory = (max(3, made_up), "32", "128Gi") if alone else (3, "4", "16Gi")
         return made_nodes(
             self.nodes or count, self.node_cpu or cpu, self.node_memory or memory, self.node_gpu
         )
@@ -68,9 +74,19 @@ def _workload(options: SimulationOptions) -> VirtualWorkload:
     if options.synthetic:
         invented = synthetic.rows(options.synthetic, _room(made), options.seed)
         made += from_rows(invented, made.queues, synthetic.WEIGHTS)
+    if options.synthetic_jobs:
+        tree = [queue for queue in synthetic_tree.queues() if queue.metadata.name not in _names(made)]
+        made += VirtualWorkload(queues=tuple(tree))
+        made += from_rows(
+            synthetic_tree.rows(options.synthetic_jobs, _room(made), options.seed), made.queues, {}
+        )
     if not made.members:
         raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
     return made
+
+
+def _names(made: VirtualWorkload) -> set[str]:
+    return {queue.metadata.name for queue in made.queues}
 
 
 def _of_files(options: SimulationOptions) -> VirtualWorkload:
@@ -99,14 +115,29 @@ class _Started(Observer):
 
 def simulate(options: SimulationOptions) -> Result:
     """Shows its progress on a terminal. Raises InvalidManifests and InvalidWorkload."""
-    given, configuration = workload(options), Configuration()
-    measured = Measurements(given)
-    limits = Limits(window=options.window or configuration.window)
-    schedulers = frozenset(configuration.scheduler_names)
-    with progress("starting pods in virtual time", total=len(given.members)) as advance:
+    given = workload(options)
+    limits = Limits(window=options.window or Configuration().window)
+    result = _run(given, limits, "starting pods in virtual time")
+    if not options.compare:
+        return result
+    limits = msgspec.structs.replace(limits, reservations=0, reclaims=0)
+    other = _run(_traverse_only(given), limits, "the same with traverse only")
+    return result._replace(report=msgspec.structs.replace(result.report, compared=other.report))
+
+
+def _traverse_only(given: VirtualWorkload) -> VirtualWorkload:
+    queues = (
+        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, dequeue_strategy="traverse"))
+        for each in given.queues
+    )
+    return msgspec.structs.replace(given, queues=tuple(queues))
+
+
+def _run(given: VirtualWorkload, limits: Limits, title: str) -> Result:
+    measured, schedulers = Measurements(given), frozenset(Configuration().scheduler_names)
+    with progress(title, total=len(given.members)) as advance:
         simulation = Simulation(given, limits, schedulers, [measured, _Started(advance)])
         end = simulation.run()
     measured.closed(end)
-    return Result(
-        report(measured, len(given.nodes), simulation.cluster.rounds, end), measured, end, given.notes
-    )
+    made = report(measured, len(given.nodes), simulation.cluster.rounds, end)
+    return Result(made, measured, end, given.notes)

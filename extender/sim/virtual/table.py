@@ -1,15 +1,14 @@
 """A report as plain lines, with names as long as they are, or as the terminal has room for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from extender.api.durations import two_units
-from extender.sim.virtual.report import QueueReport, SimulationReport, Unstarted
-from extender.terminal.columns import columns, shortened
+from extender.sim.virtual.comparison import comparison
+from extender.sim.virtual.fitting import Cells, fitting
+from extender.sim.virtual.report import QueueReport, SimulationReport, SizeReport, Unstarted
 from extender.terminal.counts import many
 
 _MOST_UNSTARTED = 10
-_SHORTEST_NAME = 12
-_Cells = tuple[object, ...]
 
 
 def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
@@ -21,8 +20,17 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     yield f"makespan     {two_units(report.makespan)}"
     yield f"done         {report.done:,} of {many(report.groups, 'gang')}"
     yield f"utilisation  {_percentages(report.utilisation) or _why_none(report)}"
+    if report.fairness:
+        yield f"fairness     {', '.join(f'level {each.level} {each.jain:.2f}' for each in report.fairness)}"
+    if report.evictions:
+        yield f"evicted      {many(report.evictions, 'pod')}, which came again"
+    if report.reservations:
+        yield f"reserved     nodes for {many(report.reservations, 'gang')}"
     yield from _waits(report, width)
+    yield from _sizes(report, width)
     yield from _shares(report, width)
+    if report.compared is not None:
+        yield from comparison(report, report.compared, width)
     if report.never_started:
         yield ""
         yield from _never_started(report)
@@ -44,14 +52,22 @@ def _waits(report: SimulationReport, width: int) -> list[str]:
     rows = [_wait(queue.name, queue.weight, queue) for queue in report.queues]
     if len(rows) > 1:
         rows.append(_wait("all", "", report))
-    return ["", "time that gangs waited", *_fitting(head, rows, width)]
+    return ["", "time that gangs waited", *fitting(head, rows, width)]
 
 
-def _wait(name: str, weight: int | str, of: QueueReport | SimulationReport) -> _Cells:
+def _wait(name: str, weight: int | str, of: QueueReport | SizeReport | SimulationReport) -> Cells:
     waits = of.waits
     times = (waits.mean, waits.median, waits.p95, waits.max) if waits else ()
     durations = tuple(map(two_units, times)) or ("-",) * 4
     return (name, weight, f"{of.groups:,}", f"{of.done:,}", *durations)
+
+
+def _sizes(report: SimulationReport, width: int) -> list[str]:
+    if len(report.sizes) < 2:
+        return []
+    head = ("pods", "gangs", "done", "mean", "median", "p95", "max")
+    rows = [(each.pods, *_wait("", "", each)[2:]) for each in report.sizes]
+    return ["", "time that gangs waited, by size", *fitting(head, rows, width)]
 
 
 def _shares(report: SimulationReport, width: int) -> list[str]:
@@ -61,25 +77,13 @@ def _shares(report: SimulationReport, width: int) -> list[str]:
         return []
     head = ("queue", "weight", "held", "deserved", "held/due")
     rows = [_share(queue, name) for queue in report.queues]
-    return ["", f"shares of {name}, on average", *_fitting(head, rows, width)]
+    return ["", f"shares of {name}, on average", *fitting(head, rows, width)]
 
 
-def _share(queue: QueueReport, name: str) -> _Cells:
+def _share(queue: QueueReport, name: str) -> Cells:
     held, due = queue.allocated[name], queue.deserved[name]
     ratio = f"{held / due:.2f}" if due else "-"
     return (queue.name, queue.weight, f"{held:.1%}", f"{due:.1%}", ratio)
-
-
-def _fitting(head: Sequence[str], rows: Sequence[_Cells], width: int) -> list[str]:
-    """Numbers are never cut; names get what they leave."""
-    made = columns(head, rows, right=len(head) - 1)
-    over = max(map(len, made)) - width
-    if not width or over <= 0:
-        return made
-    longest = max(len(str(row[0])) for row in rows)
-    room = max(longest - over, _SHORTEST_NAME)
-    cut = [(shortened(str(name), room, unicode=False), *rest) for name, *rest in rows]
-    return columns(head, cut, right=len(head) - 1)
 
 
 def _never_started(report: SimulationReport) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from extender.domain.model.evictions import Cause
+from extender.domain.model.evictions import EvictionCause
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.first_kueue import as_today
@@ -191,7 +191,7 @@ def _evicts_on_another_flavor(case: Case) -> bool:
 
 
 def _evicts_below_a_share(case: Case) -> bool:
-    others = [each for each, cause in expected(case).items() if cause is Cause.RECLAIM]
+    others = [each for each, cause in expected(case).items() if cause is EvictionCause.RECLAIM]
     if not others:
         return False
     built, heads = _evicting(case), _heads_of_queues(case)
@@ -203,9 +203,9 @@ def _evicts_below_a_share(case: Case) -> bool:
 def _evicts_beyond_a_share(case: Case) -> bool:
     """Whether a head brings its queue above what it deserves, although others are evicted."""
     victims = expected(case)
-    if Cause.RECLAIM not in victims.values():
+    if EvictionCause.RECLAIM not in victims.values():
         return False
-    own = [name for name, cause in victims.items() if cause is Cause.PREEMPT]
+    own = [name for name, cause in victims.items() if cause is EvictionCause.PREEMPT]
     queue_of = {each["id"]: each["queue"] for each in case.input["admitted"]}
     left = [each for each in _heads_of_queues(case) if each["id"] not in _admitted(case)]
     return all(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from extender.domain.model.evictions import Cause
+from extender.domain.model.evictions import EvictionCause
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
@@ -24,13 +24,13 @@ def _world(case: Case) -> QuotaWorld:
     return QuotaWorld(case.input, case.input["pending"])
 
 
-def expected(case: Case) -> dict[str, Cause]:
+def expected(case: Case) -> dict[str, EvictionCause]:
     victims = [each for each in case.expect.get("preempted", ()) if each["reason"] != _GONE]
     return {each["id"]: _cause(each["reason"]) for each in victims}
 
 
-def _cause(reason: str) -> Cause:
-    return Cause.PREEMPT if reason == "InClusterQueue" else Cause.RECLAIM
+def _cause(reason: str) -> EvictionCause:
+    return EvictionCause.PREEMPT if reason == "InClusterQueue" else EvictionCause.RECLAIM
 
 
 # ---- what is done otherwise
@@ -41,7 +41,7 @@ def _takes_from_equals(case: Case) -> bool:
     (newcomer,) = case.input["pending"]
     victims = expected(case)
     return any(
-        victims.get(each["id"]) is Cause.PREEMPT and each["priority"] >= newcomer["priority"]
+        victims.get(each["id"]) is EvictionCause.PREEMPT and each["priority"] >= newcomer["priority"]
         for each in case.input["admitted"]
     )
 
@@ -50,8 +50,8 @@ def _takes_beyond_its_share(case: Case) -> bool:
     """Whether others are evicted although the newcomer brings its queue above what it deserves, also without
     the victims of its own queue."""
     victims, (newcomer,) = expected(case), case.input["pending"]
-    own = [each for each, cause in victims.items() if cause is Cause.PREEMPT]
-    takes = Cause.RECLAIM in victims.values()
+    own = [each for each, cause in victims.items() if cause is EvictionCause.PREEMPT]
+    takes = EvictionCause.RECLAIM in victims.values()
     return takes and _world(case).is_above_share(newcomer["id"], without=own)
 
 
@@ -60,14 +60,14 @@ def _takes_from_own_and_others(case: Case) -> bool:
     others."""
     victims, built = expected(case), _world(case)
     (newcomer,) = case.input["pending"]
-    own = [each for each, cause in victims.items() if cause is Cause.PREEMPT]
-    gives_both = bool(own) and Cause.RECLAIM in victims.values()
+    own = [each for each, cause in victims.items() if cause is EvictionCause.PREEMPT]
+    gives_both = bool(own) and EvictionCause.RECLAIM in victims.values()
     return gives_both and built.is_above_share(newcomer["id"]) and not _takes_beyond_its_share(case)
 
 
 def _takes_below_a_share(case: Case) -> bool:
     """Whether an evicted group leaves its queue, or one above it, less than that deserves."""
-    others = [each for each, cause in expected(case).items() if cause is Cause.RECLAIM]
+    others = [each for each, cause in expected(case).items() if cause is EvictionCause.RECLAIM]
     (newcomer,) = case.input["pending"]
     return bool(others) and _world(case).brings_below_share(others, newcomer["id"])
 
@@ -76,8 +76,8 @@ def _spares_its_own(case: Case) -> bool:
     """Whether others give room to a newcomer within its share, so that fewer of its own queue have to."""
     victims, built = expected(case), _world(case)
     (newcomer,), evicted = case.input["pending"], built.evicted()
-    own = {each for each, cause in victims.items() if cause is Cause.PREEMPT}
-    others = {each for each, cause in evicted.items() if cause is Cause.RECLAIM}
+    own = {each for each, cause in victims.items() if cause is EvictionCause.PREEMPT}
+    others = {each for each, cause in evicted.items() if cause is EvictionCause.RECLAIM}
     return bool(own - evicted.keys() and others - victims.keys()) and not built.is_above_share(newcomer["id"])
 
 
@@ -85,7 +85,7 @@ def _shares_what_is_idle(case: Case) -> bool:
     """Whether others give room to a newcomer above its quota but within its share."""
     victims, built = expected(case), _world(case)
     (newcomer,), evicted = case.input["pending"], built.evicted()
-    others = {each for each, cause in evicted.items() if cause is Cause.RECLAIM}
+    others = {each for each, cause in evicted.items() if cause is EvictionCause.RECLAIM}
     return not victims and bool(others) and not built.is_above_share(newcomer["id"])
 
 
@@ -97,7 +97,7 @@ def _chooses_the_queue_first(case: Case) -> bool:
     causes = {*(evicted[each] for each in instead), *(victims[each] for each in spared)}
     shares = {each["id"]: built.share(each["queue"]) for each in case.input["admitted"]}
     ours, theirs = ([shares.get(each, 0.0) for each in names] for names in (instead, spared))
-    return causes == {Cause.RECLAIM} and bool(ours and theirs) and max(ours) > min(theirs)
+    return causes == {EvictionCause.RECLAIM} and bool(ours and theirs) and max(ours) > min(theirs)
 
 
 def _evicts_fewer(case: Case) -> bool:

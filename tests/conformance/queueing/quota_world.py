@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects import Pod, Queue, QueuePreemption
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.model.evictions import Cause
+from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import requests_of
@@ -57,7 +57,7 @@ class QuotaWorld:
             each["id"] for each in self._pending if groups[key(each["id"])].verdict is Verdict.STARTING
         )
 
-    def evicted(self) -> dict[str, Cause]:
+    def evicted(self) -> dict[str, EvictionCause]:
         """By workload."""
         victims = (each.victim for each in self.world.decisions.evictions.values())
         return {victim.group.partition("/")[2]: victim.cause for victim in victims}

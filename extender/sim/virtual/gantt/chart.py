@@ -67,16 +67,26 @@ class LegendEntry(NamedTuple):
 
 
 def _legend(scene: Scene) -> list[LegendEntry]:
-    """The queues next to each other, in as many rows as they take."""
+    """The queues next to each other, in as many rows as they take, and what is marked."""
     entries: list[LegendEntry] = []
     x, row = _MARGIN, 0
-    for queue, colour in scene.colours.items():
+    for queue, colour in {**scene.colours, **_marked(scene)}.items():
         width = 17 + len(queue) * _LETTER
         if x > _MARGIN and x + width > WIDTH:
             x, row = _MARGIN, row + 1
         entries.append(LegendEntry(queue, colour, x, row))
         x += width + 18
     return entries
+
+
+def _marked(scene: Scene) -> dict[str, str]:
+    """What is marked besides."""
+    reserved = any(timeline.reserved for timeline in scene.timelines)
+    evicted = any(timeline.gave_back for timeline in scene.timelines)
+    return {
+        **({"nodes reserved": drawing.RESERVED} if reserved else {}),
+        **({"evicted for others": drawing.EVICTED} if evicted else {}),
+    }
 
 
 def _top(scene: Scene) -> float:
@@ -103,6 +113,7 @@ def _room(scene: Scene) -> Iterator[str]:
         for bar in scene.bars:
             held.setdefault(bar.timeline.key, []).append(bar)
         yield from drawing.areas(panel, scene, lambda timeline: _holding(held.get(timeline.key, ())))
+    yield from drawing.all_marks(panel, scene, panel.bottom + 2)
     yield from panel.scale(lambda amount: show(scene.resource, amount))
     yield from below.frame("gangs that wait")
     yield from drawing.areas(below, scene, _waiting)

@@ -14,6 +14,7 @@ from extender.sim.virtual.measurements import GroupTimeline
 from extender.terminal.counts import many
 
 ROW = 22.0
+RESERVED, EVICTED = "reserved", "evicted"  # classes of what is marked
 _COLUMNS = 440
 _MOST_TITLES = 3_000
 _LETTER = 6.2  # the width of one, about
@@ -29,6 +30,8 @@ def rows(panel: Panel, scene: Scene) -> Iterator[str]:
         yield from _wait(panel, scene, timeline, place[timeline.key])
     for bar in scene.bars:
         yield from _run(panel, scene, bar, place[bar.timeline.key])
+    for timeline in scene.timelines:
+        yield from marks(panel, timeline, place[timeline.key] + 1, ROW - 2)
 
 
 def _wait(panel: Panel, scene: Scene, timeline: GroupTimeline, top: float) -> Iterator[str]:
@@ -39,6 +42,26 @@ def _wait(panel: Panel, scene: Scene, timeline: GroupTimeline, top: float) -> It
         until = scene.end if timeline.started is None else timeline.started
         x = panel.x(timeline.came)
         yield svg.box(x, top + 9, panel.x(until) - x, 4, "wait", tooltip(timeline))
+
+
+def marks(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
+    """While nodes were reserved for a group, and when members of it were evicted for others."""
+    for span in timeline.reserved:
+        x = panel.x(span.begin)
+        said = f"{timeline.name}: nodes were reserved for {two_units(span.end - span.begin)}"
+        yield svg.box(x, top, panel.x(span.end) - x, height / 2, RESERVED, said)
+    for moment, members in timeline.gave_back.items():
+        said = f"{timeline.name}: {many(members, 'pod')} evicted for others"
+        yield svg.box(panel.x(moment) - 1.5, top, 3, height, EVICTED, said)
+
+
+def all_marks(panel: Panel, scene: Scene, top: float) -> Iterator[str]:
+    """Those of all groups in one strip, as one shape for each kind, since they may be many."""
+    reserved = [span for timeline in scene.timelines for span in timeline.reserved]
+    evicted = {moment for timeline in scene.timelines for moment in timeline.gave_back}
+    lengths = ((panel.x(span.begin), panel.x(span.end) - panel.x(span.begin)) for span in reserved)
+    yield svg.boxes(RESERVED, ((x, top, width, 5) for x, width in lengths))
+    yield svg.boxes(EVICTED, ((panel.x(moment) - 0.5, top + 6, 1, 5) for moment in sorted(evicted)))
 
 
 def _run(panel: Panel, scene: Scene, bar: Bar, top: float) -> Iterator[str]:

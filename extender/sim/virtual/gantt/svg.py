@@ -59,10 +59,12 @@ _STYLE = f"""<style>
   .head {{ font-weight: 600; font-size: 14px; }} .small {{ font-size: 11px; fill: #4b5563; }}
   .inside {{ font-size: 11px; fill: #fff; }}
   .paper {{ fill: #fff; }} .room {{ fill: #f3f4f6; }} .wait {{ fill: #9ca3af; }} {_fills(_LIGHT)}
+  .reserved {{ fill: #b45309; opacity: 0.55; }} .evicted {{ fill: #dc2626; }}
   .grid {{ stroke: #d1d5db; stroke-width: 0.5; fill: none; }}
   @media (prefers-color-scheme: dark) {{
     text {{ fill: #e5e7eb; }} .small {{ fill: #9ca3af; }} .inside {{ fill: #111827; }}
     .paper {{ fill: #0d1117; }} .room {{ fill: #1f2937; }} .grid {{ stroke: #374151; }}
     .wait {{ fill: #6b7280; }} {_fills(_DARK)}
+    .reserved {{ fill: #fbbf24; }} .evicted {{ fill: #f87171; }}
   }}
 </style>"""
