@@ -10,9 +10,17 @@ class RowOfUnits:
 
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[Unit]]] = {}
+        self.smallest = 0
+        """How many pods the smallest unit has."""
 
     def add(self, unit: Unit) -> None:
         self._tiers.setdefault(unit.tier, {}).setdefault(unit.queue, []).append(unit)
+        self.smallest = min(self.smallest or len(unit.pods), len(unit.pods))
+
+    def first(self) -> Unit | None:
+        """The unit that gives first; None where that depends on the shares of several queues."""
+        queues = next(iter(self._tiers.values()))
+        return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
     def in_turn(self, share: Callable[[str], float]) -> Iterator[Unit]:
         """Of the lowest tier first, each from the queue furthest above its share by then: `share` tells

@@ -122,11 +122,12 @@ class Search:
         has."""
         have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable).tolist():
+            there = self._on_row.get(row)
             if have_room[row]:
                 yield free(row)
-            elif units := self._on_row.get(row):
-                fewest = 1 if self._taken else min(len(unit.pods) for unit in units)
-                yield Cost(units[0].tier, fewest, units[0].queue, units[0].last_first, row)
+            elif there is not None:
+                unit, fewest = there.first(), 1 if self._taken else there.smallest
+                yield Cost(unit.tier, fewest, unit.queue, unit.last_first, row) if unit else free(row)
 
     def _rows_for(self, pod: PodRecord) -> Mask:
         """The rows where a member may stand if there is room."""

@@ -90,8 +90,8 @@ def unit_of(pod: PodRecord) -> Unit:
 
 
 def _rank(group: GroupView) -> str:
-    """The least important, then what ran shortest, then the newest, then the last name."""
-    return f"{_unimportance(group.priority)} {group.once(running_since)} {group.created} {group.key}"
+    """The least important, then what ran shortest, then the newest."""
+    return f"{_unimportance(group.priority)} {group.once(running_since)} {group.created}"
 
 
 def _unimportance(priority: int) -> str:

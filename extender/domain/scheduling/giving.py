@@ -7,6 +7,8 @@ from extender.domain.scheduling.round import Round
 from extender.domain.shares.comparisons import EPSILON, Portions
 from extender.domain.snapshot.group_view import GroupView
 
+_NEARER = 1e-9  # of a share: less than any difference that counts
+
 
 class Giving:
     """The round's shares, as a search for victims sees them. `scarce`: the resources that the group lacks."""
@@ -31,10 +33,12 @@ class Giving:
             self._parts.pop(queue, None)
 
     def share(self, queue: str) -> float:
+        """Of queues equally far above their share, the nearest one in the tree has the largest."""
         if not queue:
             return 0.0
         if queue not in self._parts:
-            self._parts[queue] = self._shares.of_own_groups(queue)
+            levels = sum(1 for _ in self._shares.levels(queue, self._own))
+            self._parts[queue] = self._shares.of_own_groups(queue) - _NEARER * levels
         return self._parts[queue]
 
     def suffices(self) -> bool:

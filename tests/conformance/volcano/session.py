@@ -4,8 +4,9 @@ Muster decides on the whole picture at once, so of Volcano's actions `enqueue` i
 are what it writes to the PodGroups) and `allocate` is the stock scheduler's part: binding what is planned.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from extender.api.objects import Pod, PodGroup
@@ -38,15 +39,33 @@ def _taken_back(case: Case, world: World) -> Iterator[str]:
     victims = [each.victim for each in world.decisions.evictions.values()]
     reclaims = {str(key): each.reclaim for key, each in world.decisions.groups.items() if each.reclaim}
     got: dict[str, Any] = {
-        "evicted": sorted(f"{each.namespace}/{each.name}" for each in victims),
         "evictedPerGroup": dict(Counter(each.group for each in victims)),
         "pipelined": {group: sorted(each.plan.values()) for group, each in reclaims.items()},
         "pipelinedPerGroup": {group: len(each.plan) for group, each in reclaims.items()},
     }
+    yield from _evicted(case, sorted(f"{each.namespace}/{each.name}" for each in victims))
     for what, found in got.items():
         if what in case.expect:
-            wanted = case.expect[what]
-            yield from unequal(what, sorted(wanted) if isinstance(wanted, list) else wanted, found)
+            yield from unequal(what, case.expect[what], found)
+
+
+def _evicted(case: Case, found: list[str]) -> Iterator[str]:
+    wanted, alike = sorted(case.expect.get("evicted", found)), _alike(case)
+    if sorted(map(alike, wanted)) != sorted(map(alike, found)):
+        yield from unequal("evicted", wanted, found)
+
+
+def _alike(case: Case) -> Callable[[str], str]:
+    """What makes one victim another: equal ones are taken at random there, here by UID."""
+    queues = {each["name"]: each["queue"] for each in case.input["podGroups"]}
+    alike = {
+        f"{pod['namespace']}/{pod['name']}": json.dumps(
+            [queues.get(pod.get("podgroup")), pod.get("node"), pod.get("priority"), pod["requests"]],
+            sort_keys=True,
+        )
+        for pod in case.input["pods"]
+    }
+    return lambda name: alike.get(name, name)
 
 
 def check_cycles(case: Case) -> Iterator[str]:
