@@ -31,8 +31,10 @@ class Disruptions:
     def allow(self, pods: Iterable[PodRecord]) -> bool:
         """Whether all of these may go, with all that was taken. A pod that two budgets cover may not: the
         Eviction API refuses it."""
+        if not self._budgets:
+            return True
         wanted: Counter[DisruptionBudget] = Counter()
-        for pod in pods if self._budgets else ():
+        for pod in pods:
             budgets = self._of(pod)
             if len(budgets) > 1:
                 return False
