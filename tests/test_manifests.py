@@ -329,7 +329,7 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    read = {"pods", "nodes", "namespaces", "priorityclasses", "queues", "podgroups"}
+    read = {"pods", "nodes", "namespaces", "priorityclasses", "queues", "podgroups", "poddisruptionbudgets"}
     assert granted == {(resource, verb) for resource in read for verb in ("list", "watch")} | {
         ("pods", "get"),
         ("pods", "patch"),

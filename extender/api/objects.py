@@ -433,6 +433,27 @@ class Namespace(Wire, frozen=True):
     metadata: Meta
 
 
+class BudgetMeta(Meta, frozen=True):
+    generation: int = 0
+
+
+class PodDisruptionBudgetSpec(Wire, frozen=True):
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Wire, frozen=True):
+    disruptions_allowed: int = 0
+    observed_generation: int = 0
+
+
+class PodDisruptionBudget(Wire, frozen=True):
+    """How many of some pods may be evicted (policy/v1)."""
+
+    metadata: BudgetMeta
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
 class ProvisioningRequestStatus(Wire, frozen=True):
     conditions: list[Condition] | None = None
 

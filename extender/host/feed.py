@@ -16,6 +16,7 @@ from extender.api.objects import (
     Node,
     PluginsPodGroup,
     Pod,
+    PodDisruptionBudget,
     PodGroup,
     PriorityClass,
     ProvisioningRequest,
@@ -35,6 +36,7 @@ from extender.kube.reflector import Reflector
 from extender.kube.resources import (
     COMMANDS,
     DAEMON_SETS,
+    DISRUPTION_BUDGETS,
     JOBS,
     NAMESPACES,
     NATIVE_POD_GROUPS,
@@ -93,7 +95,15 @@ class Feed:
         )
         controllers.provisioning_is_served = lambda: asked.synced
         commands = watch(COMMANDS, Command, controllers.bus_commands)
-        optional = (commands, asked, *self._optional_reflectors(watch))
+        budgets = watch(
+            DISRUPTION_BUDGETS,
+            PodDisruptionBudget,
+            _Sink(
+                ledger.set_disruption_budget,
+                lambda gone: ledger.drop_disruption_budget(gone.namespace, gone.name),
+            ),
+        )
+        optional = (commands, asked, budgets, *self._optional_reflectors(watch))
         self._optional = OptionalWatches(
             ApiClient(connection), optional, granted_apart={PROVISIONING_REQUESTS}
         )

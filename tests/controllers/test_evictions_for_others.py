@@ -57,3 +57,21 @@ def test_a_pod_of_others_is_told_as_well() -> None:
     with bench.writing():
         evicted = {call[1] for call in bench.look() if call[0] == "evict"}
     assert "s" in evicted or bench.reason("high") is Reason.RECLAIMING
+
+
+def test_the_rest_of_a_gang_that_is_going_is_asked_for_again_and_again() -> None:
+    bench = Bench(node("n"), queue("q"), gang("low", 2, queue="q"))
+    bench.start("low")
+    bench.add(gang("high", 4, queue="q", priority=5)).settle()
+    evictor = EvictionsController(bench.means(), bench.recorder)
+    with bench.writing():
+        bench.delete("low-0").settle()
+        for _ in range(3):
+            bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "a disruption budget says no"))
+            evictor.look(bench.decisions)
+            bench.flush()
+            assert bench.settle().reason("high") is Reason.RECLAIMING
+            bench.now += 40.0
+        evictor.look(bench.decisions)
+        bench.flush()
+    assert [call[1] for call in bench.api.calls if call[0] == "evict"] == ["low-1"] * 4

@@ -6,6 +6,7 @@ from typing import Any
 from extender.api import keys
 from extender.api.objects import (
     Affinity,
+    BudgetMeta,
     Condition,
     Container,
     Gate,
@@ -22,6 +23,9 @@ from extender.api.objects import (
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
     PodGroup,
     PodGroupSpec,
     PodGroupStatus,
@@ -245,6 +249,13 @@ def on_flavor(name: str) -> dict[str, str]:
 
 
 # ---- affinity
+
+
+def budget(name: str, allowed: int, stale: bool = False, **labels: str) -> PodDisruptionBudget:
+    """Of the pods with these labels `allowed` may be evicted. `stale`: by the status of an older spec."""
+    meta = BudgetMeta(name=name, namespace=NAMESPACE, generation=2)
+    status = PodDisruptionBudgetStatus(allowed, observed_generation=1 if stale else 2)
+    return PodDisruptionBudget(meta, PodDisruptionBudgetSpec(LabelSelector(labels)), status)
 
 
 def _term(topology: str, labels: Mapping[str, str]) -> PodAffinityTerm:

@@ -10,7 +10,7 @@ from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain import builders
-from tests.domain.builders import node, pod, stranger
+from tests.domain.builders import budget, node, pod, stranger
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
@@ -199,6 +199,120 @@ def test_a_refused_eviction_leads_to_another_victim() -> None:
     assert evicted(world) != [refused]
 
 
+# ---- disruption budgets
+
+
+def two_gangs(*budgets: Any) -> World:
+    """Queue b holds the cluster with two gangs of two, `early` and `late`; `late` would go first."""
+    world = World(node("n"), queue("a"), queue("b"), *budgets)
+    for number, name in enumerate(("early", "late"), 1):
+        created = f"2026-01-0{number}T00:00:00Z"
+        world.add(gang(name, 2, queue="b", created=created, labels={"job": name, "team": "b"})).start(name)
+    return world
+
+
+def starve(world: World) -> list[str]:
+    """Which gangs have to go for a group of queue a."""
+    world.add(gang("x", 2, queue="a")).settle()
+    return sorted({name.partition("-")[0] for name in evicted(world)})
+
+
+@pytest.mark.parametrize(
+    ("budgets", "gone"),
+    [
+        ([], ["late"]),
+        ([budget("p", 0, job="late")], ["early"]),
+        ([budget("p", 1, job="late")], ["early"]),  # half of it: it stays whole
+        ([budget("p", 2, job="late")], ["late"]),
+        ([budget("p", 2, stale=True, job="late")], ["early"]),  # nobody has counted by its spec yet
+        ([budget("p", 9, job="late"), budget("q", 9, team="b", job="late")], ["early"]),  # never evicted
+        ([budget("p", 0, job="other")], ["late"]),
+        ([budget("p", 0)], []),  # an empty selector selects all pods
+        ([budget("p", 1, team="b")], []),
+        ([budget("p", 2, team="b")], ["late"]),
+    ],
+)
+def test_a_budget_protects_the_gangs_that_it_does_not_let_go_whole(
+    budgets: list[Any], gone: list[str]
+) -> None:
+    assert starve(two_gangs(*budgets)) == gone
+
+
+def test_units_that_go_together_count_together() -> None:
+    world = borrowed().add(budget("p", 1, team="b"))
+    for n in range(4):
+        before = world.pods[f"b{n}-0"]
+        world.add(replace(before, metadata=replace(before.metadata, labels={"team": "b"})))
+    world.add(gang("x", 2, queue="a")).settle()
+    assert not evicted(world)
+    world.add(budget("p", 2, team="b")).settle()
+    assert len(evicted(world)) == 2
+
+
+def test_what_one_reclaim_takes_another_one_cannot() -> None:
+    world = borrowed(cpu="8").add(budget("p", 1, team="b"))
+    for n in range(8):
+        before = world.pods[f"b{n}-0"]
+        world.add(replace(before, metadata=replace(before.metadata, labels={"team": "b"})))
+    world.add(gang("x", 1, queue="a")).settle()
+    assert len(evicted(world)) == 1
+    world.add(gang("y", 1, queue="a"), gang("z", 1, queue="a")).settle()
+    assert len(evicted(world)) == 1
+    (going,) = evicted(world)
+    world.mark_deleted(going)
+    world.add(budget("p", 0, team="b")).settle()  # the API server has counted it off
+    assert not evicted(world)
+    world.add(budget("p", 1, team="b")).settle()
+    assert len(evicted(world)) == 1
+
+
+def test_what_a_budget_allows_later_is_taken() -> None:
+    world = two_gangs(budget("p", 1, team="b"))
+    assert not starve(world)
+    assert not evicted(world.add(budget("p", 1, team="b")).settle())
+    assert len(evicted(world.add(budget("p", 2, team="b")).settle())) == 2
+
+
+def test_a_budget_that_is_deleted_protects_nobody() -> None:
+    world = two_gangs(budget("p", 0, team="b"))
+    assert not starve(world)
+    world.ledger.drop_disruption_budget("team", "p")
+    assert len(evicted(world.settle())) == 2
+
+
+def test_pods_that_a_budget_selects_no_more_may_go() -> None:
+    world = two_gangs(budget("p", 0, team="b"))
+    assert not starve(world)
+    for name in names("late", 2):
+        before = world.pods[name]
+        world.add(replace(before, metadata=replace(before.metadata, labels={"job": "late"})))
+    assert evicted(world.settle()) == [*names("late", 2)]
+
+
+def half_gone() -> World:
+    """Of a gang that makes way for a smaller group, one member has gone; the next eviction is refused."""
+    world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
+    world.add(important("high", 1, queue="q")).settle()
+    assert evicted(world) == [*names("low", 4)]
+    world.delete("low-0").ledger.spare(Uid(world.pods["low-1"].metadata.uid))
+    return world.settle()
+
+
+def test_a_gang_that_is_going_goes_even_if_an_eviction_is_refused() -> None:
+    world = half_gone()
+    assert evicted(world) == ["low-1", "low-2", "low-3"]
+    assert world.reason("high") is Reason.RECLAIMING
+    assert evicted(world.delete("low-2", "low-3").settle()) == ["low-1"]
+    assert world.delete("low-1").settle().verdict("high") is STARTS
+
+
+def test_the_group_starts_at_the_deadline_beside_what_is_left_of_a_gang() -> None:
+    world = half_gone()
+    world.pass_time(301.0)
+    assert world.settle().verdict("high") is STARTS
+    assert not evicted(world)
+
+
 def test_minimum_runtime() -> None:
     rules = QueuePreemption(min_runtime="1h")
     world = borrowed(preemption=rules).add(gang("x", 1, queue="a"))
@@ -282,6 +396,16 @@ def test_the_queue_may_leave_them_alone() -> None:
     rules = QueuePreemption(unmanaged="Never")
     world = World(node("n"), queue("q", preemption=rules), *(stranger(f"s{n}", on="n") for n in range(4)))
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
+
+
+def test_what_budgets_protect_of_others_stays() -> None:
+    world = World(node("n"), queue("q"), budget("p", 1, app="web"))
+    world.add(*(stranger(f"s{n}", on="n", labels={"app": "web" if n else "job"}) for n in range(4)))
+    world.add(important("high", 3, queue="q")).settle()
+    assert not evicted(world)
+    world.delete(*names("high", 3)).add(important("fits", 2, queue="q")).settle()
+    assert len(evicted(world)) == 2
+    assert "s0" in evicted(world)
 
 
 def test_a_group_of_one() -> None:

@@ -13,7 +13,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
 from extender.domain.model.shapes import requests_of
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import node, queue, stranger
+from tests.domain.builders import budget, node, queue, stranger
 from tests.domain.world import World, gang, said
 
 QUEUES = ("a", "b", "c")
@@ -34,10 +34,10 @@ clusters = st.tuples(
 )
 
 
-def ran(cluster: Any) -> World:
+def ran(cluster: Any, *more: Any) -> World:
     """Everything that finds room runs; then more comes."""
     count, weights, strangers, first, later = cluster
-    world = World([node(f"n{number}") for number in range(count)])
+    world = World([node(f"n{number}") for number in range(count)], *more)
     world.add([queue(name, weight=weight) for name, weight in zip(QUEUES, weights, strict=True)])
     world.add([stranger(f"s{number}", on=f"n{number % count}") for number in range(strangers)])
     for number, job in enumerate(first):
@@ -49,7 +49,9 @@ def ran(cluster: Any) -> World:
 
 def _gang(name: str, job: tuple[str, int, int, str, int]) -> list[Any]:
     where, members, spare, cpu, priority = job
-    return gang(name, members, max(members - spare, 1), where, cpu=cpu, priority=priority)
+    return gang(
+        name, members, max(members - spare, 1), where, cpu=cpu, priority=priority, labels={"queue": where}
+    )
 
 
 def run_what_is_planned(world: World) -> None:
@@ -129,3 +131,27 @@ def test_who_is_evicted_for_starts(cluster: Any) -> None:
     world.delete(*going).settle()
     for key in claimants:
         assert world.decisions.groups[key].verdict is Verdict.STARTING, key
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters, st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(0, 4)), max_size=4))
+def test_no_more_pods_go_than_budgets_allow(cluster: Any, budgets: Any) -> None:
+    """The Eviction API counts off what goes; each gang goes whole."""
+    allowed = dict(budgets)
+    world = ran(cluster, *(budget(name, allow, queue=name) for name, allow in allowed.items()))
+    for _ in range(40):
+        run_what_is_planned(world)
+        going = sorted(each.victim.name for each in world.decisions.evictions.values())
+        if not going:
+            break
+        covered = {name: world.pods[name].metadata.labels or {} for name in going}
+        counts = Counter(labels.get("queue", "") for labels in covered.values())
+        assert all(counts[name] <= allow for name, allow in allowed.items()), (counts, allowed)
+        where = covered[going[0]].get("queue", "")
+        world.delete(going[0])
+        if where in allowed:
+            allowed[where] -= 1
+            world.add(budget(where, allowed[where], queue=where))
+    for group in world.ledger.snapshot().groups.values():
+        if group.stood_whole and not group.start.reclaim and group.lives:
+            assert group.stands, group.key

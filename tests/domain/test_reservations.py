@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.reservation import Reservation
-from extender.domain.reservation.turns import Turn, turn_at
+from extender.domain.reservation.turns import RoomTurn, turn_at
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue, stranger
 from tests.domain.world import LIMITS, World, gang, names, nodes, said, timestamp
@@ -229,18 +229,18 @@ def test_declared_times_of_a_series_that_lies_are_stretched() -> None:
 @pytest.mark.parametrize(
     ("now", "turn"),
     [
-        (50.0, Turn(True, 100.0)),
-        (100.0, Turn(True, 110.0)),
-        (109.0, Turn(True, 110.0)),
-        (110.0, Turn(False, 120.0)),
-        (120.0, Turn(True, 140.0)),
-        (140.0, Turn(False, 160.0)),
-        (159.0, Turn(False, 160.0)),
-        (160.0, Turn(True, 200.0)),
-        (239.0, Turn(False, 240.0)),
+        (50.0, RoomTurn(True, 100.0)),
+        (100.0, RoomTurn(True, 110.0)),
+        (109.0, RoomTurn(True, 110.0)),
+        (110.0, RoomTurn(False, 120.0)),
+        (120.0, RoomTurn(True, 140.0)),
+        (140.0, RoomTurn(False, 160.0)),
+        (159.0, RoomTurn(False, 160.0)),
+        (160.0, RoomTurn(True, 200.0)),
+        (239.0, RoomTurn(False, 240.0)),
     ],
 )
-def test_turns_grow(now: float, turn: Turn) -> None:
+def test_turns_grow(now: float, turn: RoomTurn) -> None:
     assert turn_at(now, since=100.0, first=10.0) == turn
 
 

@@ -17,6 +17,7 @@ from extender.api.objects import (
     Node,
     PluginsPodGroup,
     Pod,
+    PodDisruptionBudget,
     PodGroup,
     PriorityClass,
     Queue,
@@ -137,6 +138,10 @@ class World:
     @_set.register
     def _(self, thing: PriorityClass) -> None:
         self.ledger.set_priority_class(thing)
+
+    @_set.register
+    def _(self, thing: PodDisruptionBudget) -> None:
+        self.ledger.set_disruption_budget(thing)
 
     def drop_node(self, name: str) -> None:
         del self.nodes[name]

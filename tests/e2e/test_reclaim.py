@@ -147,14 +147,54 @@ def test_a_victim_with_a_budget_stays_and_another_one_goes(
     gangs = borrowed(stage, [1, 1, 1], labels={"guarded": "yes"})
     free = stage.gang("free", 1, cpu="2", queue="rich", gated=True)
     stage.wait_phase(free)
-    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
-    spec = {"minAvailable": "100%", "selector": {"matchLabels": {"guarded": "yes"}}}
-    meta = {"name": "guard", "namespace": stage.namespace}
-    stage.api.create(BUDGETS, {**budget, "metadata": meta, "spec": spec})
+    budget(stage)
     poor = stage.gang("poor", 1, cpu="2", queue="poor", gated=True)
     stage.wait_phase(poor)
     assert stage.phases(free) == {"Gone"}
     assert alive(stage, gangs) == [1, 1, 1]
+
+
+def test_a_gang_of_which_a_budget_allows_half_stays_whole(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """Of three gangs, the two that would go first are covered. Once the budget lets one go whole, it goes."""
+    stage.nodes(6, cpu="2")
+    stage.queue("rich")
+    stage.queue("poor")
+    free = stage.gang("free", 2, cpu="2", queue="rich", gated=True)
+    stage.wait_phase(free)
+    covered = []
+    for name in ("one", "two"):
+        covered.append(stage.gang(name, 2, cpu="2", queue="rich", gated=True, labels={"guarded": "yes"}))
+        stage.wait_phase(covered[-1])
+    budget(stage)
+    allow(stage, 1)
+    poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
+    stage.wait_phase(poor)
+    assert stage.phases(free) == {"Gone"}
+    assert alive(stage, covered) == [2, 2]
+    assert muster.metric("muster_evictions_total", outcome="refused", cause="Reclaim") == 0
+    stage.queue("third")
+    third = stage.gang("third", 2, cpu="2", queue="third", gated=True)
+    stage.wait_reason("third", "NoRoom")
+    allow(stage, 2)
+    stage.wait_phase(third)
+    assert sorted(alive(stage, covered)) == [0, 2]
+
+
+def budget(stage: Stage) -> None:
+    """For the pods that are guarded. Its controller runs nowhere here, so it allows none to go at first."""
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    spec = {"minAvailable": "100%", "selector": {"matchLabels": {"guarded": "yes"}}}
+    meta = {"name": "guard", "namespace": stage.namespace}
+    stage.api.create(BUDGETS, {**kind, "metadata": meta, "spec": spec})
+
+
+def allow(stage: Stage, disruptions: int) -> None:
+    """What its controller says."""
+    amounts = {"currentHealthy": 4, "desiredHealthy": 4 - disruptions, "expectedPods": 4}
+    status = {**amounts, "disruptionsAllowed": disruptions, "observedGeneration": 1}
+    stage.api.patch(BUDGETS, "guard", {"status": status}, stage.namespace, "status")
 
 
 def test_muster_killed_between_evictions_and_start(

@@ -15,7 +15,7 @@ from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
 from extender.kube.resources import REPLICA_SETS
 from tests.controllers.queue_desk import command
-from tests.domain.builders import group, node, owner, pod, queue
+from tests.domain.builders import budget, group, node, owner, pod, queue
 from tests.domain.world import key
 from tests.e2e.harness.waiting import wait_for
 from tests.host.conftest import Station
@@ -134,6 +134,17 @@ def test_commands_arrive(station: Station) -> None:
         time.sleep(0.01)
     station.bus_commands.look(station.ledger.decisions)
     assert station.writes == 1
+
+
+def test_disruption_budgets_arrive_and_go(station: Station) -> None:
+    station.api.served["policy/v1"] = ["poddisruptionbudgets"]
+    station.api.objects["poddisruptionbudgets"] = [budget("p", 1, app="web")]
+    snapshot = fed(station).ledger.snapshot
+    assert [each.allowed for each in snapshot().disruption_budgets["team"]] == [1]
+    station.api.tell("poddisruptionbudgets", "MODIFIED", budget("p", 2, app="web"))
+    station.wait_for(lambda: [each.allowed for each in snapshot().disruption_budgets["team"]] == [2])
+    station.api.tell("poddisruptionbudgets", "DELETED", budget("p", 2, app="web"))
+    station.wait_for(lambda: not snapshot().disruption_budgets)
 
 
 def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:

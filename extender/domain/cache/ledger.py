@@ -17,6 +17,7 @@ from extender.api.objects import (
     Node,
     PluginsPodGroup,
     Pod,
+    PodDisruptionBudget,
     PodGroup,
     PriorityClass,
     Queue,
@@ -26,6 +27,7 @@ from extender.domain.cache.attendance import Attendance
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.disruption_budgets import DisruptionBudgets
 from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.intake import Intake
 from extender.domain.cache.ledger_queries import LedgerQueries
@@ -71,6 +73,7 @@ class Ledger(LedgerQueries):
         pods = PodIntake(ownership, registry, claims, moves, releases, changes, self._attendance, clock)
         views = GroupViews(registry, claims)
         refusals = Refusals(claims)
+        self._disruption_budgets = DisruptionBudgets(changes)
         publishing = Publishing(
             self.limits,
             registry,
@@ -81,6 +84,7 @@ class Ledger(LedgerQueries):
             changes,
             self._attendance,
             refusals,
+            self._disruption_budgets,
             clock,
             wall_clock,
             pods.others,
@@ -169,6 +173,14 @@ class Ledger(LedgerQueries):
     def drop_priority_class(self, name: str) -> None:
         with self._lock:
             self._intake.drop_priority_class(name)
+
+    def set_disruption_budget(self, budget: PodDisruptionBudget) -> None:
+        with self._lock:
+            self._disruption_budgets.put(budget)
+
+    def drop_disruption_budget(self, namespace: str, name: str) -> None:
+        with self._lock:
+            self._disruption_budgets.drop(namespace, name)
 
     def trust_marks(self, kept: bool) -> None:
         """Whether marks on PodGroups count: only if `kept`, that is, if the API server lets only Muster write

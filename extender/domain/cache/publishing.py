@@ -12,6 +12,7 @@ from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage
 from extender.domain.cache.claims import Claims
+from extender.domain.cache.disruption_budgets import DisruptionBudgets
 from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.groups import Group
 from extender.domain.cache.reclaimed_room import ReclaimedRoom
@@ -44,6 +45,7 @@ class Publishing:
         changes: Changes,
         attendance: Attendance,
         refusals: Refusals,
+        budgets: DisruptionBudgets,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         others: Callable[[], Mapping[Uid, PodRecord]],
@@ -63,6 +65,7 @@ class Publishing:
         self._spared: dict[Uid, float] = {}  # until when
         self._kept = ReclaimedRoom(registry, claims.capacity)
         self._refusals = refusals
+        self._budgets = budgets
         self._history = RunHistory()
         self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
         self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
@@ -91,6 +94,7 @@ class Publishing:
             touched=frozenset(self._unpublished),
             others=self._others(),
             spared=dict(self._spared),
+            disruption_budgets=self._budgets.view(),
             attention=self._attendance.attention,
             history=self._history,
             freed=self._moves.freed,

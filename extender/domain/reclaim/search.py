@@ -21,6 +21,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.reclaim.cheapest_first import CheapestFirst, Cost, free
+from extender.domain.reclaim.disruptions import Disruptions
 from extender.domain.reclaim.giver import Giver
 from extender.domain.reclaim.row_of_units import RowOfUnits
 from extender.domain.reclaim.units import Unit
@@ -51,11 +52,15 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Search:
-    """`planner`: the room without what is leaving anyway; it is used up. `units`: in any order."""
+    """`planner`: the room without what is leaving anyway. `units`: in any order. `planner` and `disruptions`
+    are used up."""
 
-    def __init__(self, planner: Planner, giver: Giver, units: Iterable[Unit]) -> None:
+    def __init__(
+        self, planner: Planner, giver: Giver, units: Iterable[Unit], disruptions: Disruptions
+    ) -> None:
         self._planner = planner
         self._giver = giver
+        self._disruptions = disruptions
         self._units = sorted(units, key=attrgetter("order"))
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, RowOfUnits] = {}
@@ -77,8 +82,8 @@ class Search:
         if found is not None or other is None:
             return found
         for taking in self._takings:
-            self._giver.give(taking.unit.queue, taking.requests, -1)
-        return Search(other, self._giver, self._units).by_trial(wanted)
+            self._give(taking, -1)
+        return Search(other, self._giver, self._units, self._disruptions).by_trial(wanted)
 
     # ---- node by node
 
@@ -157,13 +162,13 @@ class Search:
             takings.append(taking)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
             if lacking or self._is_over:  # then more is asked, on top of it
-                self._giver.give(unit.queue, taking.requests)
+                self._give(taking)
                 given.append(taking)
             if not lacking:
                 break
         more = 1 if self._is_over and not self._giver.suffices() else 0
         for taking in given:
-            self._giver.give(taking.unit.queue, taking.requests, -1)
+            self._give(taking, -1)
         return None if lacking else (self._cost_of(takings, row, more), takings)
 
     def _cost_of(self, takings: Sequence[Taking], row: int, more: int) -> Cost:
@@ -199,14 +204,20 @@ class Search:
 
     def _may_give(self, taking: Taking) -> bool:
         queue = taking.unit.queue
-        return not queue or self._giver.may_give(queue, taking.requests)
+        if queue and not self._giver.may_give(queue, taking.requests):
+            return False
+        return self._disruptions.allow(taking.pods)
+
+    def _give(self, taking: Taking, times: int = 1) -> None:
+        self._giver.give(taking.unit.queue, taking.requests, times)
+        self._disruptions.take(taking.pods, times)
 
     def _take(self, takings: Iterable[Taking]) -> set[int]:
         """Take units; returns the rows on which that makes room."""
         rows: set[int] = set()
         for taking in takings:
-            unit, pods = taking
-            self._giver.give(unit.queue, taking.requests)
+            pods = taking.pods
+            self._give(taking)
             self._taken.update(pod.uid for pod in pods)
             self._takings.append(taking)
             self._planner.free(pods)
@@ -221,8 +232,8 @@ class Search:
             if self._giver.suffices():
                 return True
             pods = self._left_of(unit, ())
-            if pods and unit.queue and self._giver.may_give(unit.queue, _requests(pods)):
-                self._take([Taking(unit, pods)])
+            if pods and unit.queue and self._may_give(taking := Taking(unit, pods)):
+                self._take([taking])
         return self._giver.suffices()
 
     # ---- filling back
@@ -251,7 +262,7 @@ class Search:
     def _return(self, taking: Taking) -> None:
         self._takings.remove(taking)
         self._taken.difference_update(pod.uid for pod in taking.pods)
-        self._giver.give(taking.unit.queue, taking.requests, -1)
+        self._give(taking, -1)
         self._planner.hold((pod, pod.node) for pod in taking.pods)
 
     # ---- by trial
@@ -264,8 +275,8 @@ class Search:
             before = len(self._takings)
             for unit in units:
                 pods = self._left_of(unit, ())
-                if pods and (not unit.queue or self._giver.may_give(unit.queue, _requests(pods))):
-                    self._take([Taking(unit, pods)])
+                if pods and self._may_give(taking := Taking(unit, pods)):
+                    self._take([taking])
                 if len(self._takings) - before >= step:
                     break
             if len(self._takings) == before:

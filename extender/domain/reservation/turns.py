@@ -9,17 +9,17 @@ from math import floor, log2
 from typing import NamedTuple
 
 
-class Turn(NamedTuple):
+class RoomTurn(NamedTuple):
     """It ends at `until`, a moment on the ledger's clock."""
 
     is_kept: bool
     until: float
 
 
-def turn_at(now: float, since: float, first: float) -> Turn:
+def turn_at(now: float, since: float, first: float) -> RoomTurn:
     """`since`: when turns begin; the room is kept until then. `first`: the seconds of the first one."""
     if now < since:
-        return Turn(True, since)
+        return RoomTurn(True, since)
     number = floor(log2((now - since) / first / 2.0 + 1.0))
     begin, length = since + 2.0 * first * (2.0**number - 1.0), first * 2.0**number
-    return Turn(True, begin + length) if now < begin + length else Turn(False, begin + 2.0 * length)
+    return RoomTurn(True, begin + length) if now < begin + length else RoomTurn(False, begin + 2.0 * length)

@@ -41,7 +41,7 @@ def _carry_over(snapshot: Snapshot, previous: Decisions, memory: Memory) -> Deci
     if waiting is None or not (_is_alike(before, snapshot) and memory.is_same_time(snapshot, previous)):
         return None
 
-    if waiting.shortages.minds_others and snapshot.others is not before.others:
+    if _may_be_given_room(waiting.shortages, before, snapshot):
         return None
 
     # 2. Where room changed, nothing is on its way.
@@ -77,6 +77,17 @@ def _is_alike(then: Snapshot, now: Snapshot) -> bool:
         and now.queues == then.queues
         and _stand_alike(then.occupancy, now.occupancy)
         and np.array_equal(now.allocatable, then.allocatable)
+    )
+
+
+def _may_be_given_room(shortages: Shortages, then: Snapshot, now: Snapshot) -> bool:
+    """Whether others may have to make way now: other pods that are not ours, or what budgets allow."""
+    if shortages.minds_others and now.others is not then.others:
+        return True
+    budgets = now.disruption_budgets
+    return shortages.minds_disruptions and (
+        budgets is not then.disruption_budgets
+        or any(key.partition("/")[0] in budgets for key in now.touched)  # labels of its pods may have changed
     )
 
 

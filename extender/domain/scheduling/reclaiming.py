@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.flavors.roles import on_nodes_of
-from extender.domain.lifecycle.quorum import Missing, missing, whole
+from extender.domain.lifecycle.quorum import Missing, missing
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
-from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.records import PodRecord, Uid
 from extender.domain.placement.planner import Planner
 from extender.domain.reclaim.search import Found, Search
 from extender.domain.scheduling.backoff import fail
@@ -27,6 +27,7 @@ from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.victims import Candidates
+from extender.domain.scheduling.victims_left import is_any_in_part, left, would_be_split
 from extender.domain.snapshot.group_view import GroupView
 
 _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
@@ -68,42 +69,37 @@ def _hold(round_: Round, group: GroupView) -> bool:
 
 def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
     """Whether what was decided on would be decided again: for these members, on nodes that are there, within
-    the queue's share, and without a victim that nobody may evict."""
+    the queue's share, and without a victim that nobody may evict, unless the rest of its gang has gone."""
     reclaim, snapshot = round_.reclaims[group.key], round_.snapshot
     if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
         return False
     if not all(node in snapshot.nodes.row for node in reclaim.plan.values()):
         return False
-    if any(victim.uid in snapshot.spared for victim in reclaim.victims):
+    is_refused = any(victim.uid in snapshot.spared for victim in reclaim.victims)
+    if is_refused and not is_any_in_part(round_, reclaim):
         return False
-    if any(_is_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
+    if any(would_be_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
         return False
     takes_from_others = any(victim.cause is not EvictionCause.PREEMPT for victim in reclaim.victims)
     return not (takes_from_others and round_.budget.shares.is_above_share(group.queue, wanted.requests))
-
-
-def _is_split(round_: Round, key: GroupKey) -> bool:
-    """Whether a group that gives back some of its members is no longer whole without them: it has lost others
-    since."""
-    group = round_.snapshot.groups.get(key)
-    left = [pod for pod in group.placed if pod.uid not in round_.promised] if group is not None else []
-    if group is None or not any(pod.holds_room for pod in left) or len(left) == len(group.placed):
-        return False
-    roles = Counter(pod.role for pod in left)
-    return not whole(group.min_member, group.min_task_member, roles, len(left))
 
 
 def _go_on(round_: Round, group: GroupView) -> GroupDecision:
     reclaim, budget, wanted = round_.reclaims[group.key], round_.budget, missing(group)
     budget.let_go(group, reclaim.plan)
     if budget.window.has_place_for(len(wanted.members)):
-        if (plan := _place(round_, group, reclaim)) is not None:
+        if _may_start(round_, reclaim) and (plan := _place(round_, group, reclaim)) is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         if round_.is_due(reclaim.until):
             return fail(round_, group, f"the room did not become free in time: {reclaim.detail}")
     budget.hold(group, reclaim.plan)
     round_.evictions |= {each.victim.uid: each for each in _evictions(round_, group, reclaim)}
     return replace(waits(group, Reason.RECLAIMING, reclaim.detail), reclaim=reclaim)
+
+
+def _may_start(round_: Round, reclaim: Reclaim) -> bool:
+    """Once a group starts, nobody is evicted for it any more: so no gang may be in part."""
+    return not is_any_in_part(round_, reclaim) or round_.is_due(reclaim.until)
 
 
 def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
@@ -147,7 +143,7 @@ def _ways(round_: Round, group: GroupView, wanted: Missing) -> list[Missing]:
 def _evictions(round_: Round, group: GroupView, reclaim: Reclaim) -> Iterator[Eviction]:
     """Victims that are still there and not on their way out."""
     for victim in reclaim.victims:
-        if _standing(round_, victim) is not None:
+        if left(round_, victim) is not None:
             yield Eviction(victim, _WHY[victim.cause].format(group=group.key, queue=group.queue))
 
 
@@ -156,18 +152,6 @@ _WHY = {
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
     EvictionCause.UNMANAGED: "group {group} has a higher priority",
 }
-
-
-def _standing(round_: Round, victim: ReclaimVictim) -> PodRecord | None:
-    if not victim.group:
-        pod = round_.snapshot.others.get(victim.uid)
-        return pod if pod is not None and not pod.deleting else None
-    group = round_.snapshot.groups.get(victim.group)
-    return group.once(_by_uid).get(victim.uid) if group is not None else None
-
-
-def _by_uid(group: GroupView) -> dict[str, PodRecord]:
-    return {pod.uid: pod for pod in group.placed if pod.holds_room}
 
 
 # ---- what is begun
@@ -184,6 +168,7 @@ def begin(round_: Round, lending: Lending) -> None:
     mark = round_.budget.journal.mark()
     _Beginning(round_, lending, candidates).begin(seeking, places)
     round_.budget.journal.roll_back(mark)
+    round_.shortages.minds_disruptions = candidates.disruptions.matter
 
 
 def _takes_from_others(round_: Round, group: GroupView) -> bool:
@@ -270,7 +255,7 @@ class _Beginning:
             planner.give_back(wanted.members, self._lending.kept_for(group))
             giving = Giving(self._round, group, way, _scarce(planner, way))
             mark = journal.mark()
-            found = Search(planner, giving, units).find(way)
+            found = Search(planner, giving, units, self._candidates.disruptions.clone()).find(way)
             journal.roll_back(mark)
             if found is not None:
                 return found
@@ -296,6 +281,7 @@ class _Beginning:
         pods = [pod for taking in found.takings for pod in taking.pods]
         victims = tuple(each for taking in found.takings for each in taking.unit.victims(taking.pods))
         self._candidates.taken.update(pod.uid for pod in pods)
+        self._candidates.disruptions.take(pods)
         base.free(pods)
         base.give_back(missing(group).members, self._lending.kept_for(group))
         base.hold((pod, found.plan[pod.uid]) for pod in missing(group).members)
@@ -330,7 +316,7 @@ def _departing(round_: Round) -> Iterator[PodRecord]:
     yield from filter(attrgetter("deleting"), round_.snapshot.others.values())
     for key, reclaim in round_.reclaims.items():
         if key in round_.decided and round_.decided[key].reclaim is reclaim:
-            pods = (_standing(round_, victim) for victim in reclaim.victims)
+            pods = (left(round_, victim) for victim in reclaim.victims)
             yield from (pod for pod in pods if pod is not None)
 
 

@@ -39,6 +39,8 @@ class Shortages:
         kept, not lent."""
         self.minds_others = False
         """Whether a group that starves may take the room of pods that are not ours."""
+        self.minds_disruptions = False
+        """Whether a group that starves may take the room of pods that disruption budgets cover."""
         self._takings: int | None = None
 
     def note(
@@ -72,5 +74,5 @@ class Shortages:
         """The same gangs with other numbers."""
         later = Shortages()
         later.known, later.keeps_first_room, later._takings = known, self.keeps_first_room, self._takings
-        later.minds_others = self.minds_others
+        later.minds_others, later.minds_disruptions = self.minds_others, self.minds_disruptions
         return later

@@ -10,9 +10,11 @@ from math import inf
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.reclaim.disruptions import Disruptions
 from extender.domain.reclaim.units import Unit, running_since, standing, unit_of, units_of
 from extender.domain.scheduling.giving_back import is_drained
 from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.victims_left import to_be_evicted
 from extender.domain.snapshot.group_view import GroupView
 
 _ON_NODES = (State.RESTING, State.STANDING, State.REPLACING)
@@ -29,6 +31,13 @@ class Candidates:
         """Pods that were promised to a group in this round."""
         self.spared = GroupKey("")
         """A group that was left out of the last answer because it has given once already."""
+
+    @cached_property
+    def disruptions(self) -> Disruptions:
+        """What disruption budgets allow besides what is evicted already. Asked for each unit while units are
+        chosen: several may count for one budget."""
+        budgets = self._round.snapshot.disruption_budgets
+        return Disruptions(budgets, to_be_evicted(self._round) if budgets else ())
 
     def may_exist_for(self, group: GroupView) -> bool:
         """False: nothing runs that any rule could find. Cheap, since it is asked of all groups that wait."""

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from extender.domain.model.disruption_budgets import BudgetsByNamespace
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term
@@ -74,6 +75,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Pods on nodes that are not ours."""
     spared: Mapping[Uid, float] = {}
     """Pods whose eviction was refused: until when they are no victims."""
+    disruption_budgets: BudgetsByNamespace = {}
+    """The PodDisruptionBudgets, by namespace; the same object as long as none changes."""
     attention: Attention = Attention()
     """Whether this replica leads and the scheduler asks."""
     freed: Freed = Freed()
