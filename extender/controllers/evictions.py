@@ -37,6 +37,11 @@ _TOLD: Mapping[EvictionCause, EventReason] = {
     EvictionCause.UNMANAGED: EventReason.PREEMPTED,
     EvictionCause.DRAIN: EventReason.DRAINED,
 }
+_PURPOSES: Mapping[EvictionCause, str] = {
+    EvictionCause.UNDO: "because the start of its group failed",
+    EvictionCause.DRAIN: "to drain its queue",
+}
+_FOR_OTHERS = "to make room for others"
 
 
 class EvictionsController(RecordingController[Uid]):
@@ -82,6 +87,8 @@ class EvictionsController(RecordingController[Uid]):
             self._report_refusal(pod, cause, fault)
             raise
         metrics.evictions.labels("done", cause).inc()
+        if (decision := self._decisions.groups.get(pod.group)) is not None:
+            metrics.queue_evictions.labels(decision.queue, cause).inc()
         self._queue.move(pod.uid, _AGAIN)
         if cause in _TOLD:
             self._tell(pod, cause, why)
@@ -90,9 +97,7 @@ class EvictionsController(RecordingController[Uid]):
         """The API server has written a condition of its own, which says less."""
         for about in self._concerned(pod):
             self._recorder.record(about, WARNING, _TOLD[cause], f"{pod.name} was evicted: {why}")
-        condition = dated(
-            Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}"), None
-        )
+        condition = Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}")
         try:
             self._cluster.say_disrupted(pod.namespace, pod.name, pod.uid, dated(condition, None))
         except ApiError as fault:  # it is gone, or going without these words
@@ -101,17 +106,9 @@ class EvictionsController(RecordingController[Uid]):
     def _report_refusal(self, pod: PodRecord, cause: EvictionCause, fault: ApiError) -> None:
         metrics.evictions.labels("refused", cause).inc()
         log.warning("an eviction was refused", pod=pod.key, group=pod.group, cause=cause, error=str(fault))
-        if cause in (EvictionCause.UNDO, EvictionCause.DRAIN):
-            whom = (
-                "because the start of its group failed"
-                if cause is EvictionCause.UNDO
-                else "to drain its queue"
-            )
-        else:
-            whom = "to make room for others"
-            if isinstance(fault, Refused) and not isinstance(fault, Conflict):
-                self._ledger.spare(pod.uid)
-        message = f"{pod.name} has to be evicted {whom}, but: {fault}"
+        if cause not in _PURPOSES and isinstance(fault, Refused) and not isinstance(fault, Conflict):
+            self._ledger.spare(pod.uid)
+        message = f"{pod.name} has to be evicted {_PURPOSES.get(cause, _FOR_OTHERS)}, but: {fault}"
         for about in self._concerned(pod):
             self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
 

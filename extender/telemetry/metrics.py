@@ -88,6 +88,9 @@ queue_waited = Summary(
     "Time from when a group was first seen to wait until it started.",
     ["queue"],
 )
+queue_evictions = Counter(
+    "muster_queue_evictions_total", "Pods of a queue that were evicted, by cause.", ["queue", "cause"]
+)
 queue_commands = Counter("muster_queue_commands_total", "Commands to open or close a queue.", ["outcome"])
 groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted because their queue was deleted.")
 
@@ -142,13 +145,8 @@ view_detours = Counter(
 view_dials = Counter("muster_view_dials_total", "Connections that the view has opened to the API server.")
 
 
-_OF_QUEUES: tuple[MetricWrapperBase, ...] = (
-    queue_deserved,
-    queue_allocated,
-    queue_share,
-    queue_groups,
-    queue_waited,
-)
+_SHOWN_OF_QUEUES = (queue_deserved, queue_allocated, queue_share, queue_groups)
+_COUNTED_OF_QUEUES: tuple[MetricWrapperBase, ...] = (queue_waited, queue_evictions)
 
 
 # ---- recording
@@ -229,24 +227,31 @@ class QueueSample(NamedTuple):
 
 
 def show_queues(samples: Iterable[QueueSample]) -> None:
-    """Show these queues. What was shown of others is removed."""
-    shown: set[tuple[MetricWrapperBase, tuple[str, ...]]] = set()
+    """Show these queues. What was shown or counted of others is removed."""
+    shown: dict[Gauge, set[tuple[str, ...]]] = {metric: set() for metric in _SHOWN_OF_QUEUES}
 
     def put(metric: Gauge, value: float, *labels: str) -> None:
         metric.labels(*labels).set(value)
-        shown.add((metric, labels))
+        shown[metric].add(labels)
 
-    for queue in sorted(samples)[:MOST_QUEUES]:
+    queues = sorted(samples)[:MOST_QUEUES]
+    for queue in queues:
         put(queue_share, queue.share, queue.name)
-        shown.add((queue_waited, (queue.name,)))
         for gauge, amounts in ((queue_deserved, queue.deserved), (queue_allocated, queue.allocated)):
             for resource, amount in amounts.items():
                 put(gauge, amount, queue.name, resource)
         for column, count in queue.groups.items():
             put(queue_groups, count, queue.name, column)
-    for metric in _OF_QUEUES:
-        for labels in _labels_of(metric) - {labels for each, labels in shown if each is metric}:
-            metric.remove(*labels)
+    for metric, kept in shown.items():
+        _remove(metric, _labels_of(metric) - kept)
+    names = {queue.name for queue in queues}
+    for counted in _COUNTED_OF_QUEUES:
+        _remove(counted, {labels for labels in _labels_of(counted) if labels[0] not in names})
+
+
+def _remove(metric: MetricWrapperBase, gone: Iterable[tuple[str, ...]]) -> None:
+    for labels in gone:
+        metric.remove(*labels)
 
 
 def _labels_of(metric: MetricWrapperBase) -> set[tuple[str, ...]]:
