@@ -33,13 +33,16 @@ class Disruptions:
         Eviction API refuses it."""
         if not self._budgets:
             return True
-        wanted: Counter[DisruptionBudget] = Counter()
+        wanted: dict[DisruptionBudget, int] = {}
         for pod in pods:
             budgets = self._of(pod)
             if len(budgets) > 1:
                 return False
-            wanted.update(budgets)
-        return all(self._taken[budget] + count <= budget.allowed for budget, count in wanted.items())
+            for budget in budgets:
+                wanted[budget] = wanted.get(budget, self._taken[budget]) + 1
+                if wanted[budget] > budget.allowed:
+                    return False
+        return True
 
     def take(self, pods: Iterable[PodRecord], times: int = 1) -> None:
         """These go; -1 times: they stay."""

@@ -34,7 +34,7 @@ class Candidates:
 
     @cached_property
     def disruptions(self) -> Disruptions:
-        """What disruption budgets allow besides what is evicted already. Asked for each unit while units are
+        """What disruption budgets allow besides what is evicted already. Asked again for each unit that is
         chosen: several may count for one budget."""
         budgets = self._round.snapshot.disruption_budgets
         return Disruptions(budgets, to_be_evicted(self._round) if budgets else ())
@@ -84,7 +84,7 @@ class Candidates:
         for each in runners:
             if self._may_give_to(group, each):
                 units = self._units_of(each, cause)
-                yield from filter(self._is_free, units) if self._busy else units
+                yield from filter(self._is_free, units) if self._is_any_barred else units
 
     @staticmethod
     def _units_of(victim: GroupView, cause: EvictionCause) -> list[Unit]:
@@ -111,8 +111,13 @@ class Candidates:
         return self._round.is_due(began + least)
 
     def _is_free(self, unit: Unit) -> bool:
-        """Not promised to another group, and no eviction of it was refused lately."""
-        return not any(pod.uid in uids for uids in self._busy for pod in unit.pods)
+        """Not promised to another group, no eviction of it was refused lately, and budgets let it go."""
+        is_busy = any(pod.uid in uids for uids in self._busy for pod in unit.pods)
+        return not is_busy and self.disruptions.allow(unit.pods)
+
+    @property
+    def _is_any_barred(self) -> bool:
+        return bool(self._busy or self._round.snapshot.disruption_budgets)
 
     @property
     def _busy(self) -> list[Container[Uid]]:
