@@ -324,6 +324,19 @@ def test_minimum_runtime() -> None:
     assert len(evicted(world.settle())) == 1
 
 
+def test_at_the_ceiling_of_a_queue_above_its_sibling_gives_back_what_it_borrowed() -> None:
+    world = World(nodes("n0", "n1", cpu="8"), queue("above", capability={"cpu": "4"}), queue("elsewhere"))
+    world.add(queue("a", parent="above"), queue("b", parent="above"))
+    for n in range(4):
+        world.add(gang(f"b{n}", 1, queue="b", created=f"2026-01-0{n + 1}"))
+    world.start(*(f"b{n}" for n in range(4))).add(gang("e", 4, queue="elsewhere")).start("e")
+    world.add(gang("x", 3, queue="a"), gang("y", 1, queue="a")).settle()
+    assert world.reason("x") is Reason.QUEUE_CEILING, "it would bring its queue above its share"
+    assert world.reason("y") is Reason.RECLAIMING
+    assert evicted(world) == ["b3-0"]
+    assert evict(world).verdict("y") is STARTS
+
+
 # ---- inside a queue
 
 

@@ -35,6 +35,7 @@ _SEARCHES = 8  # in vain, in one round
 _NEXT_SEARCHES = 1.0  # seconds after which others are searched for
 _MOST_NAMES = 3
 _WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.UNMANAGED)
+_AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
 _ABOVE_SHARE = (EvictionCause.PREEMPT,)
 
 
@@ -297,10 +298,12 @@ class _Beginning:
 
 
 def _causes(round_: Round, group: GroupView, wanted: Missing) -> Sequence[EvictionCause]:
-    """Others give only what brings the queue up to what it deserves. Its own groups make way beyond that."""
-    is_above = round_.budget.shares.is_above_share(group.queue, wanted.requests)
+    """Others give only what brings the queue up to what it deserves. Its own groups make way beyond that. At
+    a ceiling, which may be that of a queue above, only what counts for it helps."""
+    if round_.budget.shares.is_above_share(group.queue, wanted.requests):
+        return _ABOVE_SHARE
     is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
-    return _ABOVE_SHARE if is_above or is_full else _WITHIN_SHARE
+    return _AT_A_CEILING if is_full else _WITHIN_SHARE
 
 
 def _scarce(planner: Planner, wanted: Missing) -> frozenset[str]:
