@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from extender.api.keys import DEFAULT_QUEUE
 from tests.e2e.harness import objects
 from tests.e2e.harness.amounts import amounts, requests
 from tests.e2e.harness.resources import JOBS, NODES, POD_GROUPS, PODS, QUEUES
@@ -112,7 +113,7 @@ def _lose_gpus(field: Field) -> Broken:
 
 
 def _change_queue(what: str, change: Json, back: Callable[[str], Json], field: Field) -> Broken:
-    name = field.one([each for each in STORM_QUEUES if each not in field.arena.down])
+    name = field.one([each for each in STORM_QUEUES if each not in {DEFAULT_QUEUE, *field.arena.down}])
     takes_down(field, name)
     field.arena.api.patch(QUEUES, name, {"spec": change})
     return Broken(f"queue {name} {what}", partial(_restore_queue, field.arena, name, back(name)))
