@@ -4,7 +4,10 @@ from typing import Any
 
 from tests.cli.desk import Desk
 
-NUMBERS = "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members"
+NUMBERS = (
+    "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members; position 1 in queue research;"
+    " it starts once other/report (3 pods) ends"
+)
 
 
 def settle(desk: Desk) -> Desk:

@@ -60,7 +60,7 @@ def _alike(case: Case) -> Callable[[str], str]:
     queues = {each["name"]: each["queue"] for each in case.input["podGroups"]}
     alike = {
         f"{pod['namespace']}/{pod['name']}": json.dumps(
-            [queues.get(pod.get("podgroup")), pod.get("node"), pod.get("priority"), pod["requests"]],
+            [queues.get(pod.get("podgroup")), pod.get("node"), pod.get("priority"), pod.get("requests")],
             sort_keys=True,
         )
         for pod in case.input["pods"]
