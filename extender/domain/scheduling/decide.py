@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason
-from extender.domain.scheduling import draining, elastic, gangs, reclaiming, replacing, starting
+from extender.domain.scheduling import draining, elastic, gangs, reclaiming, replacing, starting, starving
 from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.giving_back import giving_back
 from extender.domain.scheduling.kept_plans import keep_all
@@ -85,7 +85,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     reserving.make()
 
     # 11. Room is taken back for groups that starve.
-    reclaiming.begin(round_, lending)
+    starving.begin(round_, lending)
     draining.drain(round_)
 
     # These depend on room, too: then any change of it needs a round, and nothing is carried over.
