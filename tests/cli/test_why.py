@@ -54,7 +54,8 @@ podgroup/sweep in namespace team
 
 Waiting for 30m: NoRoom
   The suitable nodes do not have room for the whole group.
-  cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members
+  cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members; position 1
+  in queue research; it starts once other/report (3 pods) ends
 
 Members: 4 needed, 4 there, 0 on nodes, 4 gated
 
@@ -234,7 +235,8 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
         "Waiting for 30m: NoRoom\n"
         "  The pod waits with its whole group. The suitable nodes do not have room for\n"
         "  the whole group.\n"
-        "  cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members"
+        "  cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members; position 1\n"
+        "  in queue research; it starts once other/report (3 pods) ends"
     )
     assert of_pod[2:] == of_group[2:]
 
@@ -460,7 +462,8 @@ Open
 
 Groups that wait in it:
   podgroup/team/sweep waits: NoRoom (cpu: 8 needed, 2 left on suitable nodes;
-    room for 1 of 4 members)
+    room for 1 of 4 members; position 1 in queue research; it starts once
+    other/report (3 pods) ends)
 
 Queues above their share:
   queue/reports uses 150% of what it deserves (cpu 6 of 4): cpu 6
