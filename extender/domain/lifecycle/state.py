@@ -19,9 +19,17 @@ class State(Enum):
     WAITING = auto()  # all members that it lacks still have to be judged
 
 
+_RUNS = (State.RESTING, State.STANDING, State.REPLACING)
+
+
 def state_of(group: GroupView) -> State:
     """The state of a group; computed once, since a view never changes."""
     return group.once(_state)
+
+
+def runs(group: GroupView) -> bool:
+    """Whether a group stands whole, or did and replaces members."""
+    return state_of(group) in _RUNS
 
 
 def _state(group: GroupView) -> State:

@@ -34,7 +34,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def last_first(self) -> tuple[int, ...]:
         """Sorts what ranks highest first."""
-        return _inverted(self.rank)
+        return inverted(self.rank)
 
     @cached_property
     def order(self) -> tuple[int, tuple[int, ...], Uid]:
@@ -91,7 +91,7 @@ def unit_of(pod: PodRecord) -> Unit:
 
 def _rank(group: GroupView) -> str:
     """The least important, then what ran shortest, then the newest."""
-    return f"{_unimportance(group.priority)} {group.once(running_since)} {group.created}"
+    return f"{_unimportance(group.priority)} {group.running_since} {group.created}"
 
 
 def _unimportance(priority: int) -> str:
@@ -102,11 +102,6 @@ def _unimportance(priority: int) -> str:
 def standing(group: GroupView) -> tuple[PodRecord, ...]:
     """Members on nodes that have not ended."""
     return tuple(pod for pod in group.placed if pod.holds_room)
-
-
-def running_since(group: GroupView) -> str:
-    """When the first of its members was started, as far as their kubelets have said; empty: long ago."""
-    return min((pod.running_since for pod in group.once(standing)), default="")
 
 
 def may_go_whole(group: GroupView) -> bool:
@@ -133,8 +128,9 @@ def surplus(group: GroupView) -> tuple[PodRecord, ...]:
 
 def _last_first(pod: PodRecord) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Lowest priority first, then the newest, then the last name."""
-    return (pod.priority, _inverted(pod.created), _inverted(pod.name))
+    return (pod.priority, inverted(pod.created), inverted(pod.name))
 
 
-def _inverted(text: str) -> tuple[int, ...]:
+def inverted(text: str) -> tuple[int, ...]:
+    """Sorts the last text first."""
     return tuple(-ord(letter) for letter in text)

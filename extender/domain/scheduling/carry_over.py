@@ -40,7 +40,6 @@ def _carry_over(snapshot: Snapshot, previous: Decisions, memory: Memory) -> Deci
     waiting, before = memory.waiting, memory.snapshot
     if waiting is None or not (_is_alike(before, snapshot) and memory.is_same_time(snapshot, previous)):
         return None
-
     if _may_be_given_room(waiting.shortages, before, snapshot):
         return None
 

@@ -96,11 +96,10 @@ class Admission:
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
         elif lacks_room:
             self._round.shortages.add(wanted.signature, group.key)
-        has_claim = not self._reserving.has_one(group) and self._lending.has_claim(
-            group, wanted, decision.reason
-        )
+        has_reservation, reason = self._reserving.has_one(group), decision.reason
+        claims_room = not has_reservation and self._lending.has_claim(group, wanted, reason)
         decision = self._reserving.note(group, decision)
-        return replace(decision, claims_room=True) if has_claim else decision
+        return replace(decision, claims_room=True) if claims_room else decision
 
     # ---- what the strategy of its queue says of a group
 

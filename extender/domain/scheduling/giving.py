@@ -17,7 +17,7 @@ class Giving:
         self._queues = round_.snapshot.queues
         self._shares = round_.budget.shares
         self._own, self._asked, self._scarce = group.queue, wanted.requests, scarce
-        self._parts: dict[str, float] = {}  # what `share` has told, until the queue gives
+        self._parts: dict[str, float] = {}  # what `share` said, until the queue gives
         self.within_share = not self._shares.is_above_share(group.queue, wanted.requests)
 
     def may_give(self, queue: str, amounts: Resources) -> bool:
@@ -55,10 +55,10 @@ def may_give(
     pieces, what counts is what it holds too much of: one that has all the GPUs may be short of memory, which
     it cannot use without them."""
     asked = {each: n for each, n in amounts.items() if n > 0 and each != PODS}
-    return all(_may_give(asked, scarce, *level) for level in shares.levels(queue, to))
+    return all(_keeps_enough(asked, scarce, *level) for level in shares.levels(queue, to))
 
 
-def _may_give(
+def _keeps_enough(
     asked: Resources, scarce: frozenset[str], held: Resources, due: Portions, kept: Resources
 ) -> bool:
     above = {each for each in asked if held.get(each, 0) > due.get(each, 0.0) + EPSILON}

@@ -2,20 +2,18 @@
 member is gone. What their owners make in their place starts as a gang again."""
 
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.lifecycle.state import State, state_of
+from extender.domain.lifecycle.state import runs
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.reclaim.units import standing
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
-
-_ON_NODES = (State.RESTING, State.STANDING, State.REPLACING)
 
 
 def giving_back(round_: Round, group: GroupView) -> GroupDecision | None:
     """What is decided on a group that gives all its room back; None for others."""
     if not (round_.drained or round_.promised):
         return None
-    why = why_it_gives_back(round_, group) if state_of(group) in _ON_NODES else ""
+    why = why_it_gives_back(round_, group) if runs(group) else ""
     if not why:
         return None
     blocking = Reason.QUEUE_STOPPED if is_drained(round_, group) else Reason.BEHIND_OTHERS

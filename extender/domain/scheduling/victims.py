@@ -7,17 +7,15 @@ from collections.abc import Container, Iterable, Iterator
 from functools import cached_property
 from math import inf
 
-from extender.domain.lifecycle.state import State, state_of
+from extender.domain.lifecycle.state import runs
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.reclaim.disruptions import Disruptions
-from extender.domain.reclaim.units import Unit, running_since, standing, unit_of, units_of
+from extender.domain.reclaim.units import Unit, standing, unit_of, units_of
 from extender.domain.scheduling.giving_back import is_drained
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.victims_left import to_be_evicted
 from extender.domain.snapshot.group_view import GroupView
-
-_ON_NODES = (State.RESTING, State.STANDING, State.REPLACING)
 
 
 class Candidates:
@@ -107,7 +105,7 @@ class Candidates:
         least = self._round.snapshot.queues[victim.queue].record.preemption.min_runtime
         if not least:
             return True
-        began = self._round.snapshot.moment(victim.once(running_since))
+        began = self._round.snapshot.moment(victim.running_since)
         return self._round.is_due(began + least)
 
     def _is_free(self, unit: Unit) -> bool:
@@ -146,8 +144,8 @@ class Candidates:
         decision = self._round.decided.get(group.key)
         if decision is None or decision.plan or decision.fault:
             return False
-        runs = state_of(group) in _ON_NODES and bool(group.once(standing))
-        return runs and group.preemptable and not is_drained(self._round, group)
+        has_room = runs(group) and bool(group.once(standing))
+        return has_room and group.preemptable and not is_drained(self._round, group)
 
     def _unit_of(self, pod: PodRecord) -> Unit:
         if pod.uid not in self._units_of_others:
