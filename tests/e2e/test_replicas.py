@@ -133,12 +133,8 @@ def _load(stage: Stage) -> dict[str, list[str]]:
     """Eight gangs, room for four at a time: as many run."""
     stage.nodes(4, cpu="4")
     gangs = {f"g{number}": stage.gang(f"g{number}", SIZE, gated=True) for number in range(8)}
-    wait_for(lambda: len(_running(stage, gangs)) == 4, what="four of eight gangs running")
+    wait_for(lambda: len(stage.running(gangs)) == 4, what="four of eight gangs running")
     return gangs
-
-
-def _running(stage: Stage, gangs: dict[str, list[str]]) -> list[str]:
-    return [name for name, pods in gangs.items() if stage.phases(pods) == {"Running"}]
 
 
 def _between_two_bindings(stage: Stage, replica: Replica, harm: Callable[[], object]) -> None:
@@ -153,7 +149,7 @@ def _run_through(stage: Stage, gangs: dict[str, list[str]]) -> None:
     """Each gang runs, and ends so that another one can."""
     left = {name: pods for name, pods in gangs.items() if name != "g0"}
     while left:
-        for name in wait_for(lambda: _running(stage, left), timeout=120, what=f"of {sorted(left)} one runs"):
+        for name in wait_for(lambda: stage.running(left), timeout=120, what=f"of {sorted(left)} one runs"):
             stage.finish(left.pop(name))
 
 

@@ -122,10 +122,10 @@ def test_a_scheduler_killed_at_the_barrier(
     """Its held calls are hung up: nothing is bound for them, and nobody counts on them."""
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
-    assert _stages(muster) >= {"HELD"}
+    assert muster.claim_stages() >= {"HELD"}
     scheduler.kill()
     muster.wait_held([])
-    wait_for(lambda: _stages(muster) == {"PLANNED"}, what="all claims given back, and planned again")
+    wait_for(lambda: muster.claim_stages() == {"PLANNED"}, what="all claims given back, and planned again")
     gang.let_go()
     scheduler.start()
     stage.wait_phase(gang.pods, "Running")
@@ -146,7 +146,7 @@ def test_a_scheduler_killed_between_two_bindings(
     scheduler.kill()
     released.set()
     wait_for(lambda: stage.bound(gang), what="the first binding done")
-    wait_for(lambda: not _stages(muster) & {"HELD", "POSTED"}, what="the claims of the rest given back")
+    wait_for(lambda: not muster.claim_stages() & {"HELD", "POSTED"}, what="the claims of the rest given back")
     assert len(proxy.bindings()) == 1
     scheduler.start()
     stage.wait_phase(gang, "Running")
@@ -183,10 +183,10 @@ def test_a_binding_of_which_nothing_is_heard_gives_its_room_back(
     wait_for(unreadable.hit.is_set, what="the pod read in vain")
     scheduler.kill()
     muster.wait_held([])
-    assert _stages(muster) == {"POSTED"}
+    assert muster.claim_stages() == {"POSTED"}
     hangs.times = unreadable.times = 0
     released.set()
-    wait_for(lambda: _stages(muster) == {"PLANNED"}, what="the claim given back, and the pod planned again")
+    wait_for(lambda: muster.claim_stages() == {"PLANNED"}, what="the claim given back, and planned again")
     scheduler.start()
     stage.wait_phase(gang, "Running")
 
@@ -250,11 +250,6 @@ def _killed_between_two_bindings(
     wait_for(lambda: len(stage.bound(gang)) == 1 and not proxy.left(), what="one of three bound")
     muster.kill()
     return gang, dead
-
-
-def _stages(muster: Muster) -> set[str]:
-    """How firm the claims on room are."""
-    return {claim["stage"] for node in muster.debug("/debug/nodes") for claim in node["claims"]}
 
 
 def _refused(stage: Stage, name: str) -> bool:

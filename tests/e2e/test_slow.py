@@ -98,18 +98,14 @@ def test_a_large_gang_whose_bindings_hang_leaves_no_claim(
     gang = stage.gang("hangs", LARGE, gated=True)
     wait_for(unreadable.hit.is_set, what="a pod read in vain")
     muster.wait_held([])
-    assert "POSTED" in _stages(muster)
+    assert "POSTED" in muster.claim_stages()
     hangs.times = unreadable.times = 0
     released.set()
-    wait_for(lambda: not _stages(muster), timeout=LONG, what="all claims given back")
+    wait_for(lambda: not muster.claim_stages(), timeout=LONG, what="all claims given back")
     assert all(node["idle"]["cpu"] == 100_000 for node in muster.debug("/debug/nodes"))
     assert stage.bound(gang) == {}
     stage.delete_pods(gang)
     stage.wait_phase(stage.gang("next", LARGE, gated=True), timeout=LONG)
-
-
-def _stages(muster: Muster) -> set[str]:
-    return {claim["stage"] for node in muster.debug("/debug/nodes") for claim in node["claims"]}
 
 
 def _view(stage: Stage, muster: Muster, group: str) -> dict[str, Any]:

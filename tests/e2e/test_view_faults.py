@@ -65,7 +65,7 @@ def test_muster_killed_while_members_are_shown(
     stage.nodes(3, cpu="2")
     scheduler.process.freeze()
     gang = stage.gang("a", 3, cpu="2")
-    wait_for(lambda: _stages(muster) == {"ANSWERED"}, what="all three shown")
+    wait_for(lambda: muster.claim_stages() == {"ANSWERED"}, what="all three shown")
     muster.kill()
     scheduler.process.thaw()
     muster.start()
@@ -195,7 +195,7 @@ def test_what_is_released_while_the_scheduler_has_no_watch_is_shown_afterwards(
     stage.wait_phase(before)
     wire.refuse()
     late = stage.gang("b", 3, cpu="2")
-    wait_for(lambda: "ANSWERED" in _stages(muster), what="the second gang may start")
+    wait_for(lambda: "ANSWERED" in muster.claim_stages(), what="the second gang may start")
     wire.restore()
     stage.wait_phase(late)
     scheduler.wait_agrees()
@@ -208,7 +208,7 @@ def test_what_is_given_up_while_the_scheduler_has_no_watch_is_taken_back(
     stage.nodes(3, cpu="2")
     scheduler.process.freeze()
     gang = stage.gang("a", 3, cpu="2")
-    wait_for(lambda: _stages(muster) == {"ANSWERED"}, what="all three shown")
+    wait_for(lambda: muster.claim_stages() == {"ANSWERED"}, what="all three shown")
     wire.refuse()
     foreign = stage.pods("foreign", 1, cpu="2", scheduler="another")
     stage.api.bind(stage.namespace, foreign[0], "n0")
@@ -234,17 +234,17 @@ def test_the_watch_is_cut_at_any_byte_while_gangs_come_and_go(
         while len(gangs) < 6:
             name = f"g{next(numbers)}"
             gangs[name] = stage.gang(name, 4, cpu="1")
-        for name in _running(stage, gangs)[:2]:
+        for name in stage.running(gangs)[:2]:
             stage.finish(gangs.pop(name))
         wire.cut_after(luck.randrange(A_FEW_EVENTS))
         time.sleep(1)
     print(f"\n{len(gangs)} of {next(numbers)} gangs are left")  # noqa: T201
-    wait_for(lambda: len(_running(stage, gangs)) == 4, what="four of six gangs run")
+    wait_for(lambda: len(stage.running(gangs)) == 4, what="four of six gangs run")
     scheduler.wait_agrees()
     assert scheduler.process.alive()
     assert scheduler.process.pid == process
     while gangs:
-        for name in wait_for(lambda: _running(stage, gangs), what=f"of {sorted(gangs)} one runs"):
+        for name in wait_for(lambda: stage.running(gangs), what=f"of {sorted(gangs)} one runs"):
             stage.finish(gangs.pop(name))
 
 
@@ -281,7 +281,7 @@ def test_the_other_replica_takes_over_while_a_gang_is_in_pieces(
     gangs = {f"g{number}": stage.gang(f"g{number}", 4) for number in range(6)}
     wait_for(harmed.hit.is_set, what="harm done between two bindings")
     while gangs:
-        for name in wait_for(lambda: _running(stage, gangs), 120, f"of {sorted(gangs)} one runs"):
+        for name in wait_for(lambda: stage.running(gangs), 120, f"of {sorted(gangs)} one runs"):
             stage.finish(gangs.pop(name))
     assert second.leads()
     second.scheduler.wait_agrees()
@@ -309,12 +309,3 @@ def _on_a_wire(stage: Stage, muster: Muster, user: User) -> tuple[TcpProxy, Kube
     """A scheduler that reaches the view over a wire that can be cut."""
     wire = stage.start_wire(f"127.0.0.1:{muster.view_port}")
     return wire, stage.start_sidecar(muster, kubeconfig=muster.view_kubeconfig_through(wire.port), user=user)
-
-
-def _running(stage: Stage, gangs: dict[str, list[str]]) -> list[str]:
-    return [name for name, pods in gangs.items() if stage.phases(pods) == {"Running"}]
-
-
-def _stages(muster: Muster) -> set[str]:
-    """How firm the claims on room are."""
-    return {claim["stage"] for node in muster.debug("/debug/nodes") for claim in node["claims"]}

@@ -102,10 +102,7 @@ def test_a_gang_is_shown_when_the_schedulers_watch_has_its_pods(
     stage: Stage, muster: Muster, the_schedulers: Watch, scheduler: KubeScheduler
 ) -> None:
     """Muster lets it start long before."""
-    stage.nodes(3, cpu="2")
-    the_schedulers.stop()
-    gang = stage.gang("a", 3, cpu="2")
-    wait_for(lambda: _stages(muster) == {"ANSWERED"}, what="all three may start")
+    gang = _answered_unseen(stage, muster, the_schedulers)
     assert scheduler.dump().queued == {}
     the_schedulers.go_on()
     stage.wait_phase(gang)
@@ -115,12 +112,9 @@ def test_a_gang_is_shown_when_the_schedulers_watch_has_its_pods(
 def test_a_gang_given_up_before_the_schedulers_watch_had_its_pods_is_never_shown(
     stage: Stage, muster: Muster, the_schedulers: Watch, scheduler: KubeScheduler
 ) -> None:
-    stage.nodes(3, cpu="2")
-    the_schedulers.stop()
-    gang = stage.gang("a", 3, cpu="2")
-    wait_for(lambda: _stages(muster) == {"ANSWERED"}, what="all three may start")
+    gang = _answered_unseen(stage, muster, the_schedulers)
     stage.api.delete(POD_GROUPS, "a", stage.namespace)
-    wait_for(lambda: not _stages(muster), what="they may start no more")
+    wait_for(lambda: not muster.claim_stages(), what="they may start no more")
     the_schedulers.go_on()
     wait_for(lambda: _unbound(muster) == (0, 3), what="all three seen, and hidden")
     scheduler.wait_agrees()
@@ -135,12 +129,9 @@ def test_room_of_which_the_schedulers_watch_hears_later_is_not_taken_again(
     stage: Stage, muster: Muster, the_schedulers: Watch, scheduler: KubeScheduler
 ) -> None:
     """The gang may start, and another pod takes its room before anybody has been told."""
-    stage.nodes(3, cpu="2")
-    the_schedulers.stop()
-    gang = stage.gang("a", 3, cpu="2")
-    wait_for(lambda: _stages(muster) == {"ANSWERED"}, what="all three may start")
+    gang = _answered_unseen(stage, muster, the_schedulers)
     foreign = _bound_by_another(stage, "n0")
-    wait_for(lambda: "BOUND" in _stages(muster), what="Muster knows of it")
+    wait_for(lambda: "BOUND" in muster.claim_stages(), what="Muster knows of it")
     the_schedulers.go_on()
     stage.wait_reason("a", "NoRoom")
     wait_for(lambda: scheduler.dump().queued == {}, what="the scheduler has forgotten them")
@@ -179,7 +170,7 @@ def test_room_that_only_the_schedulers_watch_knows_to_be_taken_is_not_taken_agai
     foreign = _bound_by_another(stage, "n0")
     wait_for(lambda: len(scheduler.dump().cached) == 1, what="the scheduler knows of it")
     stage.api.patch(POD_GROUPS, "a", {"spec": {"minMember": 3}}, stage.namespace)
-    wait_for(lambda: "HELD" in _stages(muster), what="it starts")
+    wait_for(lambda: "HELD" in muster.claim_stages(), what="it starts")
     musters.go_on()
     stage.wait_reason("a", "NoRoom")
     wait_for(lambda: scheduler.dump().queued == {}, what="the scheduler has forgotten them")
@@ -208,7 +199,7 @@ def test_gangs_come_and_go_while_one_watch_is_late(
         foreign = stage.pods("foreign", 1, first=number, cpu="1", scheduler="another")
         if whose == THE_SCHEDULERS:
             stage.api.bind(stage.namespace, foreign[0], f"n{number % 4}")
-        for name in wait_for(lambda: _running(stage, gangs), 120, f"of {sorted(gangs)} one runs"):
+        for name in wait_for(lambda: stage.running(gangs), 120, f"of {sorted(gangs)} one runs"):
             stage.finish(gangs.pop(name))
         stage.delete_pods(foreign)
         if not gangs:
@@ -217,8 +208,13 @@ def test_gangs_come_and_go_while_one_watch_is_late(
     assert late.hit.is_set()
 
 
-def _running(stage: Stage, gangs: dict[str, list[str]]) -> list[str]:
-    return [name for name, pods in gangs.items() if stage.phases(pods) == {"Running"}]
+def _answered_unseen(stage: Stage, muster: Muster, the_schedulers: Watch) -> list[str]:
+    """A gang that may start, of which the scheduler's watch has heard nothing."""
+    stage.nodes(3, cpu="2")
+    the_schedulers.stop()
+    gang = stage.gang("a", 3, cpu="2")
+    wait_for(lambda: muster.claim_stages() == {"ANSWERED"}, what="all three may start")
+    return gang
 
 
 def _bound_by_another(stage: Stage, node: str) -> list[str]:
@@ -232,8 +228,3 @@ def _unbound(muster: Muster) -> tuple[int, int]:
     readers: list[dict[str, Any]] = muster.debug("/debug/view")["readers"]
     found = next((each for each in readers if each["watches"]), {})
     return found.get("shown", 0), found.get("hidden", 0)
-
-
-def _stages(muster: Muster) -> set[str]:
-    """How firm the claims on room are."""
-    return {claim["stage"] for node in muster.debug("/debug/nodes") for claim in node["claims"]}

@@ -10,7 +10,7 @@ from tests.conformance.cases import Case
 from tests.conformance.queueing.first_kueue import as_today
 from tests.conformance.queueing.flavor_world import FlavorWorld
 from tests.conformance.queueing.needs import in_family
-from tests.conformance.queueing.preemption import expected
+from tests.conformance.queueing.preemption import expected, victims_of
 from tests.conformance.queueing.quota_trees import limits
 from tests.conformance.queueing.quota_world import QuotaWorld
 from tests.conformance.verdicts import Check, Skip
@@ -191,29 +191,29 @@ def _evicts_on_another_flavor(case: Case) -> bool:
 
 
 def _evicts_below_a_share(case: Case) -> bool:
-    others = [each for each, cause in expected(case).items() if cause is EvictionCause.RECLAIM]
+    others = victims_of(case, EvictionCause.RECLAIM)
     if not others:
         return False
-    built, heads = _evicting(case), _heads_of_queues(case)
-    return any(
-        built.brings_below_share(others, each["id"]) for each in heads if each["id"] not in _admitted(case)
-    )
+    built = _evicting(case)
+    return any(built.brings_below_share(others, each["id"]) for each in _left_waiting(case))
 
 
 def _evicts_beyond_a_share(case: Case) -> bool:
     """Whether a head brings its queue above what it deserves, although others are evicted."""
-    victims = expected(case)
-    if EvictionCause.RECLAIM not in victims.values():
+    left = _left_waiting(case)
+    if not left or not victims_of(case, EvictionCause.RECLAIM):
         return False
-    own = [name for name, cause in victims.items() if cause is EvictionCause.PREEMPT]
+    built, own = _evicting(case), victims_of(case, EvictionCause.PREEMPT)
     queue_of = {each["id"]: each["queue"] for each in case.input["admitted"]}
-    left = [each for each in _heads_of_queues(case) if each["id"] not in _admitted(case)]
     return all(
-        _evicting(case).is_above_share(
-            each["id"], [name for name in own if queue_of.get(name) == each["queue"]]
-        )
+        built.is_above_share(each["id"], [name for name in own if queue_of.get(name) == each["queue"]])
         for each in left
     )
+
+
+def _left_waiting(case: Case) -> list[Given]:
+    """Heads that the case does not admit, for whom it evicts others."""
+    return [each for each in _heads_of_queues(case) if each["id"] not in _admitted(case)]
 
 
 CHECKS: dict[str, Check] = dict.fromkeys(_FAMILIES, check_cycle)

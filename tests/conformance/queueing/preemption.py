@@ -29,6 +29,11 @@ def expected(case: Case) -> dict[str, EvictionCause]:
     return {each["id"]: _cause(each["reason"]) for each in victims}
 
 
+def victims_of(case: Case, cause: EvictionCause) -> list[str]:
+    """Those that the case evicts for this cause."""
+    return [name for name, each in expected(case).items() if each is cause]
+
+
 def _cause(reason: str) -> EvictionCause:
     return EvictionCause.PREEMPT if reason == "InClusterQueue" else EvictionCause.RECLAIM
 
@@ -49,25 +54,23 @@ def _takes_from_equals(case: Case) -> bool:
 def _takes_beyond_its_share(case: Case) -> bool:
     """Whether others are evicted although the newcomer brings its queue above what it deserves, also without
     the victims of its own queue."""
-    victims, (newcomer,) = expected(case), case.input["pending"]
-    own = [each for each, cause in victims.items() if cause is EvictionCause.PREEMPT]
-    takes = EvictionCause.RECLAIM in victims.values()
+    (newcomer,), own = case.input["pending"], victims_of(case, EvictionCause.PREEMPT)
+    takes = bool(victims_of(case, EvictionCause.RECLAIM))
     return takes and _world(case).is_above_share(newcomer["id"], without=own)
 
 
 def _takes_from_own_and_others(case: Case) -> bool:
     """Whether its own queue has to give way first so that the newcomer is within the share that it takes from
     others."""
-    victims, built = expected(case), _world(case)
     (newcomer,) = case.input["pending"]
-    own = [each for each, cause in victims.items() if cause is EvictionCause.PREEMPT]
-    gives_both = bool(own) and EvictionCause.RECLAIM in victims.values()
-    return gives_both and built.is_above_share(newcomer["id"]) and not _takes_beyond_its_share(case)
+    gives_both = all(victims_of(case, each) for each in (EvictionCause.PREEMPT, EvictionCause.RECLAIM))
+    is_above = gives_both and _world(case).is_above_share(newcomer["id"])
+    return is_above and not _takes_beyond_its_share(case)
 
 
 def _takes_below_a_share(case: Case) -> bool:
     """Whether an evicted group leaves its queue, or one above it, less than that deserves."""
-    others = [each for each, cause in expected(case).items() if cause is EvictionCause.RECLAIM]
+    others = victims_of(case, EvictionCause.RECLAIM)
     (newcomer,) = case.input["pending"]
     return bool(others) and _world(case).brings_below_share(others, newcomer["id"])
 
@@ -76,33 +79,9 @@ def _spares_its_own(case: Case) -> bool:
     """Whether others give room to a newcomer within its share, so that fewer of its own queue have to."""
     victims, built = expected(case), _world(case)
     (newcomer,), evicted = case.input["pending"], built.evicted()
-    own = {each for each, cause in victims.items() if cause is EvictionCause.PREEMPT}
+    own = {*victims_of(case, EvictionCause.PREEMPT)}
     others = {each for each, cause in evicted.items() if cause is EvictionCause.RECLAIM}
     return bool(own - evicted.keys() and others - victims.keys()) and not built.is_above_share(newcomer["id"])
-
-
-def _shares_what_is_idle(case: Case) -> bool:
-    """Whether others give room to a newcomer above its quota but within its share."""
-    victims, built = expected(case), _world(case)
-    (newcomer,), evicted = case.input["pending"], built.evicted()
-    others = {each for each, cause in evicted.items() if cause is EvictionCause.RECLAIM}
-    return not victims and bool(others) and not built.is_above_share(newcomer["id"])
-
-
-def _chooses_the_queue_first(case: Case) -> bool:
-    """Whether in place of a victim of the case one goes whose queue holds more of what it deserves."""
-    victims, built = expected(case), _world(case)
-    evicted = built.evicted()
-    instead, spared = evicted.keys() - victims.keys(), victims.keys() - evicted.keys()
-    causes = {*(evicted[each] for each in instead), *(victims[each] for each in spared)}
-    shares = {each["id"]: built.share(each["queue"]) for each in case.input["admitted"]}
-    ours, theirs = ([shares.get(each, 0.0) for each in names] for names in (instead, spared))
-    return causes == {EvictionCause.RECLAIM} and bool(ours and theirs) and max(ours) > min(theirs)
-
-
-def _evicts_fewer(case: Case) -> bool:
-    """Whether fewer groups give enough room."""
-    return 0 < len(_world(case).evicted()) < len(expected(case))
 
 
 CHECKS: dict[str, Check] = dict.fromkeys(_FAMILIES, check_victims)
@@ -126,17 +105,5 @@ SKIPS: tuple[Skip, ...] = (
     Skip(
         "what queues do not ask for is deserved by the others, so others give before the own queue does",
         in_family(*_FAMILIES, where=_spares_its_own),
-    ),
-    Skip(
-        "what queues do not ask for is deserved by the others, and taken back like a quota",
-        in_family(*_FAMILIES, where=_shares_what_is_idle),
-    ),
-    Skip(
-        "DESIGN §6: the queue furthest above its share gives first, whatever the priorities of its groups",
-        in_family(*_FAMILIES, where=_chooses_the_queue_first),
-    ),
-    Skip(
-        "DESIGN §6: the smallest set of victims",
-        in_family(*_FAMILIES, where=_evicts_fewer),
     ),
 )

@@ -64,10 +64,6 @@ class QuotaWorld:
 
     # ---- what queues deserve, before anything was evicted
 
-    def share(self, queue: str) -> float:
-        """The most that a queue holds of what it deserves, of any resource."""
-        return self._shares.of_own_groups(queue)
-
     def is_above_share(self, newcomer: str, without: Iterable[str] = ()) -> bool:
         """Whether a newcomer brings its queue above what it deserves, once some workloads of it are gone."""
         shares, queue = self._shares, self._queue_of(newcomer)

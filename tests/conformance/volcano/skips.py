@@ -134,5 +134,8 @@ SKIPS: tuple[Skip, ...] = (
         "DESIGN §4: Inqueue is a group whose members are there and have a place",
         phase_needs.is_let_in_without_place,
     ),
-    Skip("DESIGN §6: overselling is a factor of queues, not built yet", other_needs.oversells),
+    Skip(
+        "DESIGN §6: capabilities of queues may be oversold, nodes never",
+        other_needs.oversells,
+    ),
 )

@@ -134,6 +134,10 @@ class Muster:
         wait_for(lambda: self.held().keys() == wanted, what=f"{sorted(wanted)} held")
         return self.held()
 
+    def claim_stages(self) -> set[str]:
+        """How firm the claims on room are."""
+        return {claim["stage"] for node in self.debug("/debug/nodes") for claim in node["claims"]}
+
     def decision(self, namespace: str, group: str) -> dict[str, Any]:
         """What was last decided on a group; empty before it is known."""
         page = self.debug("/debug/podgroups")

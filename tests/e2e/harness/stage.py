@@ -1,7 +1,7 @@
 """The stage of one test: its namespace, kubelets and observer, and the words that scenarios are told in."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -198,6 +198,10 @@ class Stage:
             pod["metadata"]["name"]: pod["status"]["phase"] for pod in self.api.items(PODS, self.namespace)
         }
         return {present.get(name, "Gone") for name in names}
+
+    def running(self, gangs: Mapping[str, Iterable[str]]) -> list[str]:
+        """Those of these gangs, given with their pods, that run whole."""
+        return [name for name, pods in gangs.items() if self.phases(pods) == {"Running"}]
 
     def bound(self, names: Iterable[str]) -> dict[str, str]:
         """The nodes of those of these pods that have one."""
