@@ -5,23 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects import Meta, Queue, QueuePreemption
+from extender.api.objects import Meta, QueuePreemption
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain import builders
-from tests.domain.builders import budget, node, pod, stranger
+from tests.domain.builders import budget, node, pod, queue, stranger
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
-
-
-def queue(name: str, **more: Any) -> Queue:
-    """With fields of its spec that the builder does not know."""
-    ours = {"reclaimable", "preemption", "stop_policy"}
-    spec = {key: more.pop(key) for key in ours & more.keys()}
-    made = builders.queue(name, **more)
-    return replace(made, spec=replace(made.spec, **spec))
 
 
 def evicted(world: World) -> list[str]:

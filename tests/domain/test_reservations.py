@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import Uid
 from extender.domain.model.reservation import Reservation
 from extender.domain.reservation.turns import RoomTurn, turn_at
 from extender.domain.scheduling.decide import decide
@@ -255,10 +256,9 @@ def test_a_turn_ends_later_than_now_and_another_follows(now: float, since: float
 def test_what_services_leave_free_is_kept_and_lent_by_turns() -> None:
     world = reserved(run_time="")
     end(job(world, "late"), "small0")
-    said = [world.reason("late")]
+    assert world.reason("late") is Reason.RESERVED
     kept = LIMITS.room_kept
     world.pass_time(kept + 1.0)
-    assert said == [Reason.RESERVED]
     assert world.verdict("late") is STARTS
     assert "others may use them" in world.detail("big")
     world.start("late").finish("late-0")
@@ -321,4 +321,5 @@ def test_a_node_that_goes_is_replaced() -> None:
     world.drop_node(gone)
     world.settle()
     assert gone not in reservation(world).nodes.values()
-    assert list(names("big", 2))
+    assert {*reservation(world).nodes} == {Uid(world.pods[name].metadata.uid) for name in names("big", 2)}
+    assert len({*reservation(world).nodes.values()}) == 2

@@ -182,10 +182,11 @@ def test_weights_of_three_to_one_divide_three_to_one_below_a_parent() -> None:
 
 
 def test_priority_counts_among_siblings_only() -> None:
-    world = tree(queue("p"), queue("a", priority=9, parent="p"), queue("b", parent="p"), queue("q"), cpu="4")
+    """a and b deserve half a cpu each; b comes first of the two, and takes nothing of what q deserves."""
+    world = tree(queue("p"), queue("a", parent="p"), queue("b", priority=9, parent="p"), queue("q"), cpu="2")
     world.add([gang(f"{name}{n}", 1, queue=name) for name in "abq" for n in range(4)]).settle()
     started = {name: [world.verdict(f"{name}{n}") for n in range(4)].count(STARTS) for name in "abq"}
-    assert started["q"] == 2
+    assert started == {"a": 0, "b": 1, "q": 1}
 
 
 # ---- borrowing and lending
