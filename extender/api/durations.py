@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from math import isinf
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -10,7 +11,10 @@ def as_seconds(text: str) -> float:
     """The seconds of a duration as Go writes it: 500ms, 2s, 1m30s. Raises ValueError."""
     if re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
         raise ValueError(text)
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", text))
+    if isinf(seconds):  # hundreds of digits
+        raise ValueError(text)
+    return seconds
 
 
 def as_duration(seconds: float) -> str:

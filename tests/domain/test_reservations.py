@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.reservation import Reservation
+from extender.domain.model.run_history import series_of
 from extender.domain.reservation.turns import RoomTurn, turn_at
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue, stranger
@@ -222,6 +223,29 @@ def test_declared_times_of_a_series_that_lies_are_stretched() -> None:
     end(job(world, "liar-2", run_time="1s"), "small1")
     job(world, "honest", run_time="1s").settle()
     assert [world.verdict("liar-2"), world.verdict("honest")] == [WAITS, STARTS]
+
+
+def test_a_run_time_beyond_all_durations_counts_as_none() -> None:
+    """Else the start would never come, and everybody might pass."""
+    world = reserved(run_time="9" * 309 + "h")
+    assert (reservation(world).starts_at, reservation(world).passable_until) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "series"),
+    [
+        ("nightly-28392840", "nightly"),
+        ("nightly-28392840-xk2bd", "nightly"),
+        ("train-7d4b9c6f5-xk2bd", "train"),
+        ("train-v2", "train-v2"),
+        ("train-2-big", "train-2-big"),
+        ("-24567", ""),
+        ("", ""),
+        ("x" + "-24567" * 40 + "-big", "x" + "-24567" * 40 + "-big"),  # each part is generated in two ways
+    ],
+)
+def test_runs_of_one_series_differ_by_generated_parts(name: str, series: str) -> None:
+    assert series_of("ns", "Job", name) == f"ns/Job/{series}"
 
 
 # ---- room is not kept idle without limit

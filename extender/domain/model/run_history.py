@@ -12,7 +12,7 @@ import msgspec
 K = TypeVar("K")
 _MOST_KINDS = 4096  # kinds of groups; beyond, those that ended longest ago are forgotten
 _MOST_RUNS = 9  # of one kind
-_GENERATED = re.compile(r"(-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")  # as Kubernetes generates
+_GENERATED = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}")  # as Kubernetes generates
 
 
 class RunKind(NamedTuple):
@@ -60,4 +60,7 @@ def _with(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K,
 
 def series_of(namespace: str, kind: str, name: str) -> str:
     """What runs under generated names of one stem, as the Jobs of a CronJob do."""
-    return f"{namespace}/{kind}/{_GENERATED.sub('', name)}"
+    stem, *parts = name.split("-")
+    while parts and _GENERATED.fullmatch(parts[-1]):
+        parts.pop()
+    return f"{namespace}/{kind}/{'-'.join([stem, *parts])}"
