@@ -11,35 +11,35 @@ from extender.domain.model.shapes import Shape
 class Refusals:
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
-        self._known: dict[tuple[Shape, str], tuple[int, float]] = {}  # the node's epoch, and when it expires
+        self._known: dict[str, dict[Shape, tuple[int, float]]] = {}  # by node: its epoch, and until when
 
     def learn(self, shape: Shape, node: str, expires: float) -> None:
-        self._known[shape, node] = (self._claims.capacity.epochs.get(node, 0), expires)
+        epoch = self._claims.capacity.epochs.get(node, 0)
+        self._known.setdefault(node, {})[shape] = (epoch, expires)
 
     def rows(self, now: float) -> dict[Shape, frozenset[int]]:
         """By shape the rows of nodes that still refuse it; refusals that no longer count are forgotten."""
         self._forget(now)
         rows: dict[Shape, set[int]] = {}
-        for shape, node in self._known:
+        for node, shapes in self._known.items():
             row = self._claims.capacity.row(node)
-            if row is not None:
+            for shape in shapes if row is not None else ():
                 rows.setdefault(shape, set()).add(row)
         return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
 
     def forget(self, node: str) -> bool:
         """Whether anything was refused on a node: it may not be any more."""
-        kept = {key: known for key, known in self._known.items() if key[1] != node}
-        was_known = len(kept) < len(self._known)
-        self._known = kept
-        return was_known
+        return self._known.pop(node, None) is not None
 
     def until(self) -> float | None:
         """When the next refusal expires; None: there is none."""
-        return min((expires for _, expires in self._known.values()), default=None)
+        return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
 
     def _forget(self, now: float) -> None:
-        self._known = {
-            (shape, node): (epoch, expires)
-            for (shape, node), (epoch, expires) in self._known.items()
-            if expires > now and self._claims.capacity.epochs.get(node, 0) == epoch
-        }
+        for node, shapes in list(self._known.items()):
+            epoch = self._claims.capacity.epochs.get(node, 0)
+            left = {shape: known for shape, known in shapes.items() if known[0] == epoch and known[1] > now}
+            if left:
+                self._known[node] = left
+            else:
+                del self._known[node]

@@ -18,6 +18,7 @@ class Queues:
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.uids: set[str] = set()
         self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
+        self._faults: dict[str, str] = {}  # of queues in this tree, as far as they were asked for
 
     def put(self, record: QueueRecord) -> set[str]:
         """A queue is new or has changed. Returns the names of all queues that this may open or close."""
@@ -71,9 +72,17 @@ class Queues:
             requested=allocated if record and record.stop_policy else requested,
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
-            fault=fault_of(name, self._records),
+            fault=self._fault(name),
             by_flavor=by_flavor,
         )
+
+    def _fault(self, name: str) -> str:
+        """Each view asks for it, and it only changes with the tree."""
+        if name not in self._records:
+            return ""
+        if name not in self._faults:
+            self._faults[name] = fault_of(name, self._records)
+        return self._faults[name]
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
         held_shut = record.marked and bool(closed_above(record.name, self._records))
@@ -81,6 +90,7 @@ class Queues:
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
         """Update the tree and the UIDs for a queue that is new, has changed or is gone."""
+        self._faults = {}
         if before is not None:
             self._children[parent_of(before.name, before)].discard(before.name)
             self.uids.discard(before.uid)
