@@ -47,7 +47,8 @@ def _end_of(
 
 def _gone(holders: Sequence[Holder]) -> Departed:
     return Departed(
-        tuple(each.group for each in holders if each.group), tuple(each.uid for each in holders if each.uid)
+        frozenset(each.group for each in holders if each.group),
+        frozenset(each.uid for each in holders if each.uid),
     )
 
 

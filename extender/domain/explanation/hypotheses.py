@@ -4,7 +4,7 @@ Terms and host ports of pods that would be gone stay counted, so with those less
 true, never more.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 
 import msgspec
 import numpy as np
@@ -24,8 +24,8 @@ _HOSTNAME = "kubernetes.io/hostname"
 class Departed(msgspec.Struct, frozen=True):
     """What would have ended."""
 
-    groups: tuple[GroupKey, ...] = ()
-    others: tuple[Uid, ...] = ()
+    groups: Set[GroupKey] = frozenset()
+    others: Set[Uid] = frozenset()
     """Pods on nodes that are not ours."""
 
 
