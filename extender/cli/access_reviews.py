@@ -21,14 +21,13 @@ class Right(NamedTuple):
 
 
 def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "") -> Right:
-    group = resource.root.removeprefix("/apis/").partition("/")[0] if resource.root != "/api/v1" else ""
-    return Right(verb, group, resource.plural, "", namespace, name)
+    return Right(verb, resource.group, resource.plural, "", namespace, name)
 
 
 def i_may(editor: Editor, right: Right) -> bool:
     """Whether the user of this connection has the right. Raises ApiError."""
     spec: Json = {"resourceAttributes": right._asdict()}
-    head = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    head = {"apiVersion": SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
     return _allowed(editor.review(SELF_ACCESS_REVIEWS.path(), {**head, "spec": spec}))
 
 

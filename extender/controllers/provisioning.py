@@ -23,9 +23,11 @@ from extender.domain.decisions.decisions import Decisions
 from extender.domain.decisions.pod_conditions import ConditionPolicy
 from extender.domain.decisions.provisioning import NodesWanted, is_spent, wanted_request
 from extender.domain.model.records import GroupKey
+from extender.domain.model.token_bucket import TokenBucket
 
 LASTING = 5.0  # seconds for which a group has to need the same before it is asked for
 _AGAIN = 1.0  # seconds until a group that found no token is looked at again
+_WITHDRAWN_RATE, _WITHDRAWN_BURST = 20.0, 50  # deletions per second, and at once
 
 
 class _Turn(NamedTuple):
@@ -57,6 +59,7 @@ class ProvisioningController(PacedController[GroupKey]):
 
     def prepare(self) -> None:
         super().prepare()
+        self._withdrawals = TokenBucket(_WITHDRAWN_RATE, _WITHDRAWN_BURST, self._clock())
         self._turns: dict[GroupKey, _Turn] = {}
         self._made: dict[GroupKey, str] = {}  # the request that is being made, or was, by this process
 
@@ -84,18 +87,26 @@ class ProvisioningController(PacedController[GroupKey]):
     def reconcile(self, key: GroupKey) -> None:
         if not (self._asking.served() and self._is_judged(key)):  # until then, what is there may be needed
             return self._queue.move(key, _AGAIN)
-        wanted, there = self._wanted(key), self._requests.of(key)
-        for request in there:
-            if not _serves(request, wanted):
-                meta = request.metadata
-                delete = partial(
-                    self._cluster.delete_provisioning_request, meta.namespace, meta.name, meta.uid
-                )
-                self.write(key, delete, of=meta.uid)
-        if wanted is None:
+        wanted = self._wanted(key)
+        if not self._withdraw_others(key, wanted):
+            self._queue.move(key, _AGAIN)
+        elif wanted is None:
             self._forget(key)
         elif self._made.get(key) != wanted.name:
             self._make_in_turn(key, wanted)
+
+    def _withdraw_others(self, key: GroupKey, wanted: NodesWanted | None) -> bool:
+        """As many as the budget allows; whether that was all. One that is being deleted needs no token."""
+        others = [
+            each.metadata
+            for each in self._requests.of(key)
+            if not (each.metadata.deletion_timestamp or _serves(each, wanted))
+        ]
+        allowed = self._withdrawals.take_up_to(self._clock(), len(others))
+        for meta in others[:allowed]:
+            delete = partial(self._cluster.delete_provisioning_request, meta.namespace, meta.name, meta.uid)
+            self.write(key, delete, of=meta.uid)
+        return allowed == len(others)
 
     def _is_judged(self, key: GroupKey) -> bool:
         """Also true of a group that is gone."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.api.objects import ProvisioningRequest
-from extender.controllers.references import owner_group
+from extender.controllers.references import POD_GROUP_KIND, owner_group
 from extender.domain.decisions.provisioning import NodesWanted, failure
 from extender.domain.model.pod_owners import controller_of
 from extender.domain.model.records import GroupKey, GroupRecord
@@ -34,14 +34,15 @@ class ProvisioningRequests:
             return list(self._of.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
-        """What the autoscaler says of a group for which it brings no nodes, for people."""
+        """What the autoscaler says of a group for which it brings no nodes, for people; of one request, since
+        whoever may write them could have many fail."""
         told = ((each.metadata.name, failure(each.status.conditions)) for each in self.of(key))
-        return "; ".join(f"ProvisioningRequest {name} failed: {why}" for name, why in told if why)
+        return next((f"ProvisioningRequest {name} failed: {why}" for name, why in told if why), "")
 
     def upsert(self, request: ProvisioningRequest) -> None:
         meta = request.metadata
         owner = controller_of(meta.owner_references)
-        if owner is not None:
+        if owner is not None and owner.kind == POD_GROUP_KIND:
             key = GroupKey(f"{meta.namespace}/{owner.name}")
             with self._lock:
                 self._of.setdefault(key, {})[meta.name] = request

@@ -11,6 +11,7 @@ GROUP_KINDS = {
     Origin.PLUGINS: PLUGINS_POD_GROUPS,
     Origin.NATIVE: NATIVE_POD_GROUPS,
 }
+POD_GROUP_KIND = "PodGroup"  # in all of these APIs
 _VOLCANO = POD_GROUPS.version
 
 
@@ -19,7 +20,8 @@ def of_pod(pod: PodRecord) -> Reference:
 
 
 def of_group(group: GroupRecord) -> Reference:
-    return Reference(_VOLCANO, "PodGroup", group.name, group.namespace, group.uid)
+    version = GROUP_KINDS[group.origin].version
+    return Reference(version, POD_GROUP_KIND, group.name, group.namespace, group.uid)
 
 
 def of_queue(name: str, uid: str) -> Reference:
@@ -29,10 +31,9 @@ def of_queue(name: str, uid: str) -> Reference:
 def owner_group(group: GroupRecord) -> dict[str, Any]:
     """An owner reference to a group, of whichever API it is. It does not block the group's deletion, which
     would take the right to update its finalizers."""
-    version = GROUP_KINDS[group.origin].version
     return {
-        "apiVersion": version,
-        "kind": "PodGroup",
+        "apiVersion": GROUP_KINDS[group.origin].version,
+        "kind": POD_GROUP_KIND,
         "name": group.name,
         "uid": group.uid,
         "controller": True,

@@ -42,15 +42,14 @@ class _Verdict(Wire, frozen=True):
     allowed: bool = False
 
 
-class _AccessReview(Wire, frozen=True):
+class AccessReview(Wire, frozen=True):
     status: _Verdict = _Verdict()
 
 
 class AdmissionApi(Requests):
     def may_use(self, subject: Subject, queue: str, timeout: float = 10) -> bool:
         """Whether RBAC, or another authorizer of the cluster, grants the verb `use` on a queue."""
-        group = QUEUES.root.split("/")[2]
-        wanted = {"verb": "use", "group": group, "resource": QUEUES.plural, "name": queue}
+        wanted = {"verb": "use", "group": QUEUES.group, "resource": QUEUES.plural, "name": queue}
         spec = {
             "user": subject.user,
             "uid": subject.uid,
@@ -58,9 +57,9 @@ class AdmissionApi(Requests):
             "extra": dict(subject.extra),
             "resourceAttributes": wanted,
         }
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        body = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
         path = ACCESS_REVIEWS.path()
-        return decoded(self._post(path, body, timeout), _AccessReview, path).status.allowed
+        return decoded(self._post(path, body, timeout), AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
         """A queue as the API server has it now."""

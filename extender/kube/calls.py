@@ -11,6 +11,7 @@ import msgspec
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, POD_SCHEDULED
 from extender.api.objects import Condition, Lease, Meta, Pod, PodGroup, Queue, Wire
+from extender.kube.admission import AccessReview
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from extender.kube.events import ObjectIdentity
 from extender.kube.requests import APPLY, STRATEGIC, Requests, decoded
@@ -29,7 +30,6 @@ from extender.kube.resources import (
     Resource,
 )
 
-_QUEUE_VERSION = "scheduling.volcano.sh/v1beta1"
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 
 
@@ -37,14 +37,6 @@ class _Served(msgspec.Struct):
     """A resource in an answer of the discovery API."""
 
     name: str
-
-
-class _Allowed(msgspec.Struct, frozen=True):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct, frozen=True):
-    status: _Allowed = _Allowed()
 
 
 class _ServedList(msgspec.Struct):
@@ -221,7 +213,7 @@ class ApiClient(Requests):
             "spec": {"resourceAttributes": asked},
         }
         answer = self._post(SELF_ACCESS_REVIEWS.path(), review, timeout)
-        return decoded(answer, _Review, "an access review").status.allowed
+        return decoded(answer, AccessReview, "an access review").status.allowed
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
         """Whether the API server has a resource."""
@@ -246,7 +238,7 @@ class ApiClient(Requests):
         """
         metadata = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
         patch = {
-            "apiVersion": _QUEUE_VERSION,
+            "apiVersion": QUEUES.version,
             "kind": "Queue",
             "metadata": metadata,
             "status": {"state": state},
@@ -287,7 +279,7 @@ class ApiClient(Requests):
 
     def create_queue(self, name: str, spec: dict[str, Any], timeout: float = 10) -> None:
         """Raises Conflict if a queue of that name exists already."""
-        queue = {"apiVersion": _QUEUE_VERSION, "kind": "Queue"}
+        queue = {"apiVersion": QUEUES.version, "kind": "Queue"}
         self._post(QUEUES.path(), {**queue, "metadata": {"name": name}, "spec": spec}, timeout)
 
     def queue_uid(self, name: str, timeout: float = 10) -> str:

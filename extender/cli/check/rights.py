@@ -64,5 +64,5 @@ def _allowed(site: Installation, account: str, right: Right) -> bool:
     user = f"system:serviceaccount:{site.namespace}:{account}"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{site.namespace}", "system:authenticated"]
     spec = {"user": user, "groups": groups, "resourceAttributes": right._asdict()}
-    review: Json = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    review: Json = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
     return bool(site.ask(ACCESS_REVIEWS, review)["status"].get("allowed"))

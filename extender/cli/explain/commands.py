@@ -25,7 +25,6 @@ from extender.terminal.near_misses import near_miss
 
 _GROUP = "podgroup.scheduling.volcano.sh"
 _QUEUE = "queue.scheduling.volcano.sh"
-_API_VERSION = "scheduling.volcano.sh/v1beta1"
 
 
 def commands(reason: str, case: Case) -> list[OfferedCommand]:
@@ -45,7 +44,7 @@ def _without_group(case: Case) -> Iterator[Offer]:
         yield Offer(f"name the group {meant}", line, right)
     if not is_name(case.wanted):
         return
-    new = {"apiVersion": _API_VERSION, "kind": "PodGroup", "metadata": {"name": case.wanted}}
+    new = {"apiVersion": POD_GROUPS.version, "kind": "PodGroup", "metadata": {"name": case.wanted}}
     text = json.dumps({**new, "spec": {"minMember": max(1, case.there)}})
     line = f"echo '{text}' | kubectl -n {case.namespace} create -f -"
     pods = f"the {case.there} pods that name it" if case.there > 1 else "the pod"

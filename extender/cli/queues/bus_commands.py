@@ -38,7 +38,7 @@ def _command(queue: Json, action: str) -> Json:
     target = {"apiVersion": queue["apiVersion"], "kind": "Queue", "name": name, "uid": uid}
     target |= {"controller": True, "blockOwnerDeletion": True}
     return {
-        "apiVersion": COMMANDS.root.removeprefix("/apis/"),
+        "apiVersion": COMMANDS.version,
         "kind": "Command",
         "metadata": {"generateName": f"{name}-{action.lower()}-", "ownerReferences": [target]},
         "action": action,

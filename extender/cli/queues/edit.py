@@ -31,7 +31,7 @@ def _created(name: str, spec: Json, dry_run: str, flags: Flags) -> Json:
     from extender.kube.resources import QUEUES
 
     queue: Json = {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "apiVersion": QUEUES.version,
         "kind": "Queue",
         "metadata": {"name": name},
         "spec": spec,
