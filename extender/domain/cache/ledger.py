@@ -23,20 +23,15 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
-from extender.domain.cache.attendance import Attendance
-from extender.domain.cache.changes import Changes
-from extender.domain.cache.claim_moves import ClaimMoves
-from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.claims import Claim
 from extender.domain.cache.disruption_budgets import DisruptionBudgets
 from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.intake import Intake
 from extender.domain.cache.ledger_queries import LedgerQueries
+from extender.domain.cache.parts import Parts
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.preemption_grants import PreemptionGrants
 from extender.domain.cache.publishing import Publishing
-from extender.domain.cache.refusals import Refusals
-from extender.domain.cache.registry import Registry
-from extender.domain.cache.releases import Releases
 from extender.domain.cache.reservations import Confirmation, Reservations
 from extender.domain.cache.shown_pods import ShownPods
 from extender.domain.decisions.decisions import Decisions
@@ -65,48 +60,19 @@ class Ledger(LedgerQueries):
         wall_clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.limits = limits or Limits()
-        changes, claims, registry = Changes(on_change), Claims(), Registry()
-        releases = Releases(on_shown, clock)
-        moves = ClaimMoves(claims, registry, releases, changes, clock)
-        self._attendance = Attendance(self.limits.asking_pause, clock)
-        self._intake = Intake(registry, claims, moves, changes)
-        pods = PodIntake(ownership, registry, claims, moves, releases, changes, self._attendance, clock)
-        views = GroupViews(registry, claims)
-        refusals = Refusals(claims)
-        self._disruption_budgets = DisruptionBudgets(changes)
-        publishing = Publishing(
-            self.limits,
-            registry,
-            views,
-            claims,
-            moves,
-            releases,
-            changes,
-            self._attendance,
-            refusals,
-            self._disruption_budgets,
-            clock,
-            wall_clock,
-            pods.others,
-        )
-        self._reservations = Reservations(
-            pods.pods, registry, claims, moves, releases, changes, lambda: publishing.decisions, clock
-        )
-        self._grants = PreemptionGrants(pods.pods, registry, claims, clock)
+        parts = Parts.of(self.limits, clock, on_change, on_shown)
         lock = lock or nullcontext()
-        self.shown = ShownPods(
-            lock,
-            releases,
-            pods,
-            registry,
-            claims,
-            moves,
-            changes,
-            self._attendance,
-            refusals,
-            clock,
-        )
-        super().__init__(lock, registry, views, claims, pods, publishing, changes)
+        pods = PodIntake(parts, ownership)
+        views = GroupViews(parts.registry, parts.claims)
+        budgets = DisruptionBudgets(parts.changes)
+        publishing = Publishing(parts, self.limits, views, budgets, wall_clock, pods.others)
+        self._attendance = parts.attendance
+        self._disruption_budgets = budgets
+        self._intake = Intake(parts.registry, parts.claims, parts.moves, parts.changes)
+        self._reservations = Reservations(parts, pods.pods, lambda: publishing.decisions)
+        self._grants = PreemptionGrants(pods.pods, parts.registry, parts.claims, clock)
+        self.shown = ShownPods(parts, lock, pods)
+        super().__init__(lock, parts.registry, views, parts.claims, pods, publishing, parts.changes)
 
     # ---- from the watches
 

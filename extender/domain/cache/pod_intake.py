@@ -4,18 +4,13 @@ them.
 An unchanged pod costs only a comparison.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from extender.api.objects import Pod
-from extender.domain.cache.attendance import Attendance
-from extender.domain.cache.changes import Changes
-from extender.domain.cache.claim_moves import ClaimMoves
-from extender.domain.cache.claims import Claims
 from extender.domain.cache.groups import Group
-from extender.domain.cache.registry import Registry
-from extender.domain.cache.releases import Releases
+from extender.domain.cache.parts import Parts
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -30,27 +25,14 @@ class PodIntake:
     """`pods`: all pods that exist, as far as the watch has shown. `left`: the scheduler names whose pods are
     left to another scheduler for now. Callers hold the ledger's lock."""
 
-    def __init__(
-        self,
-        ownership: Ownership,
-        registry: Registry,
-        claims: Claims,
-        moves: ClaimMoves,
-        releases: Releases,
-        changes: Changes,
-        attendance: Attendance,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, parts: Parts, ownership: Ownership) -> None:
         self.pods: dict[Uid, PodRecord] = {}
         self.left: frozenset[str] = frozenset()
         self._ownership = ownership
-        self._registry = registry
-        self._claims = claims
-        self._moves = moves
-        self._releases = releases
-        self._changes = changes
-        self._attendance = attendance
-        self._clock = clock
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._releases, self._changes = parts.releases, parts.changes
+        self._attendance = parts.attendance
+        self._clock = parts.clock
         self._others: dict[Uid, PodRecord] = {}
         self._others_now: Mapping[Uid, PodRecord] | None = None  # a copy that does not change
         self._shapes = Shapes()

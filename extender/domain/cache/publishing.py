@@ -7,18 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from extender.domain.cache.attendance import Attendance
-from extender.domain.cache.changes import Changes
-from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage
-from extender.domain.cache.claims import Claims
 from extender.domain.cache.disruption_budgets import DisruptionBudgets
 from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.groups import Group
+from extender.domain.cache.parts import Parts
 from extender.domain.cache.reclaimed_room import ReclaimedRoom
-from extender.domain.cache.refusals import Refusals
-from extender.domain.cache.registry import Registry
-from extender.domain.cache.releases import Releases
 from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.lifecycle.start_clock import running_since
 from extender.domain.model.reasons import Outcome, Verdict
@@ -36,35 +30,24 @@ class Publishing:
 
     def __init__(
         self,
+        parts: Parts,
         limits: Limits,
-        registry: Registry,
         views: GroupViews,
-        claims: Claims,
-        moves: ClaimMoves,
-        releases: Releases,
-        changes: Changes,
-        attendance: Attendance,
-        refusals: Refusals,
         budgets: DisruptionBudgets,
-        clock: Callable[[], float],
         wall_clock: Callable[[], float],
         others: Callable[[], Mapping[Uid, PodRecord]],
     ) -> None:
         self.decisions = Decisions()
-        self._limits = limits
-        self._registry = registry
-        self._views = views
-        self._claims = claims
-        self._moves = moves
-        self._releases = releases
-        self._changes = changes
-        self._attendance = attendance
-        self._clock = clock
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._releases, self._changes = parts.releases, parts.changes
+        self._attendance, self._refusals = parts.attendance, parts.refusals
+        self._clock = clock = parts.clock
         self._wall_clock = wall_clock
+        self._limits = limits
+        self._views = views
         self._others = others
         self._spared: dict[Uid, float] = {}  # until when
-        self._kept = ReclaimedRoom(registry, claims.capacity)
-        self._refusals = refusals
+        self._kept = ReclaimedRoom(parts.registry, parts.claims.capacity)
         self._budgets = budgets
         self._history = RunHistory()
         self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did

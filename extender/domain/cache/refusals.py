@@ -23,8 +23,9 @@ class Refusals:
         rows: dict[Shape, set[int]] = {}
         for node, shapes in self._known.items():
             row = self._claims.capacity.row(node)
-            for shape in shapes if row is not None else ():
-                rows.setdefault(shape, set()).add(row)
+            if row is not None:
+                for shape in shapes:
+                    rows.setdefault(shape, set()).add(row)
         return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
 
     def forget(self, node: str) -> bool:

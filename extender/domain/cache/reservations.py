@@ -7,13 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from extender.domain.cache.changes import Changes
-from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
-from extender.domain.cache.claims import Claim, Claims, Posting
+from extender.domain.cache.claims import Claim, Posting
 from extender.domain.cache.groups import Group
-from extender.domain.cache.registry import Registry
-from extender.domain.cache.releases import Releases
+from extender.domain.cache.parts import Parts
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -31,25 +28,12 @@ class Confirmation(msgspec.Struct, frozen=True):
 class Reservations:
     """`decided`: returns the decisions published last. Callers hold the ledger's lock."""
 
-    def __init__(
-        self,
-        pods: Mapping[Uid, PodRecord],
-        registry: Registry,
-        claims: Claims,
-        moves: ClaimMoves,
-        releases: Releases,
-        changes: Changes,
-        decided: Callable[[], Decisions],
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, parts: Parts, pods: Mapping[Uid, PodRecord], decided: Callable[[], Decisions]) -> None:
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._releases, self._changes = parts.releases, parts.changes
+        self._clock = parts.clock
         self._pods = pods
-        self._registry = registry
-        self._claims = claims
-        self._moves = moves
-        self._releases = releases
-        self._changes = changes
         self._decided = decided
-        self._clock = clock
 
     def answer(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
         """The offered `nodes` that a pod of ours may use; the claim moves with the answer.

@@ -1,20 +1,16 @@
 """The ledger's side of the scheduler's view: planned pods are shown with their node, and what the scheduler
 reports about them is taken in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from extender.domain.cache.attendance import Attendance
-from extender.domain.cache.changes import Changes
-from extender.domain.cache.claim_moves import ClaimMoves
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage
-from extender.domain.cache.claims import Claim, Claims
+from extender.domain.cache.claims import Claim
 from extender.domain.cache.detours import Detours
 from extender.domain.cache.groups import Group
+from extender.domain.cache.parts import Parts
 from extender.domain.cache.pod_intake import PodIntake
-from extender.domain.cache.refusals import Refusals
-from extender.domain.cache.registry import Registry
-from extender.domain.cache.releases import ReleaseCounts, Releases
+from extender.domain.cache.releases import ReleaseCounts
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.group_view import Refusal
@@ -26,29 +22,13 @@ _ERRORS = "attempts to bind the pod failed"
 class ShownPods(Appearances):
     """Implements Appearances for the view, and releases what decisions have planned."""
 
-    def __init__(
-        self,
-        lock: AbstractContextManager[object],
-        releases: Releases,
-        pods: PodIntake,
-        registry: Registry,
-        claims: Claims,
-        moves: ClaimMoves,
-        changes: Changes,
-        attendance: Attendance,
-        refusals: Refusals,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, parts: Parts, lock: AbstractContextManager[object], pods: PodIntake) -> None:
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._releases, self._changes = parts.releases, parts.changes
+        self._attendance, self._refusals = parts.attendance, parts.refusals
+        self._clock = parts.clock
         self._lock = lock
-        self._releases = releases
         self._pods = pods
-        self._registry = registry
-        self._claims = claims
-        self._moves = moves
-        self._changes = changes
-        self._attendance = attendance
-        self._refusals = refusals
-        self._clock = clock
         self._minds_gangs = (
             False  # gangs have claims that the scheduler cannot see; looked up once for all due
         )
