@@ -1,6 +1,6 @@
 """The controllers, and the order in which they get new decisions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.bus_commands import BusCommandsController
@@ -11,6 +11,7 @@ from extender.controllers.default_queues import DefaultQueuesController
 from extender.controllers.event_recorder import EventRecorder
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
+from extender.controllers.jobs import JobsController
 from extender.controllers.mark_trust import MarkTrust
 from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
@@ -27,7 +28,9 @@ from extender.controllers.start_changes import StartChanges
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.domain.jobs.job_record import JobKind
 from extender.kube.calls import ApiClient
+from extender.kube.resources import Resource
 from extender.kube.writers import Writers
 
 PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay a gate's removal
@@ -36,7 +39,7 @@ PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay 
 class Controllers:
     """Controllers that move pods write through `writers`, the others through separate, patient ones; both
     write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler.
-    `conditions`: what waiting pods say."""
+    `conditions`: what waiting pods say. `job_kinds`: the kinds of jobs that are managed."""
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class Controllers:
         leads: Callable[[], bool],
         volcano_namespace: str,
         conditions: ConditionPolicy,
+        job_kinds: Mapping[JobKind, Resource],
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers = (writers, patient_writers)
@@ -62,6 +66,7 @@ class Controllers:
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
         self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
+        self.jobs = JobsController(urgent, recorder, job_kinds)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()
@@ -69,6 +74,7 @@ class Controllers:
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).look,
+            self.jobs.look,
             SchedulingGatesController(urgent).look,
             EvictionsController(patient, recorder).look,
             podgroup_status.look,

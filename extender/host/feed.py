@@ -4,7 +4,7 @@ Pods are read last: whether they are ours, and in which queue they wait, depends
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Event, Thread
 from typing import Any, Generic, TypeVar
@@ -26,6 +26,8 @@ from extender.api.objects import (
 from extender.controllers.object_store import QueueCopy
 from extender.controllers.provisioning_objects import MANAGED_BY
 from extender.domain.cache.ledger import Ledger
+from extender.domain.jobs.job_record import JobKind
+from extender.domain.jobs.reading import Job
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.host.controllers import Controllers
 from extender.host.optional import OptionalWatches
@@ -49,6 +51,7 @@ from extender.kube.resources import (
     QUEUES,
     REPLICA_SETS,
     STATEFUL_SETS,
+    Resource,
 )
 
 T = TypeVar("T")
@@ -80,11 +83,13 @@ class Feed:
         ledger: Ledger,
         controllers: Controllers,
         auto_groups: bool,
+        job_kinds: Mapping[JobKind, Resource],
     ) -> None:
         self._ledger = ledger
         self._objects = controllers.objects
         self._volcano = controllers.volcano
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
+        self._jobs, self._job_kinds = controllers.jobs, job_kinds
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
         asked = watch(
@@ -105,7 +110,9 @@ class Feed:
         )
         optional = (commands, asked, budgets, *self._optional_reflectors(watch))
         self._optional = OptionalWatches(
-            ApiClient(connection), optional, granted_apart={PROVISIONING_REQUESTS}
+            ApiClient(connection),
+            optional,
+            granted_apart={PROVISIONING_REQUESTS: "watch", **dict.fromkeys(job_kinds.values(), "patch")},
         )
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
@@ -130,7 +137,19 @@ class Feed:
             for kind, type_, origin in _GROUPS_OF_OTHERS
         ]
         owners = _Sink(self._set_owner, self._drop_owner)
-        return groups + [watch(kind, Workload, owners) for kind in (_OWNERS if self._auto_podgroups else ())]
+        kinds = _OWNERS if self._auto_podgroups else ()
+        jobs = [watch(where, Job, self._job_sink(kind)) for kind, where in self._job_kinds.items()]
+        return groups + [watch(kind, Workload, owners) for kind in kinds] + jobs
+
+    def _job_sink(self, kind: JobKind) -> "_Sink[Job]":
+        return _Sink(partial(self._set_job, kind), self._drop_job)
+
+    def _set_job(self, kind: JobKind, job: Job) -> None:
+        self._ledger.set_job(kind, job)
+        self._jobs.notice(group_of_owner(job.metadata.namespace, job.metadata.uid))
+
+    def _drop_job(self, gone: Removed) -> None:
+        self._ledger.drop_job(gone.namespace, gone.uid)
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:

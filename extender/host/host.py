@@ -7,7 +7,7 @@ reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, B
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +18,7 @@ from extender.controllers.cycle import Cycle
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.domain.jobs.job_record import JobKind, JobRules
 from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
@@ -29,6 +30,7 @@ from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.decoders import learn_structs
 from extender.kube.errors import NoConfiguration
+from extender.kube.resources import JOBS, Resource
 from extender.kube.writers import Writers
 from extender.telemetry.logs import logger, set_up
 from extender.verbs.barrier import LAST_ANSWER, Barrier
@@ -116,6 +118,7 @@ class Host:
             on_change=lambda: self._cycle.poke(),
             on_shown=self._pass_changes_on if ports.view else None,
             wall_clock=time.time,
+            jobs=_job_rules(configuration),
         )
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
@@ -129,8 +132,9 @@ class Host:
             self._leadership.leads,
             configuration.volcano_namespace,
             _conditions(configuration, is_viewed=self.ledger.shown.is_on),
+            kinds := managed_kinds(configuration),
         )
-        self._feed = Feed(connection, self.ledger, self._controllers, auto_groups)
+        self._feed = Feed(connection, self.ledger, self._controllers, auto_groups, kinds)
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         listeners = (
             self._barrier.follow,
@@ -246,6 +250,19 @@ def _conditions(configuration: Configuration, is_viewed: bool) -> ConditionPolic
         ungated=is_viewed,
         shows_waiting_for_room=configuration.waiting_for_room == "show",
         shows_never_fits=configuration.never_fits == "show",
+    )
+
+
+def managed_kinds(configuration: Configuration) -> Mapping[JobKind, Resource]:
+    """The kinds of jobs that are watched."""
+    return {} if configuration.manage_jobs == "off" else {JobKind("batch/v1", "Job"): JOBS}
+
+
+def _job_rules(configuration: Configuration) -> JobRules:
+    return JobRules(
+        configuration.manage_jobs,
+        frozenset(configuration.unmanaged_namespaces),
+        frozenset(configuration.unmanaged_kinds),
     )
 
 

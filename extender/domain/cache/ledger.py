@@ -129,6 +129,11 @@ class Ledger(LedgerQueries):
         with self._lock:
             self._intake.drop_job(namespace, uid)
 
+    def give_up_start(self, key: GroupKey, why: str) -> None:
+        """The job of a group did not get going in time: the group waits again, and backs off."""
+        with self._lock:
+            self._publishing.give_up_start(key, why)
+
     def set_queue(self, queue: Queue) -> None:
         with self._lock:
             self._intake.set_queue(queue)

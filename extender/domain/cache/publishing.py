@@ -94,6 +94,18 @@ class Publishing:
         self._spared[uid] = self._clock() + self._limits.spared
         self._changes.mark()
 
+    def give_up_start(self, key: GroupKey, why: str) -> None:
+        """The start of a group has failed, whatever decisions say; if they do, too, it is counted once."""
+        group = self._registry.groups.get(key)
+        if group is None or group.start.retry_at > self._clock():
+            return
+        failures = group.start.failures
+        retry_at = self._clock() + self._limits.retry_after(failures)
+        group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, lap=group.start.lap)
+        group.waited = True
+        self._registry.touch(key)
+        self._changes.mark()
+
     def publish(self, decisions: Decisions) -> None:
         """Turn plans into claims. Claims that filter has pinned since the snapshot was taken stay as they
         are."""
