@@ -51,7 +51,7 @@ class ServedGroups(Wire, frozen=True):
         return {each.name: each.preferred_version.version for each in self.groups}
 
 
-_OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)), OwnerKind("TrainJob", "trainer.kubeflow.org"))
+_OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
 
 # Each once, whatever its versions, if it is of an API group: a cluster lists the versions of those. `job/x`
 # is the first of that name.

@@ -2,25 +2,26 @@
 number."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from extender.api.workloads.core import POD
-from extender.api.workloads.making import WorkloadPart, made_of, values_of
-from extender.api.workloads.shape import Json, Offspring, WorkloadRow, at
+from extender.api.workloads.lifecycle import is_suspended
+from extender.api.workloads.making import made_of, values_of
+from extender.api.workloads.parts import applies, parts_of
+from extender.api.workloads.shape import Json, Kinds, Offspring, WorkloadRow, at
 from extender.api.workloads.table import WORKLOADS
 
 # What reading an object of an odd form raises.
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-def kind_of(obj: Json) -> WorkloadRow | None:
+def kind_of(obj: Json, kinds: Kinds = WORKLOADS) -> WorkloadRow | None:
     """None where no controller makes pods of it."""
-    return WORKLOADS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+    return kinds.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
 
 
 def suspended(obj: Json) -> bool:
     kind = kind_of(obj)
-    return kind is not None and bool(kind.suspend) and at(obj, kind.suspend) is True
+    return kind is not None and is_suspended(kind, obj)
 
 
 def count_pods(obj: Json) -> int:
@@ -31,13 +32,13 @@ def count_pods(obj: Json) -> int:
     if suspended(obj):
         return 0
     complete = kind.complete(obj)
-    return sum(_pods_of(complete, each) for each in kind.offspring if _applies(complete, each))
+    return sum(_pods_of(complete, each) for each in kind.offspring if applies(complete, each))
 
 
 def _pods_of(obj: Json, offspring: Offspring) -> int:
     """Those of one part are alike."""
     counted = 0
-    for part in _parts(obj, offspring):
+    for part in parts_of(obj, offspring):
         count = offspring.count.of(part.body)
         counted += count and count * count_pods(made_of(obj, offspring, part, values_of(obj, part)))
     return counted
@@ -51,16 +52,12 @@ def children(obj: Json) -> Iterator[Json]:
         return
     complete = kind.complete(obj)
     for offspring in kind.offspring:
-        if _applies(complete, offspring):
+        if applies(complete, offspring):
             yield from _all_of(complete, offspring)
 
 
-def _applies(obj: Json, offspring: Offspring) -> bool:
-    return all(at(obj, path) in values for path, values in offspring.when.items())
-
-
 def _all_of(obj: Json, offspring: Offspring) -> Iterator[Json]:
-    parts = [(part, offspring.count.of(part.body)) for part in _parts(obj, offspring)]
+    parts = [(part, offspring.count.of(part.body)) for part in parts_of(obj, offspring)]
     total, place = sum(count for _, count in parts), 0
     first = at(obj, offspring.first) if offspring.first else 0
     for part, count in parts:
@@ -69,21 +66,3 @@ def _all_of(obj: Json, offspring: Offspring) -> Iterator[Json]:
             numbers = {"index": number - 1 + (first or 0), "number": number, "place": place}
             yield made_of(obj, offspring, part, values | numbers)
             place += 1
-
-
-def _parts(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
-    """Of lists the items, named by `name` or `groupName`; of mappings the values, named by their keys."""
-    if not offspring.each:
-        yield WorkloadPart("", obj)
-        return
-    for name, body in _named(at(obj, offspring.each) or {}):
-        if isinstance(body, dict) and (not offspring.roles or name.lower() in offspring.roles):
-            yield WorkloadPart(name.lower(), body)
-
-
-def _named(found: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(found, dict):
-        yield from found.items()
-        return
-    for number, each in enumerate(found):
-        yield str(each.get("name") or each.get("groupName") or number), each

@@ -1,6 +1,6 @@
 """The kinds of Kubernetes itself."""
 
-from extender.api.workloads.shape import Count, Json, Offspring, WorkloadRow, at
+from extender.api.workloads.shape import Count, Json, Offspring, Sign, WorkloadRow, at
 
 POD, JOB = ("v1", "Pod"), ("batch/v1", "Job")
 REPLICA_SET, STATEFUL_SET = ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")
@@ -77,6 +77,9 @@ CORE = (
                 annotations={_INDEX: "{index}"},
             ),
         ),
+        manageable=True,
+        succeeded=(Sign(condition="Complete"),),
+        failed=(Sign(condition="Failed"),),
         remark=_later_pods,
     ),
     WorkloadRow(

@@ -2,9 +2,8 @@
 kubeflow/mpi-operator."""
 
 from extender.api.workloads.core import JOB, POD
-from extender.api.workloads.shape import Count, Offspring, Path, WorkloadRow
+from extender.api.workloads.shape import Count, Offspring, Path, Sign, WorkloadRow
 
-_SUSPEND = ("spec", "runPolicy", "suspend")
 _LABEL = "training.kubeflow.org"
 _REPLICAS = Count(path=("replicas",))
 
@@ -36,7 +35,20 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
     made = [pods(others, {})]
     if masters:
         made.insert(0, pods(masters, {f"{_LABEL}/job-role": "master"}))
-    return WorkloadRow(api_version="kubeflow.org/v1", kind=kind, offspring=tuple(made), suspend=_SUSPEND)
+    return _job("v1", kind, *made)
+
+
+def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
+    """They all say alike that they ended."""
+    return WorkloadRow(
+        api_version=f"kubeflow.org/{version}",
+        kind=kind,
+        offspring=offspring,
+        suspend=("spec", "runPolicy", "suspend"),
+        manageable=True,
+        succeeded=(Sign(condition="Succeeded"),),
+        failed=(Sign(condition="Failed"),),
+    )
 
 
 _ROLES = ("master", "worker", "chief", "ps", "evaluator")
@@ -53,12 +65,7 @@ def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
         count=_REPLICAS,
         labels=_labels("mpi-operator", job_role="worker", replica_index="{index}"),
     )
-    return WorkloadRow(
-        api_version=f"kubeflow.org/{version}",
-        kind="MPIJob",
-        offspring=(workers, launcher),
-        suspend=_SUSPEND,
-    )
+    return _job(version, "MPIJob", workers, launcher)
 
 
 _MPI_SPECS: Path = ("spec", "mpiReplicaSpecs")

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from extender.api.workloads.shape import Json, KindName, Offspring, at
+from extender.api.workloads.shape import Json, KindName, Offspring, Path, at
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes writes hashes with
 _NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
 class WorkloadPart(NamedTuple):
-    """What of an object some pods are made of. `role` is empty where that is the object itself."""
+    """What of an object some pods are made of, and where in it that is. `role` is empty where it is the
+    object itself."""
 
     role: str
     body: Json
+    where: Path = ()
 
 
 def values_of(obj: Json, part: WorkloadPart) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def values_of(obj: Json, part: WorkloadPart) -> dict[str, Any]:
 
 
 def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
-    given = _body(part.body, offspring)
+    given = body_of(part.body, offspring)
     values = values | {"hash": _hash(at(given, ("spec", "template")) or given)}
     labels, annotations = (_filled(each, values) for each in (offspring.labels, offspring.annotations))
     made = deepcopy(given)
@@ -51,7 +53,7 @@ def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[st
     return {"apiVersion": api_version, "kind": kind, **made}
 
 
-def _body(part: Json, offspring: Offspring) -> Json:
+def body_of(part: Json, offspring: Offspring) -> Json:
     """Its metadata and spec."""
     if offspring.template:
         template = at(part, offspring.template) or {}

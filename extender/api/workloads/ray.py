@@ -2,7 +2,7 @@
 for Volcano those of controllers/ray/batchscheduler/volcano/volcano_scheduler.go."""
 
 from extender.api.workloads.core import POD
-from extender.api.workloads.shape import Count, Json, Offspring, Path, WorkloadRow
+from extender.api.workloads.shape import Count, Json, Offspring, Path, Sign, WorkloadRow
 from extender.api.workloads.volcano import VOLCANO, group_of_operator, member_of
 
 _QUEUE = "volcano.sh/queue-name"
@@ -62,6 +62,7 @@ def _ray_cluster(version: str) -> WorkloadRow:
                 made=POD,
                 name="{owner}-head-",
                 template=("spec", "headGroupSpec", "template"),
+                role="head",
                 labels=_ray_labels("head", "headgroup"),
             ),
             Offspring(
@@ -73,28 +74,44 @@ def _ray_cluster(version: str) -> WorkloadRow:
                 labels=_ray_labels("worker", "{role}"),
             ),
         ),
+        manageable=True,
         complete=with_ray_group,
     )
 
 
-def _ray_owner(version: str, kind: str, spec: Path, remark: str) -> WorkloadRow:
-    """What makes a RayCluster."""
+def _cluster_of(version: str, kind: str, spec: Path) -> Offspring:
     origin = {"ray.io/originated-from-cr-name": "{owner}", "ray.io/originated-from-crd": kind}
     made = (f"ray.io/{version}", "RayCluster")
-    cluster = Offspring(made=made, name="{owner}-", spec=spec, labels=origin)
+    return Offspring(made=made, name="{owner}-", spec=spec, labels=origin)
+
+
+def _ray_job(version: str) -> WorkloadRow:
+    """Complete is also what failed or was stopped in the cluster, without a failure of the RayJob."""
+    ended, result = ("status", "jobDeploymentStatus"), ("status", "jobStatus")
     return WorkloadRow(
-        api_version=f"ray.io/{version}", kind=kind, offspring=(cluster,), remark=lambda _: remark
+        api_version=f"ray.io/{version}",
+        kind="RayJob",
+        offspring=(_cluster_of(version, "RayJob", ("spec", "rayClusterSpec")),),
+        manageable=True,
+        succeeded=(Sign(fields={ended: ("Complete",)}),),
+        failed=(
+            Sign(fields={ended: ("Failed",)}),
+            Sign(fields={ended: ("Complete",), result: ("FAILED", "STOPPED")}),
+        ),
+        remark=lambda _: (
+            "the pods of its cluster are made; the submitter, which comes when they are ready, is not"
+        ),
     )
 
 
-def _ray_kinds(version: str) -> tuple[WorkloadRow, ...]:
-    submitter = "the pods of its cluster are made; the submitter, which comes when they are ready, is not"
-    service = "the pods of its cluster are made; its applications are not looked at"
-    return (
-        _ray_cluster(version),
-        _ray_owner(version, "RayJob", ("spec", "rayClusterSpec"), submitter),
-        _ray_owner(version, "RayService", ("spec", "rayClusterConfig"), service),
+def _ray_service(version: str) -> WorkloadRow:
+    return WorkloadRow(
+        api_version=f"ray.io/{version}",
+        kind="RayService",
+        offspring=(_cluster_of(version, "RayService", ("spec", "rayClusterConfig")),),
+        remark=lambda _: "the pods of its cluster are made; its applications are not looked at",
     )
 
 
-RAY = (*_ray_kinds("v1"), *_ray_kinds("v1alpha1"))
+_ROWS = (_ray_cluster, _ray_job, _ray_service)
+RAY = tuple(row(version) for version in ("v1", "v1alpha1") for row in _ROWS)

@@ -2,10 +2,11 @@
 are those that their controllers give."""
 
 from extender.api.workloads.core import JOB, POD, STATEFUL_SET
-from extender.api.workloads.shape import Count, Json, Offspring, WorkloadRow, at, items_of, with_spec
+from extender.api.workloads.shape import Count, Json, Offspring, Sign, WorkloadRow, at, items_of, with_spec
 
 _MOST_LEADERS = 100_000  # far more than anybody makes: a slip costs no memory
 _REPLICAS = Count(path=("replicas",))
+_LEADERS, _SIZE = Count(path=("spec", "replicas")), Count(path=("size",))
 
 
 def indexed_jobs(job_set: Json) -> Json:
@@ -31,11 +32,17 @@ def in_order(job_set: Json) -> str:
 def workers_of_each_leader(lws: Json) -> Json:
     """A part for each leader, by its index: all pods of its group but itself. Leaders default to workers."""
     given = at(lws, ("spec", "leaderWorkerTemplate")) or {}
-    leaders, size = at(lws, ("spec", "replicas")), given.get("size")
-    workers = {"template": given.get("workerTemplate"), "replicas": max((1 if size is None else size) - 1, 0)}
-    groups = range(min(1 if leaders is None else leaders, _MOST_LEADERS))
+    workers = {"template": given.get("workerTemplate"), "replicas": max(_SIZE.of(given) - 1, 0)}
+    groups = range(min(_LEADERS.of(lws), _MOST_LEADERS))
     template = {"leaderTemplate": given.get("workerTemplate"), **given}
     return with_spec(lws, leaderWorkerTemplate=template, workers={str(group): workers for group in groups})
+
+
+def workers_of_all_leaders(lws: Json) -> Json:
+    """One part, with the labels of the first group."""
+    first = workers_of_each_leader(with_spec(lws, replicas=1))
+    workers = {**first["spec"]["workers"]["0"], "groups": _LEADERS.of(lws)}
+    return with_spec(first, replicas=_LEADERS.of(lws), workers={"0": workers})
 
 
 _JOBSET = "jobset.sigs.k8s.io"
@@ -64,6 +71,9 @@ JOB_SET = WorkloadRow(
             on_pods=True,
         ),
     ),
+    manageable=True,
+    succeeded=(Sign(condition="Completed"),),
+    failed=(Sign(condition="Failed"),),
     complete=indexed_jobs,
     remark=in_order,
 )
@@ -81,7 +91,8 @@ LEADER_WORKER_SET = WorkloadRow(
             prefix="{owner}-",
             template=("spec", "leaderWorkerTemplate", "leaderTemplate"),
             optional=True,
-            count=Count(path=("spec", "replicas")),
+            role="leader",
+            count=_LEADERS,
             owner=(STATEFUL_SET, "{owner}"),
             labels={
                 "apps.kubernetes.io/pod-index": "{index}",
@@ -97,7 +108,8 @@ LEADER_WORKER_SET = WorkloadRow(
             prefix="{owner}-{role}-",
             each=("spec", "workers"),
             template=("template",),
-            count=_REPLICAS,
+            role="worker",
+            count=Count(path=("replicas",), times=("groups",)),
             owner=(STATEFUL_SET, "{owner}-{role}"),
             labels={
                 "apps.kubernetes.io/pod-index": "{number}",
@@ -113,4 +125,5 @@ LEADER_WORKER_SET = WorkloadRow(
     counts=(("spec", "leaderWorkerTemplate", "size"),),
     suspend=(),
     complete=workers_of_each_leader,
+    counted=workers_of_all_leaders,
 )

@@ -17,6 +17,9 @@ Complete = Callable[[Json], Json]
 Remark = Callable[[Json], str]
 
 
+MOST = 2**31 - 1  # of one count: the API's counts have 32 bits
+
+
 class Count(msgspec.Struct, frozen=True, kw_only=True):
     """How many are made of one part: the number at `path`, or `default`; not below `at_least`, not above
     `at_most`, and so many for each of `times`."""
@@ -28,6 +31,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     times: Path = ()
 
     def of(self, part: Json) -> int:
+        """Raises ValueError for what is no number of 32 bits. Fewer than none are none."""
         number = self._at(part, self.path, self.default)
         number = max(number, self._at(part, self.at_least, number))
         number = min(number, self._at(part, self.at_most, number))
@@ -36,7 +40,11 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def _at(part: Json, path: Path, default: int) -> int:
         found = at(part, path) if path else None
-        return found if isinstance(found, int) else default
+        if found is None:
+            return default
+        if type(found) is not int or abs(found) > MOST:
+            raise ValueError(f"{'.'.join(path)}: got {found!r:.50}; allowed is a whole number up to {MOST}")
+        return found
 
 
 class Offspring(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +59,8 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     template: in the part, its metadata and spec.
     optional: whether the template need not be there; `complete` puts it in.
     spec: instead of a template, its spec, or by field what its spec is made of.
+    annotated: where the part has annotations of its pods, if not in the template.
+    role: what these pods are called as a set; empty: as the part, or else as what makes this object.
     count: how many for each part.
     first: where the number is at which {index} begins; it is 0 where there is none.
     owner: the kind and the pattern of the name of its owner; empty: the object.
@@ -68,6 +78,8 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     template: Path = ()
     optional: bool = False
     spec: Path | Mapping[str, Path] = ()
+    annotated: Path = ()
+    role: str = ""
     count: Count = Count()
     first: Path = ()
     owner: tuple[KindName, str] | None = None
@@ -77,26 +89,47 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     on_pods: bool = False
 
 
+class Sign(msgspec.Struct, frozen=True, kw_only=True):
+    """What an object shows once something is so.
+
+    condition: the type of a condition in its status that is True.
+    fields: instead of that, the values of which one is at each of these paths.
+    """
+
+    condition: str = ""
+    fields: Mapping[Path, tuple[str, ...]] = {}
+
+
 class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     """A kind whose controller makes pods.
 
+    named: the name of its objects in the API's paths, where that is not the kind with an s.
     short: the names by which kubectl knows it, too.
     offspring: what is made, in this order.
     templates: where further pod templates are, from which `complete` makes those of the offspring.
     counts: where further numbers are, 0 or more.
     suspend: where the field is that keeps the controller from making anything.
+    manageable: whether it is a job that can wait suspended: its controller makes nothing while that field is
+        true, removes what it made when the field becomes true, and begins anew when it becomes false.
+    succeeded, failed: any of these shows that it has ended so, and makes no more pods.
     complete: puts in what the kind's own admission would, and brings odd forms into one that paths can read.
+    counted: the same for whoever only counts pods, with parts that are alike put together.
     remark: what of the object is not done as in a real cluster; empty: nothing.
     """
 
     api_version: str
     kind: str
+    named: str = ""
     short: tuple[str, ...] = ()
     offspring: tuple[Offspring, ...]
     templates: tuple[Path, ...] = ()
     counts: tuple[Path, ...] = ()
     suspend: Path = ("spec", "suspend")
+    manageable: bool = False
+    succeeded: tuple[Sign, ...] = ()
+    failed: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj
+    counted: Complete | None = None
     remark: Remark = lambda _: ""
 
     @property
@@ -104,9 +137,16 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.api_version, self.kind
 
     @property
+    def plural(self) -> str:
+        return self.named or f"{self.kind.lower()}s"
+
+    @property
     def group(self) -> str:
         """Empty for the kinds of Kubernetes' core."""
         return self.api_version.rpartition("/")[0]
+
+
+Kinds = Mapping[KindName, WorkloadRow]
 
 
 def at(obj: Any, path: Path) -> Any:

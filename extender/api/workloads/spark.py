@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from extender.api.workloads.core import POD
-from extender.api.workloads.shape import Count, Json, Offspring, WorkloadRow, at
+from extender.api.workloads.shape import Count, Json, Offspring, Sign, WorkloadRow, at
 from extender.api.workloads.volcano import VOLCANO, group_of_operator, member_of
 
 DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
@@ -102,6 +102,8 @@ def _spark_labels(role: str) -> dict[str, str]:
     }
 
 
+_STATE = ("status", "applicationState", "state")
+
 SPARK_APPLICATION = WorkloadRow(
     api_version="sparkoperator.k8s.io/v1beta2",
     kind="SparkApplication",
@@ -113,6 +115,8 @@ SPARK_APPLICATION = WorkloadRow(
             name="{owner}-driver",
             template=DRIVER,
             optional=True,
+            annotated=("spec", "driver", "annotations"),
+            role="driver",
             labels=_spark_labels("driver"),
         ),
         Offspring(
@@ -120,12 +124,17 @@ SPARK_APPLICATION = WorkloadRow(
             name="{owner}-{hash}-exec-{number}",
             template=EXECUTOR,
             optional=True,
+            annotated=("spec", "executor", "annotations"),
+            role="executor",
             count=Count(path=("spec", "executor", "instances")),
             owner=(POD, "{owner}-driver"),
             labels=_spark_labels("executor")
             | {"spark-exec-id": "{number}", "spark-exec-resourceprofile-id": "0"},
         ),
     ),
+    manageable=True,
+    succeeded=(Sign(fields={_STATE: ("COMPLETED",)}),),
+    failed=(Sign(fields={_STATE: ("FAILED",)}),),
     complete=lambda app: with_spark_group(with_templates(app)),
     remark=lambda _: (
         "its executors come with its driver; in a real cluster the driver asks for them once it runs"

@@ -1,0 +1,43 @@
+"""Jobs as their operators write them: each file has one that waits, then the statuses with which it succeeds
+and fails."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from extender.api.workloads.children import kind_of
+from extender.api.workloads.shape import Json, WorkloadRow
+
+FOLDER = Path(__file__).parent / "jobs"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def documents(name: str) -> list[Any]:
+    return list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
+
+
+def waiting(name: str) -> Json:
+    return dict(documents(name)[0])
+
+
+def row_of(obj: Json) -> WorkloadRow:
+    row = kind_of(obj)
+    assert row
+    return row
+
+
+def resumed(obj: Json) -> Json:
+    """As its manager does."""
+    path = row_of(obj).suspend
+    return put(obj, path, False) if path else obj
+
+
+def put(obj: Any, path: tuple[str, ...], value: Any) -> Any:
+    """A copy with `value` at a path of keys, and numbers of list items."""
+    if not path:
+        return value
+    first, *rest = path
+    if isinstance(obj, list):
+        return [put(each, tuple(rest), value) if str(n) == first else each for n, each in enumerate(obj)]
+    return {**(obj or {}), first: put((obj or {}).get(first), tuple(rest), value)}

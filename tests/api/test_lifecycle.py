@@ -1,0 +1,85 @@
+"""What jobs of each kind say of themselves: suspended, succeeded, failed."""
+
+from typing import Any
+
+import pytest
+
+from extender.api.workloads.lifecycle import JobOutcome, is_suspended, outcome_of
+from extender.api.workloads.table import WORKLOADS
+from tests.api.job_files import NAMES, documents, put, resumed, row_of, waiting
+
+ENDLESS = {"raycluster", "leaderworkerset"}
+MANAGEABLE = {
+    "batch/v1 Job",
+    "jobset.x-k8s.io/v1alpha2 JobSet",
+    *(f"kubeflow.org/v1 {kind}Job" for kind in ("JAX", "MPI", "Paddle", "PyTorch", "TF", "XGBoost")),
+    "kubeflow.org/v2beta1 MPIJob",
+    *(f"ray.io/{version} Ray{kind}" for version in ("v1", "v1alpha1") for kind in ("Cluster", "Job")),
+    "sparkoperator.k8s.io/v1beta2 SparkApplication",
+    "trainer.kubeflow.org/v1alpha1 TrainJob",
+}
+
+
+def test_kinds_that_can_wait_suspended() -> None:
+    assert {" ".join(key) for key, row in WORKLOADS.items() if row.manageable} == MANAGEABLE
+
+
+def test_each_of_them_has_a_file() -> None:
+    """Versions of Ray are alike."""
+    found = {row_of(waiting(name)).key for name in NAMES}
+    assert {key for key, row in WORKLOADS.items() if row.manageable} - found == {
+        ("ray.io/v1alpha1", "RayCluster"),
+        ("ray.io/v1alpha1", "RayJob"),
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_job_waits_suspended(name: str) -> None:
+    job = waiting(name)
+    row = row_of(job)
+    assert is_suspended(row, job) is row.manageable is (name != "leaderworkerset")
+    assert not is_suspended(row, resumed(job))
+    assert outcome_of(row, job) is None
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - ENDLESS))
+def test_how_a_job_ended(name: str) -> None:
+    job, succeeded, *failed = documents(name)
+    row = row_of(job)
+    assert outcome_of(row, {**job, **succeeded}) is JobOutcome.SUCCEEDED
+    assert failed
+    assert {outcome_of(row, {**job, **each}) for each in failed} == {JobOutcome.FAILED}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "status", [None, [], "x", 7, {"conditions": {}}, {"conditions": [None, 3, {}, {"type": []}]}]
+)
+def test_a_status_of_another_form_says_nothing(name: str, status: Any) -> None:
+    job = {**waiting(name), "status": status}
+    assert outcome_of(row_of(job), job) is None
+
+
+def test_what_is_not_true_is_not_so() -> None:
+    job = waiting("job")
+    for status in ("False", "Unknown", True):
+        conditions = [{"type": "Complete", "status": status}]
+        assert outcome_of(row_of(job), {**job, "status": {"conditions": conditions}}) is None
+    values: tuple[Any, ...] = (None, "true", 1, {})
+    for value in values:
+        assert not is_suspended(row_of(job), put(job, ("spec", "suspend"), value))
+
+
+@pytest.mark.parametrize("state", ["", "PENDING_RERUN", "SUBMISSION_FAILED", "FAILING", "SUSPENDED"])
+def test_an_application_that_may_run_again_has_not_ended(state: str) -> None:
+    job = {**waiting("sparkapplication"), "status": {"applicationState": {"state": state}}}
+    assert outcome_of(row_of(job), job) is None
+
+
+def test_a_failed_attempt_of_a_ray_job_is_not_its_end() -> None:
+    job = {**waiting("rayjob"), "status": {"jobDeploymentStatus": "Retrying", "jobStatus": "FAILED"}}
+    assert outcome_of(row_of(job), job) is None
+
+
+def test_names_in_the_paths_of_the_api() -> None:
+    assert {row.plural for row in WORKLOADS.values()} >= {"jobs", "rayclusters", "trainjobs", "mpijobs"}

@@ -1,0 +1,267 @@
+"""Pods-to-be of jobs, as sets: what the table of kinds makes of a job one by one, without making it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.api.workloads.children import MALFORMED, children
+from extender.api.workloads.pod_sets import JobPodSet, pod_sets
+from extender.api.workloads.shape import Json
+from extender.api.workloads.trainer import with_runtime
+from tests.api.job_files import NAMES, put, resumed, waiting
+
+OTHERS = Path(__file__).parents[1] / "sim" / "workloads"
+UNSUSPENDED = {name: resumed(waiting(name)) for name in NAMES} | {
+    path.name: yaml.safe_load(path.read_text())
+    for path in sorted(OTHERS.glob("*.yaml"))
+    if path.stem != "workflow"  # its steps may be of one template: several sets of one name
+}
+SETS: dict[str, list[tuple[str, int, Any]]] = {
+    "job": [("", 3, "1")],
+    "jobset": [("driver", 1, "500m"), ("workers", 8, "1")],
+    "rayjob": [("head", 1, "1"), ("small-group", 4, "200m")],
+    "raycluster": [("head", 1, "1"), ("small-group", 4, "200m")],
+    "pytorchjob": [("master", 1, "500m"), ("worker", 2, "1500m")],
+    "tfjob": [("chief", 1, "250m"), ("ps", 2, "500m"), ("worker", 3, "1500m")],
+    "mpijob": [("worker", 2, "1"), ("launcher", 1, "500m")],
+    "mpijob-v1": [("worker", 2, 2), ("launcher", 1, "500m")],
+    "xgboostjob": [("master", 1, "500m"), ("worker", 2, "1500m")],
+    "paddlejob": [("worker", 2, "1500m")],
+    "jaxjob": [("worker", 2, "1500m")],
+    "trainjob": [("node", 4, "3")],
+    "sparkapplication": [("driver", 1, "1"), ("executor", 2, "2")],
+    "leaderworkerset": [("leader", 2, "200m"), ("worker", 4, "100m")],
+}
+
+
+def cpu_of(each: JobPodSet) -> Any:
+    return each.template["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_pods_to_be_of_a_suspended_job(name: str) -> None:
+    assert [(each.role, each.count, cpu_of(each)) for each in pod_sets(waiting(name))] == SETS[name]
+
+
+# ---- as the pods that are made one by one
+
+
+def pods_of(obj: Json) -> Iterator[Json]:
+    if (obj["apiVersion"], obj["kind"]) == ("v1", "Pod"):
+        yield obj
+    for child in children(obj):
+        yield from pods_of(child)
+
+
+def alike(spec: Json) -> str:
+    return json.dumps(spec, sort_keys=True)
+
+
+def as_template(obj: Json) -> Json:
+    meta = obj["metadata"]
+    return {"spec": obj["spec"], **{field: meta.get(field) or {} for field in ("labels", "annotations")}}
+
+
+@pytest.mark.parametrize("name", UNSUSPENDED)
+def test_they_are_the_pods_that_are_made(name: str) -> None:
+    obj = UNSUSPENDED[name]
+    made = list(pods_of(obj))
+    told = Counter[str]()
+    for each in pod_sets(obj):
+        told[alike(each.template["spec"])] += each.count
+        assert as_template(each.template) in map(as_template, made)
+    assert told == Counter(alike(pod["spec"]) for pod in made)
+
+
+COUNTS = {
+    "job": ("spec", "parallelism"),
+    "jobset": ("spec", "replicatedJobs", "1", "replicas"),
+    "pytorchjob": ("spec", "pytorchReplicaSpecs", "Worker", "replicas"),
+    "raycluster": ("spec", "workerGroupSpecs", "0", "replicas"),
+    "rayjob": ("spec", "rayClusterSpec", "workerGroupSpecs", "0", "numOfHosts"),
+    "sparkapplication": ("spec", "executor", "instances"),
+    "trainjob": ("spec", "trainer", "numNodes"),
+    "leaderworkerset": ("spec", "replicas"),
+}
+
+
+@given(st.sampled_from(sorted(COUNTS)), st.one_of(st.none(), st.integers(-3, 12)))
+def test_so_many_are_made(name: str, count: int | None) -> None:
+    try:
+        obj = put(resumed(waiting(name)), COUNTS[name], count)
+        made = sum(1 for _ in pods_of(obj))
+    except ValueError:
+        with pytest.raises(ValueError, match="missing"):
+            pod_sets(obj)
+        return
+    assert sum(each.count for each in pod_sets(obj)) == made
+
+
+# ---- odd counts and templates
+
+MANY = 10**9
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("job", 5),  # as many as completions
+        ("jobset", 4 * MANY + 1),
+        ("pytorchjob", MANY + 1),
+        ("raycluster", 5 * 2 + 1),  # maxReplicas
+        ("rayjob", 2 * MANY + 1),
+        ("sparkapplication", MANY + 1),
+        ("trainjob", MANY),
+        ("leaderworkerset", 3 * MANY),
+    ],
+)
+def test_a_thousand_million_pods_are_only_counted(name: str, count: int) -> None:
+    found = pod_sets(put(waiting(name), COUNTS[name], MANY))
+    assert sum(each.count for each in found) == count
+    assert len(found) == len(SETS[name])
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("count", ["3", "", 1.0, [], {}, True, 2**31, -(2**70), 1e300])
+def test_what_is_no_count_is_malformed(name: str, count: Any) -> None:
+    with pytest.raises(MALFORMED):
+        pod_sets(put(waiting(name), COUNTS[name], count))
+
+
+@pytest.mark.parametrize("name", sorted({*COUNTS} - {"leaderworkerset"}))
+@pytest.mark.parametrize("count", [0, -1, -(10**9)])
+def test_no_pods_are_no_set(name: str, count: int) -> None:
+    found = pod_sets(put(waiting(name), COUNTS[name], count))
+    left_out = 0 if name == "raycluster" else 1  # not below minReplicas
+    assert len(found) == len(SETS[name]) - left_out
+    assert all(each.count > 0 for each in found)
+
+
+TEMPLATE = ("spec", "template")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "x",
+        [],
+        {"spec": {"containers": "x"}},
+        {"spec": {"containers": []}},
+        {"spec": {"containers": ["x"]}},
+        {"spec": None},
+        {"metadata": "x", "spec": {"containers": [{}]}},
+        {"metadata": {"labels": {"a": 3}}, "spec": {"containers": [{}]}},
+        {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}},
+        {"spec": {"containers": [{"resources": {"requests": {"cpu": "9" * 500}}}]}},
+        {"spec": {"containers": [{}], "initContainers": [{"resources": {"requests": {"cpu": "x"}}}]}},
+        {"spec": {"containers": [{}], "overhead": {"cpu": "x"}}},
+        {"spec": {"containers": [{}], "resources": {"requests": {"memory": "x"}}}},
+        {"spec": {"containers": [{}], "affinity": {"podAffinity": 1}}},
+        {"spec": {"containers": [{}], "priority": 1e300}},
+    ],
+)
+def test_a_template_that_no_pod_can_be_made_of_is_malformed(template: Any) -> None:
+    with pytest.raises(MALFORMED):
+        pod_sets(put(waiting("job"), TEMPLATE, template))
+
+
+def test_what_is_nested_too_deeply_is_malformed() -> None:
+    nested: Any = {}
+    for _ in range(5000):
+        nested = {"a": nested}
+    with pytest.raises(ValueError, match="nested too deeply"):
+        pod_sets(put(waiting("job"), (*TEMPLATE, "spec", "more"), nested))
+
+
+def test_two_sets_of_one_name_are_malformed() -> None:
+    job = waiting("jobset")
+    first, second = job["spec"]["replicatedJobs"]
+    job["spec"]["replicatedJobs"] = [first, {**second, "name": first["name"]}]
+    with pytest.raises(ValueError, match="several sets of pods are called 'driver'"):
+        pod_sets(job)
+
+
+def test_what_makes_no_pods_has_none() -> None:
+    assert pod_sets({"apiVersion": "v1", "kind": "ConfigMap"}) == []
+
+
+ODD: tuple[Any, ...] = (None, [], {}, -1, 2**70, 1.5, True, "", "x" * 300, "{x}", [None], [[]], {"a": []})
+
+
+def places(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+    for key, part in inside:
+        yield from places(part, (*path, str(key)))
+
+
+PLACES = [(name, path) for name in NAMES for path in places(waiting(name)) if path]
+
+
+@given(st.sampled_from(PLACES), st.sampled_from(ODD))
+def test_anything_in_any_place_is_malformed_or_sets(place: tuple[str, tuple[str, ...]], value: Any) -> None:
+    name, path = place
+    try:
+        found = pod_sets(put(waiting(name), path, value))
+    except MALFORMED:
+        return
+    assert all(each.count > 0 for each in found)
+
+
+# ---- TrainJobs and their runtimes
+
+RUNTIME = {  # kubeflow/trainer v2.1.0, manifests/base/runtimes/torch_distributed.yaml
+    "spec": {
+        "mlPolicy": {"numNodes": 2, "torch": {"numProcPerNode": "auto"}},
+        "template": {
+            "spec": {
+                "replicatedJobs": [
+                    {
+                        "name": "node",
+                        "template": {
+                            "metadata": {
+                                "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+                            },
+                            "spec": {
+                                "template": {
+                                    "spec": {
+                                        "schedulerName": "muster",
+                                        "containers": [
+                                            {
+                                                "name": "node",
+                                                "image": "pytorch/pytorch:2.7.1",
+                                                "resources": {"requests": {"cpu": "1"}},
+                                            }
+                                        ],
+                                    }
+                                }
+                            },
+                        },
+                    }
+                ]
+            }
+        },
+    }
+}
+
+
+def test_a_train_job_is_what_it_says_on_top_of_its_runtime() -> None:
+    (nodes,) = pod_sets(with_runtime(waiting("trainjob"), RUNTIME))
+    assert (nodes.role, nodes.count, cpu_of(nodes)) == ("node", 4, "3")
+    assert nodes.template["spec"]["schedulerName"] == "muster"
+    assert nodes.template["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] == "torch"
+
+
+def test_what_a_train_job_leaves_open_its_runtime_says() -> None:
+    job = put(waiting("trainjob"), ("spec", "trainer"), {})
+    (nodes,) = pod_sets(with_runtime(job, RUNTIME))
+    assert (nodes.count, cpu_of(nodes)) == (2, "1")
+    with pytest.raises(ValueError, match=r"spec\.trainer\.numNodes: missing"):
+        pod_sets(job)

@@ -1,0 +1,48 @@
+"""Where annotations for pods can be written into a job, so that its controller hands them on."""
+
+import pytest
+
+from extender.api.workloads.pod_sets import pod_sets
+from extender.api.workloads.template_paths import annotation_paths, template_paths
+from tests.api.job_files import NAMES, put, row_of, waiting
+
+PATHS = {
+    "job": ["spec/template"],
+    "jobset": [f"spec/replicatedJobs/{n}/template/spec/template" for n in (0, 1)],
+    "rayjob": [
+        "spec/rayClusterSpec/headGroupSpec/template",
+        "spec/rayClusterSpec/workerGroupSpecs/0/template",
+    ],
+    "raycluster": ["spec/headGroupSpec/template", "spec/workerGroupSpecs/0/template"],
+    "tfjob": [f"spec/tfReplicaSpecs/{role}/template" for role in ("Chief", "PS", "Worker")],
+    "mpijob": [f"spec/mpiReplicaSpecs/{role}/template" for role in ("Worker", "Launcher")],
+    "leaderworkerset": [f"spec/leaderWorkerTemplate/{role}Template" for role in ("leader", "worker")],
+    "trainjob": [],
+    "sparkapplication": [],
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_templates_are_where_they_are_told_to_be(name: str) -> None:
+    job = waiting(name)
+    assert ["/".join(path) for path in template_paths(row_of(job), job)] == PATHS[name]
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"trainjob"}))
+def test_what_is_written_there_all_pods_have(name: str) -> None:
+    job = waiting(name)
+    for path in annotation_paths(row_of(job), job):
+        job = put(job, path, {"note": "x"})
+    for each in pod_sets(job):
+        assert each.template["metadata"]["annotations"]["note"] == "x"
+
+
+def test_an_application_of_spark_has_annotations_beside_templates() -> None:
+    job = waiting("sparkapplication")
+    told = ["/".join(path) for path in annotation_paths(row_of(job), job)]
+    assert told == ["spec/driver/annotations", "spec/executor/annotations"]
+
+
+def test_the_pods_of_a_train_job_have_no_place_in_it() -> None:
+    job = waiting("trainjob")
+    assert annotation_paths(row_of(job), job) == []
