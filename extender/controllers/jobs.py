@@ -14,6 +14,7 @@ from functools import partial
 from extender.api import keys
 from extender.api.workloads.shape import at
 from extender.api.workloads.table import WORKLOADS
+from extender.api.workloads.template_paths import annotation_paths
 from extender.controllers.conditions import timestamp
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
@@ -101,7 +102,7 @@ class JobsController(RecordingController[GroupKey]):
         if obj is None or at(obj, row.suspend) is not True:
             return
         group, now = job.group.partition("/")[2], timestamp(datetime.now(UTC))
-        self._change(job, changes.let_go(obj, row.suspend, [("spec", "template")], group, now))
+        self._change(job, changes.let_go(obj, row.suspend, annotation_paths(row, obj), group, now))
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, "all its pods find room")
 
     def _give_up(self, managed: ManagedJob) -> None:
@@ -114,10 +115,9 @@ class JobsController(RecordingController[GroupKey]):
         self._suspend(managed, f"goes back to queue {managed.queue}: {why}", EventReason.START_GIVEN_UP)
 
     def _give_way(self, managed: ManagedJob) -> None:
-        wanted = [
-            each for each in self._decisions.evictions.values() if each.victim.group == managed.job.group
-        ]
-        why = wanted[0].why if wanted else f"it waits in queue {managed.queue}"
+        group, evictions = managed.job.group, self._decisions.evictions.values()
+        wanted = next((each.why for each in evictions if each.victim.group == group), "")
+        why = wanted or f"it waits in queue {managed.queue}"
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
     def _suspend(self, managed: ManagedJob, why: str, reason: EventReason) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from extender.api.configuration import Configuration, InvalidConfiguration
+from extender.api.workloads.table import WORKLOADS
 from extender.controllers.cycle import Cycle
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.cache.ledger import Ledger
@@ -30,7 +31,7 @@ from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.decoders import learn_structs
 from extender.kube.errors import NoConfiguration
-from extender.kube.resources import JOBS, Resource
+from extender.kube.resources import Resource
 from extender.kube.writers import Writers
 from extender.telemetry.logs import logger, set_up
 from extender.verbs.barrier import LAST_ANSWER, Barrier
@@ -255,7 +256,10 @@ def _conditions(configuration: Configuration, is_viewed: bool) -> ConditionPolic
 
 def managed_kinds(configuration: Configuration) -> Mapping[JobKind, Resource]:
     """The kinds of jobs that are watched."""
-    return {} if configuration.manage_jobs == "off" else {JobKind("batch/v1", "Job"): JOBS}
+    if configuration.manage_jobs == "off":
+        return {}
+    rows = (row for row in WORKLOADS.values() if row.manageable)
+    return {JobKind(*row.key): Resource(f"/apis/{row.api_version}", row.plural) for row in rows}
 
 
 def _job_rules(configuration: Configuration) -> JobRules:

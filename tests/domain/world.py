@@ -273,6 +273,10 @@ class World:
     def claim(self, name: str) -> Claim | None:
         return self.ledger.claim(Uid(self.pods[name].metadata.uid))
 
+    def claim_count(self) -> int:
+        """Of all pods, those included that a job has still to make."""
+        return len(list(self.ledger._claims))
+
     def stage(self, name: str) -> ClaimStage | None:
         claim = self.claim(name)
         return claim.stage if claim else None

@@ -109,8 +109,10 @@ class Group:
 
     @property
     def needs(self) -> Needs:
-        """minMember and minTaskMember. For a group that never had a PodGroup, 1 member, unless the controller
-        of its pods asks for more."""
+        """minMember and minTaskMember. For a group that never had a PodGroup, all pods of its job or else 1
+        member, unless the controller of its pods asks for more."""
+        if self.last_record is None and self.job is not None:
+            return Needs(self.job.needed, {})
         if self.last_record is None:
             return Needs(self.owner.min_member if self.owner else 1, {})
         return Needs(self.last_record.min_member, dict(self.last_record.min_task_member))

@@ -70,6 +70,7 @@ class LedgerQueries(GroupQueries):
                 decisions.groups.get(key),
                 group.job_let_go,
                 group.got_going,
+                any(pod.holds_room for pod in group.pods.values()),
                 record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in decisions.evictions for uid in group.pods),
             )

@@ -10,17 +10,17 @@ Operation = dict[str, Any]
 
 
 def let_go(
-    obj: Json, suspend: Path, templates: Iterable[Sequence[str | int]], group: str, at_time: str
+    obj: Json, suspend: Path, annotations: Iterable[Sequence[str | int]], group: str, at_time: str
 ) -> list[Operation]:
-    """It is suspended no more, and its pods will name their group."""
+    """It is suspended no more, and its pods will name their group, by these of their annotations."""
     return [
         *_tests(obj),
         {"op": "replace", "path": pointer(suspend), "value": False},
         _noted(obj, ("metadata",), keys.STARTED, at_time),
         *(
-            _noted(obj, (*template, "metadata"), keys.GROUP_ANNOTATION, group)
-            for template in templates
-            if _annotation(obj, template) != group
+            _noted(obj, path[:-1], keys.GROUP_ANNOTATION, group)
+            for path in annotations
+            if (_in(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
         ),
     ]
 
@@ -59,12 +59,7 @@ def _noted(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Op
     return {"op": "add", "path": pointer((*metadata, "annotations", key)), "value": value}
 
 
-def _annotation(obj: Json, template: Sequence[str | int]) -> str:
-    found = _in(obj, (*template, "metadata", "annotations")) or {}
-    return str(found.get(keys.GROUP_ANNOTATION, ""))
-
-
 def _in(obj: Any, path: Iterable[str | int]) -> Any:
     for name in path:
-        obj = obj[name] if isinstance(obj, list) else (obj or {}).get(name)
+        obj = obj[int(name)] if isinstance(obj, list) else (obj or {}).get(name)
     return obj

@@ -10,8 +10,9 @@ from extender.api import keys
 from extender.api.objects import Meta, Pod, Wire
 from extender.api.quantities import BadQuantity
 from extender.api.workloads.children import MALFORMED
-from extender.api.workloads.pod_sets import PodSet, pod_sets
-from extender.api.workloads.shape import Json, at
+from extender.api.workloads.lifecycle import is_suspended, outcome_of
+from extender.api.workloads.pod_sets import JobPodSet, pod_sets
+from extender.api.workloads.shape import Json
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.jobs.job_record import ExpectedPods, JobKind, JobRecord
 from extender.domain.model.ownership import group_name, queue_named_by
@@ -46,9 +47,9 @@ def job_record(
         group=GroupKey(f"{meta.namespace}/{group_name_of(meta.uid)}"),
         created=meta.creation_timestamp or "",
         queue=queue_named_by(meta),
-        suspended=bool(row.suspend) and at(obj, row.suspend) is True,
+        suspended=is_suspended(row, obj),
         started=keys.STARTED in (meta.annotations or {}),
-        finished=_has_finished(obj),
+        finished=outcome_of(row, obj) is not None,
     )
     try:
         return _with_pods(record, pod_sets(obj), shapes, frozenset(schedulers), auto_groups)
@@ -66,9 +67,8 @@ def as_json(kind: JobKind, job: Job) -> Json:
 
 
 def _with_pods(
-    record: JobRecord, sets: list[PodSet], shapes: Shapes, schedulers: frozenset[str], auto_groups: bool
+    record: JobRecord, sets: list[JobPodSet], shapes: Shapes, schedulers: frozenset[str], auto_groups: bool
 ) -> JobRecord:
-    sets = [each for each in sets if each.count > 0]
     needed = sum(each.count for each in sets)
     pods = [_pod_of(record, each) for each in sets]
     fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
@@ -84,7 +84,7 @@ def _with_pods(
     )
 
 
-def _pod_of(record: JobRecord, each: PodSet) -> Pod:
+def _pod_of(record: JobRecord, each: JobPodSet) -> Pod:
     """As the API server will take it in: with its defaults, and what admission adds."""
     spec, meta = {**each.template["spec"]}, {**(each.template.get("metadata") or {})}
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_default_tolerations(spec)]
@@ -111,13 +111,9 @@ def _default_tolerations(spec: Json) -> list[Json]:
     ]
 
 
-def _expected(record: JobRecord, each: PodSet, pod: Pod, shapes: Shapes, auto_groups: bool) -> ExpectedPods:
+def _expected(
+    record: JobRecord, each: JobPodSet, pod: Pod, shapes: Shapes, auto_groups: bool
+) -> ExpectedPods:
     waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
     expected = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
     return ExpectedPods(each.role, each.count, expected)
-
-
-def _has_finished(obj: Json) -> bool:
-    """STUB"""
-    conditions = at(obj, ("status", "conditions")) or []
-    return any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)

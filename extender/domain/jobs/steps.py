@@ -29,6 +29,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     decision: GroupDecision | None = None  # on its group
     let_go: float | None = None  # since when it is not suspended, as far as was seen
     got_going: bool = False  # all needed pods have run at the same time since then
+    runs: bool = False  # pods of it are on nodes
     timeout: float = 300.0  # seconds that this may take
     is_victim: bool = False  # its pods have to give their room back
 
@@ -48,8 +49,8 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
     if job.suspended:
         starts = decision.verdict is Verdict.STARTING and bool(decision.plan)
         return JobStep.LET_GO if starts else _update(managed)
-    if not job.started:
-        return JobStep.GIVE_WAY  # whoever may let it go is Muster
+    if not job.started:  # nobody but Muster may let it go; what runs already is left alone
+        return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
     if managed.is_victim:
         return JobStep.GIVE_WAY
     if _has_failed(decision) or (managed.late_at is not None and now >= managed.late_at):
