@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness.jobset import JOB_SETS, job_set
-from tests.e2e.harness.resources import JOBS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -25,7 +24,6 @@ def test_a_suspended_jobset_has_no_pods_until_it_is_resumed_and_again_when_it_is
     made = job_set("train", namespace=stage.namespace, replicas=2, parallelism=2, suspend=True)
     stage.api.create(JOB_SETS, made)
     for name in JOB_NAMES:
-        wait_for(lambda name=name: stage.api.find(JOBS, name, stage.namespace), what=f"Job {name}")
         stage.jobs.wait_condition(name, "Suspended")
     assert not any(stage.jobs.pods(name) for name in JOB_NAMES)
 
@@ -35,7 +33,6 @@ def test_a_suspended_jobset_has_no_pods_until_it_is_resumed_and_again_when_it_is
     _suspend(stage, suspended=True)
     for name in JOB_NAMES:
         stage.jobs.wait_pods(name, 0)
-        assert "startTime" not in stage.jobs.get(name)["status"]
 
     _suspend(stage, suspended=False)
     for name in JOB_NAMES:

@@ -100,8 +100,9 @@ class StagedJobs:
         self._kubelet.finish(self._namespace, self.pods(name, "Running"), phase)
 
     def condition(self, name: str, type_: str) -> Json:
-        """Empty where it has none of this type."""
-        conditions = self.get(name).get("status", {}).get("conditions", [])
+        """Empty where it has none of this type, or is not there yet."""
+        found = self._client.find(JOBS, name, self._namespace) or {}
+        conditions = found.get("status", {}).get("conditions", [])
         return next((each for each in conditions if each["type"] == type_), {})
 
     def wait_condition(self, name: str, type_: str, status: str = "True", timeout: float = GENEROUS) -> Json:
