@@ -30,12 +30,6 @@ def _with_claimed_volumes(stateful_set: Json) -> Json:
     return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
 
 
-def _later_pods(job: Json) -> str:
-    """A Job makes the rest of its pods as earlier ones succeed."""
-    rest = (at(job, ("spec", "completions")) or 0) - _PARALLEL.of(job)
-    return f"only its first pods are made; {rest} more, made as those succeed, are not" if rest > 0 else ""
-
-
 def _in_order(stateful_set: Json) -> str:
     """A gang of such pods never completes in a real cluster."""
     ordered = at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
@@ -80,7 +74,6 @@ CORE = (
         manageable=True,
         succeeded=(Sign(condition="Complete"),),
         failed=(Sign(condition="Failed"),),
-        remark=_later_pods,
     ),
     WorkloadRow(
         api_version="batch/v1",

@@ -4,11 +4,11 @@ The annotations that say how long pods run and when they come (sim.kube-muster.i
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from extender.api.keys import ENDED_PHASES
-from extender.api.workloads.children import children
+from extender.api.workloads import children as making
 from extender.sim.apiserver.kinds import Json
 
 _HANDED_DOWN = "sim.kube-muster.io/"
@@ -23,10 +23,19 @@ class ComparedOffspring(NamedTuple):
 
 
 def children_of(owner: Json) -> Iterator[Json]:
-    """Raises MALFORMED."""
+    """All that it makes. Raises MALFORMED."""
+    return _handed_down(owner, making.children(owner))
+
+
+def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
+    """The pods of a Job with these indexes. Raises MALFORMED."""
+    return _handed_down(job, making.children_at(job, indexes))
+
+
+def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
     given = owner["metadata"].get("annotations") or {}
     handed = {name: text for name, text in given.items() if name.startswith(_HANDED_DOWN)}
-    for child in children(owner):
+    for child in made:
         own = child["metadata"].get("annotations") or {}
         yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}
 
@@ -39,7 +48,7 @@ def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
     wanted, there = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
     for child in children_of(owner):
         wanted[_key(child)].append(child)
-    for each in sorted(owned, key=_keeping):
+    for each in sorted(owned, key=keeping):
         name, prefix = each["metadata"]["name"], each["metadata"].get("generateName", "")
         there[prefix if prefix in wanted and name not in wanted else name].append(each)
     found = ComparedOffspring([], [], [])
@@ -57,7 +66,7 @@ def _key(child: Json) -> str:
     return key
 
 
-def _keeping(obj: Json) -> tuple[bool, bool, int]:
+def keeping(obj: Json) -> tuple[bool, bool, int]:
     """First those that stay: ended, on a node, older."""
     on_node = bool((obj.get("spec") or {}).get("nodeName"))
     return not has_ended(obj), not on_node, int(obj["metadata"]["resourceVersion"])

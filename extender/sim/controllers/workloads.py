@@ -1,8 +1,8 @@
 """All workload controllers in one thread: they make the pods of Deployments, Jobs and their like, and say in
 statuses what became of them.
 
-What was deleted is made again, what ended is not; a new template replaces all pods at once. Of a workload
-whose status alone may have changed the pods are not compared again.
+What was deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of a
+workload whose status alone may have changed the pods are not compared again.
 """
 
 from collections import defaultdict
@@ -24,8 +24,11 @@ from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.apiserver.store import Change
 from extender.sim.controllers.garbage import collect
-from extender.sim.controllers.offspring import compared, owner_uid
-from extender.sim.controllers.statuses import finished, status_of
+from extender.sim.controllers.job_endings import JobEndings
+from extender.sim.controllers.job_pods import JobPods
+from extender.sim.controllers.job_status import finished, job_status
+from extender.sim.controllers.offspring import ComparedOffspring, compared, has_ended, owner_uid
+from extender.sim.controllers.statuses import status_of
 
 _PACE = 0.05  # seconds in which changes gather
 _REVISION = "controller-revision-hash"
@@ -36,6 +39,7 @@ class WorkloadControllers(StoreFollower):
     def __init__(self, service: Service) -> None:
         super().__init__(service.store, "controllers")
         self._service = service
+        self._endings = JobEndings(service.store)
 
     def _begin(self) -> int:
         version = self._store.version
@@ -51,13 +55,14 @@ class WorkloadControllers(StoreFollower):
     def _look(self, changes: Iterable[Change]) -> None:
         gone, remade, told = set[str](), set[str](), set[str]()
         for change in changes:
+            self._endings.hear(change)
             uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
             if change.type == "DELETED":
                 gone.add(uid)
             if change.kind in WORKLOAD_KINDS and _asks_for_more(change):
                 remade.add(uid)
             leaves = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
-            (remade if leaves else told).add(owner)
+            (remade if leaves or has_ended(change.object) else told).add(owner)
         collect(self._service, gone)
         self._work(remade, told)
 
@@ -89,7 +94,7 @@ class WorkloadControllers(StoreFollower):
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         if "deletionTimestamp" in obj["metadata"] or _is_over(obj):
             return
-        found = compared(obj, owned)
+        found = self._compared(kind, obj, owned)
         for child in found.missing:
             self._service.create(_kind(child), "", child)
         for child in found.surplus:
@@ -97,10 +102,17 @@ class WorkloadControllers(StoreFollower):
         for child, wanted in found.kept:
             self._adapt(child, wanted)
 
+    def _compared(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> ComparedOffspring:
+        return self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned)
+
+    def _pods_of(self, job: Json, owned: list[Json]) -> JobPods:
+        return JobPods(job, owned, self._endings.of(job, owned))
+
     def _remove(self, child: Json) -> None:
         """An old ReplicaSet stays, without pods."""
         if _kind(child) is REPLICA_SETS:
             return self._scale(child, 0)
+        self._endings.withdraw(child)
         meta = child["metadata"]
         self._service.delete(_kind(child), meta["namespace"], meta["name"], {})
 
@@ -127,7 +139,10 @@ class WorkloadControllers(StoreFollower):
         meta = obj["metadata"]
 
         def change(before: Json) -> Json:
-            return {**before, "metadata": {"uid": meta["uid"]}, "status": status_of(before, owned)}
+            status = (
+                job_status(before, self._pods_of(before, owned)) if kind is JOBS else status_of(before, owned)
+            )
+            return {**before, "metadata": {"uid": meta["uid"]}, "status": status}
 
         self._service.amend(kind, meta["namespace"], meta["name"], change, "status")
 
