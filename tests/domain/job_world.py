@@ -91,7 +91,7 @@ class JobWorld(World):
     def suspended(self, name: str) -> bool:
         return bool(self.jobs[name].spec["suspend"])
 
-    def start(self, name: str) -> "JobWorld":
+    def run_whole(self, name: str) -> "JobWorld":
         """Its scheduler takes all its pods, and they run."""
         self.work()
         self.scheduler_takes(*self.pods_of(name))
@@ -150,7 +150,7 @@ class JobWorld(World):
         if each.spec["suspend"]:
             self.delete(*there)
             return bool(there)
-        missing = each.spec["parallelism"] - len(there)
+        missing: int = each.spec["parallelism"] - len(there)
         cpu = each.spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
         for number in range(max(missing, 0)):
             self.add(_pod(each, f"{name}-{len(there) + number}", cpu))
