@@ -165,32 +165,31 @@ def test_parallelism_changed_while_it_waits_is_followed() -> None:
 # ---- jobs as victims
 
 
-def two_queues() -> JobWorld:
+def full_of_jobs() -> JobWorld:
+    """Two jobs of a queue that deserves the half, then one of a queue that has nothing."""
     world = JobWorld(node("n0", cpu="4"), queue("greedy"), queue("starved"))
-    world.submit(job("old", 4, queue="greedy")).run_whole("old").work()
+    for name, created in (("old", "2026-01-01T00:00:00Z"), ("young", "2026-01-02T00:00:00Z")):
+        world.submit(job(name, 2, queue="greedy", created=created)).run_whole(name).work()
     world.pass_time(60)
     return world.submit(job("due", 2, queue="starved"))
 
 
 def test_a_job_that_has_to_give_its_room_back_is_suspended_as_a_whole_and_queues_again() -> None:
-    world = two_queues()
-    world.work()
-    assert ("old", JobStep.GIVE_WAY) in world.steps
-    assert world.suspended("old")
+    world = full_of_jobs().work()
+    assert ("young", JobStep.GIVE_WAY) in world.steps
+    assert [world.suspended(name) for name in ("old", "young")] == [False, True]
     world.run_whole("due").work()
     assert world.verdict(unit_name("due")) is Verdict.RUNNING
-    assert world.decision(unit_name("old")).verdict is Verdict.WAITING
+    assert world.verdict(unit_name("young")) is Verdict.WAITING
     world.finish(*world.pods_of("due")).work()
-    assert not world.suspended("old")
+    assert not world.suspended("young")
 
 
 def test_no_single_pod_of_a_job_is_chosen() -> None:
-    world = JobWorld(node("n0", cpu="4"), queue("greedy"), queue("starved"))
-    world.submit(job("old", 4, queue="greedy")).run_whole("old").work()
-    world.add(group(unit_name("old"), 1, queue="greedy"))  # whatever its PodGroup says it needs
-    world.pass_time(60)
-    world.submit(job("due", 1, queue="starved")).settle()
+    world = full_of_jobs()
+    for name in ("old", "young"):
+        world.add(group(unit_name(name), 1, queue="greedy"))  # all its pods but one are surplus
+    world.settle()
+    world.settle()
     victims = {each.victim.name for each in world.decisions.evictions.values()}
-    assert victims in (set(), set(world.pods_of("old")))
-    world.work()
-    assert world.suspended("old")
+    assert victims in ({"old-0", "old-1"}, {"young-0", "young-1"})
