@@ -52,6 +52,8 @@ def job_record(
         finished=outcome_of(row, obj) is not None,
     )
     try:
+        declared = sum(each.count for each in pod_sets({**obj, "status": {}}))
+        record = replace(record, declared=declared)
         return _with_pods(record, pod_sets(obj), shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
