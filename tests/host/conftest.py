@@ -40,7 +40,7 @@ class Station:
         )
         self.writers = controllers.all_writers
         self.objects, self.bus_commands = controllers.objects, controllers.bus_commands
-        self.feed = Feed(connection, self.ledger, controllers, True, {})
+        self.feed = Feed(connection, self.ledger, controllers, True, [])
 
     def _notice(self) -> None:
         with self.changed:

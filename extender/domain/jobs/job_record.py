@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from extender.api.workloads.shape import Kinds
+from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.records import GroupKey, PodRecord
 
 
@@ -58,6 +60,7 @@ class JobRules(msgspec.Struct, frozen=True):
     mode: str = "suspended"  # of JOB_MODES
     namespaces: frozenset[str] = frozenset()  # whose jobs are not
     kinds: frozenset[str] = frozenset()  # which are not: "Job.batch"
+    table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
 
     def manage(self, job: JobRecord, namespace_queue: str) -> bool:
         """A job that Muster has started stays its own; of others, those that name a queue and wait."""
