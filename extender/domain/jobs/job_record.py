@@ -42,6 +42,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     fault: str = ""  # why its pods cannot be told, for people; empty if they can
     ours: bool = False  # its pods name one of our schedulers
     named_group: bool = False  # its pods name a PodGroup of somebody else's
+    is_part: bool = False  # another job has made it, and is managed in its stead
 
     @property
     def needed(self) -> int:
@@ -65,7 +66,7 @@ class JobRules(msgspec.Struct, frozen=True):
     def manage(self, job: JobRecord, namespace_queue: str) -> bool:
         """A job that Muster has started stays its own; of others, those that name a queue and wait."""
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
-        is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group
+        is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
         names_queue = bool(job.queue or namespace_queue)
         if self.mode == OFF or is_left or not (job.ours and names_queue) or job.finished:
             return False

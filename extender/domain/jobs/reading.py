@@ -15,7 +15,7 @@ from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.shape import Json, Kinds
 from extender.domain.jobs.job_record import ExpectedPods, JobKind, JobRecord
 from extender.domain.model.ownership import group_name, queue_named_by
-from extender.domain.model.pod_owners import group_name_of
+from extender.domain.model.pod_owners import controller_of, group_name_of
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import pod_record
@@ -49,6 +49,7 @@ def job_record(
         suspended=is_suspended(row, obj),
         started=keys.STARTED in (meta.annotations or {}),
         finished=outcome_of(row, obj) is not None,
+        is_part=_is_part(meta, table),
     )
     try:
         declared = sum(each.count for each in pod_sets({**obj, "status": {}}, table))
@@ -56,6 +57,13 @@ def job_record(
         return _with_pods(record, pod_sets(obj, table), shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
+
+
+def _is_part(meta: Meta, table: Kinds) -> bool:
+    """Whether its controller is a job that can be suspended itself."""
+    controller = controller_of(meta.owner_references)
+    row = table.get((controller.api_version, controller.kind)) if controller else None
+    return row is not None and row.manageable
 
 
 def as_json(kind: JobKind, job: Job) -> Json:
