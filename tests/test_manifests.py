@@ -30,7 +30,7 @@ FILES = sorted(
     for path in (ROOT / folder).rglob("*.yaml")
     if not path.is_relative_to(CHART)  # templates are not YAML before they are rendered
 )
-COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "gates", "provisioning"}
+COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "gates", "provisioning", "quota"}
 CONFIGURATIONS = ["sidecar.yaml", "sidecar-gates.yaml", "default-scheduler.yaml"]
 WITHOUT_THE_VIEW = ["sidecar-gates.yaml", "default-scheduler.yaml"]
 OF_THE_SIDECAR = ["sidecar.yaml", "sidecar-gates.yaml"]

@@ -17,11 +17,13 @@ WHEN = {
     "older-kubernetes": f'and (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) (not ({VIEW}))',
     "cert-manager": ".Values.certManager.enabled",
     "provisioning": ".Values.provisioning.enabled",
+    "quota": ".Values.quota.enabled",
 }
 # Files that are rendered under a condition more than their folder's.
 ALSO_WHEN = {
     "gates/admission-policy.yaml": GATES_OF_THE_API_SERVER,
     "default-scheduler/admission-policy.yaml": GATES_OF_THE_API_SERVER,
+    "quota/crd.yaml": ".Values.quota.crd",
 }
 
 # Replaced wherever it occurs.
@@ -195,6 +197,9 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "default-scheduler/admission-policy.yaml": (OURS,),
     "default-scheduler/daemonset.yaml": (*POD, REACHED, TLS_FOLDER, TLS_MOUNT, TLS_VOLUME),
     "validation-policy.yaml": (OURS_ANYWHERE,),
+    "quota/policy.yaml": (
+        ("serviceaccount:kube-muster:muster", "serviceaccount:{{ .Release.Namespace }}:muster"),
+    ),
     "sidecar/network-policy.yaml": (CALLERS, SCRAPERS),
     "webhooks/mutating.yaml": (INJECTED,),
     "webhooks/rbac.yaml": (OWN_SECRET, OWN_SECRET_END),

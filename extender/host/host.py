@@ -129,8 +129,11 @@ class Host:
             self._leadership.leads,
             configuration.volcano_namespace,
             _conditions(configuration, is_viewed=self.ledger.shown.is_on),
+            configuration.max_queue_depth,
         )
-        self._feed = Feed(connection, self.ledger, self._controllers, auto_groups)
+        self._feed = Feed(
+            connection, self.ledger, self._controllers, auto_groups, configuration.quota_sources
+        )
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         listeners = (
             self._barrier.follow,
@@ -182,7 +185,14 @@ class Host:
 
     def _views(self) -> dict[str, View]:
         decision_log = self._controllers.decision_log
-        views = Views(self.ledger, self._barrier, self._feed, decision_log, self._configuration)
+        views = Views(
+            self.ledger,
+            self._barrier,
+            self._feed,
+            decision_log,
+            self._configuration,
+            self._controllers.quota_queues,
+        )
         table = {**views.table(), "leadership": self._show_leadership}
         return {**table, "view": self._view.show} if self._view else table
 

@@ -57,6 +57,7 @@ class EventReason(StrEnum):
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_UNKNOWN = "QueueStateUnknown"
     COMMAND_REFUSED = "CommandRefused"
+    QUOTA_NOT_APPLIED = "QuotaNotApplied"
 
 
 LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)

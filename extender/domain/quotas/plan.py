@@ -1,0 +1,112 @@
+"""All quotas together: of two that claim the same name or namespace, the first counts.
+
+Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the older. A namespace that a tree
+covers usually has ResourceQuotas as well: that is no fault, and they make no queue there.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from extender.api.keys import SYSTEM_NAMESPACE
+from extender.api.objects import Meta
+from extender.api.quotas import ElasticQuota, ElasticQuotaTree, ResourceQuota
+from extender.domain.quotas.namespaced import (
+    ELASTIC_KIND,
+    RESOURCE_KIND,
+    queue_of_elastic_quota,
+    queue_of_resource_quotas,
+)
+from extender.domain.quotas.records import QuotaFault, QuotaPlan, QuotaQueue, QuotaSource
+from extender.domain.quotas.tree import TREE_KIND, TREE_VERSION, TreeReader
+
+_NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
+
+
+class Quotas(NamedTuple):
+    """As the API has them."""
+
+    trees: Sequence[ElasticQuotaTree] = ()
+    elastic: Sequence[ElasticQuota] = ()
+    resource: Sequence[ResourceQuota] = ()
+
+
+class _Object(Protocol):
+    @property
+    def metadata(self) -> Meta: ...
+
+
+def plan_of(quotas: Quotas, max_depth: int) -> QuotaPlan:
+    """`max_depth`: how many levels of queues there may be below root."""
+    made = _Plan()
+    for tree in sorted(quotas.trees, key=_age):
+        made.add_tree(tree, max_depth)
+    for quota in sorted(quotas.elastic, key=_age):
+        made.add(queue_of_elastic_quota(quota))
+    by_namespace = groupby(sorted(quotas.resource, key=_place), key=attrgetter("metadata.namespace"))
+    for _, several in by_namespace:
+        made.add(queue_of_resource_quotas(list(several)))
+    return made.done()
+
+
+def _age(each: _Object) -> tuple[str, str, str]:
+    return each.metadata.creation_timestamp or "", *_place(each)
+
+
+def _place(each: _Object) -> tuple[str, str]:
+    return each.metadata.namespace, each.metadata.name
+
+
+class _Plan:
+    def __init__(self) -> None:
+        self._queues: dict[str, QuotaQueue] = {}
+        self._namespaces: dict[str, str] = {}
+        self._faults: list[QuotaFault] = []
+        self._unsure: set[str] = set()
+        self._left_out: set[tuple[QuotaSource, str]] = set()  # names that another source has
+
+    def done(self) -> QuotaPlan:
+        return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
+
+    def add_tree(self, tree: ElasticQuotaTree, max_depth: int) -> None:
+        source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
+        if source.namespace != SYSTEM_NAMESPACE:
+            why = f"got {source.namespace}; allowed is {SYSTEM_NAMESPACE}: elsewhere a tree has no effect"
+            return self._faults.append(QuotaFault(source, "metadata.namespace", why))
+        read = TreeReader(tree, max_depth)
+        if read.unsure:
+            self._unsure.add(str(source))
+        self.add([*read.faults, *read.found])
+
+    def add(self, found: Iterable[QuotaQueue | QuotaFault]) -> None:
+        for each in found:
+            if isinstance(each, QuotaFault):
+                self._faults.append(each)
+            else:
+                self._add_queue(each)
+
+    def _add_queue(self, queue: QuotaQueue) -> None:
+        other = self._queues.get(queue.name)
+        if other is not None or (queue.source, queue.parent) in self._left_out:
+            self._left_out.add((queue.source, queue.name))
+            if other is not None and queue.source.kind != RESOURCE_KIND:
+                self._refuse(queue, f"queue {queue.name!r} is made from {other.source}")
+            return
+        entering = tuple(each for each in queue.namespaces if self._enters(queue, each))
+        if queue.source.kind in _NAMESPACED and not entering:
+            return
+        self._queues[queue.name] = replace(queue, namespaces=entering)
+
+    def _enters(self, queue: QuotaQueue, namespace: str) -> bool:
+        other = self._namespaces.setdefault(namespace, queue.name)
+        if other == queue.name:
+            return True
+        if queue.source.kind != RESOURCE_KIND:
+            self._refuse(queue, f"namespace {namespace!r} enters queue {other!r} already")
+        return False
+
+    def _refuse(self, queue: QuotaQueue, why: str) -> None:
+        self._faults.append(QuotaFault(queue.source, f"queue {queue.name!r}", why))
