@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from extender.api.quotas import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
+from extender.controllers.guard import Guard
 from extender.domain.cache.ledger import Ledger
+from extender.domain.decisions.decisions import Decisions
 from extender.domain.quotas.plan import Quotas, plan_of
 from extender.domain.quotas.records import QuotaPlan
 from extender.kube.inventory import Removed
@@ -44,6 +46,7 @@ class QuotaObjects:
         self._ledger = ledger
         self._max_depth = max_depth
         self._stale = False
+        self._guard = Guard("quotas")
         self._lock = threading.Lock()
         self._trees: _Kind[ElasticQuotaTree] = _Kind(self._note_change)
         self._elastic: _Kind[ElasticQuota] = _Kind(self._note_change)
@@ -58,6 +61,10 @@ class QuotaObjects:
     def _note_change(self) -> None:
         self._stale = True
 
+    def look(self, _: Decisions) -> None:
+        """On every replica: whoever answers the webhooks has to know the queues of namespaces."""
+        self.refresh()
+
     def refresh(self) -> None:
         """Plan again if anything has changed, and tell the ledger which namespace enters which queue."""
         with self._lock:
@@ -65,5 +72,5 @@ class QuotaObjects:
                 return
             self._stale = False
             quotas = Quotas(self._trees.all(), self._elastic.all(), self._resource.all())
-            self.plan = plan_of(quotas, self._max_depth)
+            self.plan = plan_of(quotas, self._max_depth, self._guard.run)
             self._ledger.set_quota_namespaces(self.plan.namespaces)

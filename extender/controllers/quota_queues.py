@@ -67,10 +67,6 @@ class QuotaQueuesController(RecordingController[str]):
         self._told: dict[QuotaSource, str] = {}
         self._parents: set[str] = set()
 
-    def look(self, decisions: Decisions) -> None:
-        self._guard.run("plan", self._quotas.refresh)
-        super().look(decisions)
-
     @property
     def plan(self) -> QuotaPlan:
         return self._quotas.plan

@@ -84,6 +84,7 @@ class Controllers:
             ProvisioningController(patient, asking, self.provisioning_requests, conditions).look,
             self.auto_podgroups.look,
             DefaultQueuesController(patient).look,
+            self.quotas.look,
             self.quota_queues.look,
             queue_status.look,
             self.bus_commands.look,

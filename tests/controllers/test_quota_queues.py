@@ -52,6 +52,7 @@ class Desk(QueueDesk):
         """The writes of one look, which the watch shows."""
         self.now += seconds
         self.store.calls = []
+        self.quotas.refresh()
         self.controller.look(self.settle().decisions)
         self.flush()
         calls = [(call[0], call[1]) for call in self.store.calls]

@@ -1,6 +1,7 @@
 """Quotas of other systems become queues; what is wrong with one costs itself only."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from extender.api import keys
 from extender.api.objects import Guarantee, Meta, Namespace, Queue, QueueLimits, QueueSpec, QueueStatus
 from extender.api.quotas import ElasticQuota, ElasticQuotaTree, ResourceQuota
 from extender.domain.model.resources import offered, total
+from extender.domain.quotas import plan as plans
 from extender.domain.quotas.names import queue_name
 from extender.domain.quotas.plan import Quotas, plan_of
 from extender.domain.quotas.records import QuotaPlan, QuotaQueue, QuotaSource
@@ -167,6 +169,42 @@ def test_of_two_trees_the_older_counts_first_and_elsewhere_a_tree_has_no_effect(
     plan = plan_of(Quotas([young, old, mine]), DEPTH)
     assert {str(each.source).rpartition("/")[2] for each in plan.queues.values()} == {"old"}
     assert {each.source.name for each in plan.faults} == {"young", "mine"}
+
+
+def test_the_tree_of_the_page_makes_what_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "quotas.md").read_text()
+    shown = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    plan = plan_of(Quotas([msgspec.json.decode(json.dumps(shown), type=ElasticQuotaTree)]), DEPTH)
+    assert {each.name: each.parent for each in plan.queues.values()} == {
+        "root-quota": "root",
+        "research": "root-quota",
+        "reports": "root-quota",
+    }
+    assert plan.namespaces == {"vision": "research", "speech": "research", "reports": "reports"}
+    assert plan.queues["reports"].most_groups == 5
+    assert plan.faults == ()
+
+
+def test_a_quota_that_makes_us_raise_costs_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = []
+
+    def judge(source: str, act: Callable[[], object]) -> bool:
+        try:
+            act()
+        except ZeroDivisionError:
+            failed.append(source)
+        return not failed or failed[-1] != source
+
+    real = plans.TreeReader
+
+    def poisoned(each: ElasticQuotaTree, depth: int) -> object:
+        return 1 / 0 if each.metadata.name == "bad" else real(each, depth)
+
+    monkeypatch.setattr(plans, "TreeReader", poisoned)
+    plan = plan_of(Quotas([tree(root(), "bad"), tree(node("top"), "good")]), DEPTH, judge)
+    assert failed == ["ElasticQuotaTree/kube-system/bad"]
+    assert plan.unsure == {*failed}
+    assert [*plan.queues] == ["top"]
 
 
 # ---- names

@@ -129,7 +129,7 @@ def test_the_tree_of_the_article_makes_the_queues_and_its_namespace_enters_the_l
     stage.finish(first)
     stage.wait_phase([second])
     edit(stage, {**seed(stage.namespace)["spec"]["root"], "max": {"cpu": 2}, "min": {"cpu": 2}})
-    wait_capability(stage, "root-quota", cpu=2)
+    wait_capability(stage, "root-quota", cpu=2, memory="1Gi")
     stage.delete_pods([*first, second])
 
 

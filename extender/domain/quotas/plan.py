@@ -4,7 +4,8 @@ Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the olde
 covers usually has ResourceQuotas as well: that is no fault, and they make no queue there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple, Protocol
@@ -16,13 +17,16 @@ from extender.api.objects import Meta
 from extender.api.quotas import ElasticQuota, ElasticQuotaTree, ResourceQuota
 from extender.domain.quotas.namespaced import (
     ELASTIC_KIND,
+    ELASTIC_VERSION,
     RESOURCE_KIND,
+    RESOURCE_VERSION,
     queue_of_elastic_quota,
     queue_of_resource_quotas,
 )
 from extender.domain.quotas.records import QuotaFault, QuotaPlan, QuotaQueue, QuotaSource
 from extender.domain.quotas.tree import TREE_KIND, TREE_VERSION, TreeReader
 
+Judge = Callable[[str, Callable[[], object]], bool]
 _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
 
 
@@ -39,17 +43,35 @@ class _Object(Protocol):
     def metadata(self) -> Meta: ...
 
 
-def plan_of(quotas: Quotas, max_depth: int) -> QuotaPlan:
-    """`max_depth`: how many levels of queues there may be below root."""
-    made = _Plan()
+def _bare(_: str, act: Callable[[], object]) -> bool:
+    act()
+    return True
+
+
+def plan_of(quotas: Quotas, max_depth: int, judge: Judge = _bare) -> QuotaPlan:
+    """`max_depth`: how many levels of queues there may be below root. `judge`: calls something for one quota,
+    and says whether it succeeded."""
+    made = _Plan(judge)
     for tree in sorted(quotas.trees, key=_age):
-        made.add_tree(tree, max_depth)
+        source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
+        made.take(source, partial(made.add_tree, tree, source, max_depth))
     for quota in sorted(quotas.elastic, key=_age):
-        made.add(queue_of_elastic_quota(quota))
+        source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
+        made.take(source, partial(_add_elastic, made, quota))
     by_namespace = groupby(sorted(quotas.resource, key=_place), key=attrgetter("metadata.namespace"))
     for _, several in by_namespace:
-        made.add(queue_of_resource_quotas(list(several)))
+        held = list(several)
+        source = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, held[0].metadata)
+        made.take(source, partial(_add_resource, made, held))
     return made.done()
+
+
+def _add_elastic(made: "_Plan", quota: ElasticQuota) -> None:
+    made.add(queue_of_elastic_quota(quota))
+
+
+def _add_resource(made: "_Plan", quotas: list[ResourceQuota]) -> None:
+    made.add(queue_of_resource_quotas(quotas))
 
 
 def _age(each: _Object) -> tuple[str, str, str]:
@@ -61,7 +83,8 @@ def _place(each: _Object) -> tuple[str, str]:
 
 
 class _Plan:
-    def __init__(self) -> None:
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
         self._queues: dict[str, QuotaQueue] = {}
         self._namespaces: dict[str, str] = {}
         self._faults: list[QuotaFault] = []
@@ -71,8 +94,12 @@ class _Plan:
     def done(self) -> QuotaPlan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
 
-    def add_tree(self, tree: ElasticQuotaTree, max_depth: int) -> None:
-        source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
+    def take(self, source: QuotaSource, act: Callable[[], object]) -> None:
+        """Of a quota that makes `act` raise, nothing is closed."""
+        if not self._judge(str(source), act):
+            self._unsure.add(str(source))
+
+    def add_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> None:
         if source.namespace != SYSTEM_NAMESPACE:
             why = f"got {source.namespace}; allowed is {SYSTEM_NAMESPACE}: elsewhere a tree has no effect"
             return self._faults.append(QuotaFault(source, "metadata.namespace", why))
