@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from extender.api.quotas import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.controllers.guard import Guard
 from extender.domain.cache.ledger import Ledger
@@ -24,9 +26,12 @@ class _Kind(Generic[T]):
         self._objects: dict[tuple[str, str], T] = {}
 
     def upsert(self, quota: T) -> None:
+        """Others write a status as often as a pod comes or goes: that changes nothing here."""
+        key = quota.metadata.namespace, quota.metadata.name
         with self._lock:
-            self._objects[quota.metadata.namespace, quota.metadata.name] = quota
-        self._changed()
+            before, self._objects[key] = self._objects.get(key), quota
+        if before is None or _said(before) != _said(quota):
+            self._changed()
 
     def remove(self, gone: Removed) -> None:
         with self._lock:
@@ -36,6 +41,10 @@ class _Kind(Generic[T]):
     def all(self) -> list[T]:
         with self._lock:
             return list(self._objects.values())
+
+
+def _said(quota: ElasticQuotaTree | ElasticQuota | ResourceQuota) -> tuple[object, ...]:
+    return quota.metadata.uid, msgspec.json.encode(quota.spec)
 
 
 class QuotaObjects:

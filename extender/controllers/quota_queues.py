@@ -63,7 +63,7 @@ class QuotaQueuesController(RecordingController[str]):
 
     def rest(self) -> None:
         self._planned: QuotaPlan | None = None
-        self._heard: object = None
+        self._heard: tuple[QuotaPlan, tuple[QuotaFault, ...]] | None = None
         self._told: dict[QuotaSource, str] = {}
         self._parents: set[str] = set()
 
@@ -95,7 +95,7 @@ class QuotaQueuesController(RecordingController[str]):
             self._changed_at = {name: at for name, at in self._changed_at.items() if name in plan.queues}
             yield from plan.queues
         yield from self._take_touched()
-        ending = [name for name in sorted(self._made) if self._ends(name)]
+        ending = [name for name in sorted(self._made - plan.queues.keys()) if self._ends(name)]
         self._parents = self._ledger.parents_of_queues() if ending else set()
         yield from (name for name in ending if name not in self._queue)
         self._tell()
@@ -206,10 +206,10 @@ class QuotaQueuesController(RecordingController[str]):
 
     def _tell(self) -> None:
         """One Event for each quota with faults, and again when they change."""
-        heard = (id(self._quotas.plan), tuple(self._refused.copy().values()))
-        if heard == self._heard:
+        plan, refused = self._quotas.plan, tuple(self._refused.copy().values())
+        if self._heard is not None and self._heard[0] is plan and self._heard[1] == refused:
             return
-        self._heard = heard
+        self._heard = plan, refused
         by_source: dict[QuotaSource, list[QuotaFault]] = {}
         for fault in self.faults():
             by_source.setdefault(fault.source, []).append(fault)

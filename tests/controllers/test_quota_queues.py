@@ -202,6 +202,16 @@ def test_what_the_api_server_says_against_it_is_told_and_tried_again(desk: Desk)
     assert desk.controller.faults() == []
 
 
+def test_a_status_that_others_write_plans_nothing_anew(planted: Desk) -> None:
+    before = planted.quotas.plan
+    planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
+    planted.look()
+    assert planted.quotas.plan is before
+    planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": []})
+    planted.look()
+    assert planted.ledger.namespace_queue("team") == ""
+
+
 def test_faults_beyond_the_first_are_counted(desk: Desk) -> None:
     desk.plant(*({"name": f"n{number}", "max": {"cpu": -1}} for number in range(9)))
     desk.look()

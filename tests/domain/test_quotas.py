@@ -15,11 +15,11 @@ from extender.api import keys
 from extender.api.objects import Guarantee, Meta, Namespace, Queue, QueueLimits, QueueSpec, QueueStatus
 from extender.api.quotas import ElasticQuota, ElasticQuotaTree, ResourceQuota
 from extender.domain.model.resources import offered, total
-from extender.domain.quotas import plan as plans
 from extender.domain.quotas.names import queue_name
 from extender.domain.quotas.plan import Quotas, plan_of
 from extender.domain.quotas.records import QuotaPlan, QuotaQueue, QuotaSource
 from extender.domain.quotas.steps import QuotaStep, annotations_of, changes, spec_of, step_of
+from extender.domain.quotas.tree import TreeReader
 from tests.domain.builders import NAMESPACE, group, pod, queue
 from tests.domain.world import World
 
@@ -195,12 +195,10 @@ def test_a_quota_that_makes_us_raise_costs_itself_only(monkeypatch: pytest.Monke
             failed.append(source)
         return not failed or failed[-1] != source
 
-    real = plans.TreeReader
-
     def poisoned(each: ElasticQuotaTree, depth: int) -> object:
-        return 1 / 0 if each.metadata.name == "bad" else real(each, depth)
+        return 1 / 0 if each.metadata.name == "bad" else TreeReader(each, depth)
 
-    monkeypatch.setattr(plans, "TreeReader", poisoned)
+    monkeypatch.setattr("extender.domain.quotas.plan.TreeReader", poisoned)
     plan = plan_of(Quotas([tree(root(), "bad"), tree(node("top"), "good")]), DEPTH, judge)
     assert failed == ["ElasticQuotaTree/kube-system/bad"]
     assert plan.unsure == {*failed}

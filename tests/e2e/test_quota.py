@@ -7,21 +7,23 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.harness import manifests
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import (
     ELASTIC_QUOTA_TREES,
     ELASTIC_QUOTAS,
     EVENTS,
+    POD_GROUPS,
     QUEUES,
     RESOURCE_QUOTAS,
-    Resource,
 )
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
+from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 
 Json = dict[str, Any]
 DATA = Path(__file__).parent / "data"
@@ -167,6 +169,33 @@ def test_the_policy_refuses_edits_around_the_quota_and_names_it(stage: Stage, mu
 
 
 @pytest.mark.usefixtures("rights")
+def test_beside_the_webhooks_a_whole_tree_grows_shrinks_and_goes(stage: Stage, muster_user: User) -> None:
+    """Which judge each queue by those around it. A new group gets the queue of its namespace's quota."""
+    port = Port()
+    with configured(stage.api, port):
+        stage.start_muster(*port.flags("self-signed"), user=muster_user)
+        wait_in_force(stage.api)
+        stage.api.create(ELASTIC_QUOTA_TREES, sized(1, stage.namespace))
+        wait_capability(stage, "child-1", cpu=1)
+        stage.api.create(POD_GROUPS, objects.pod_group("g", namespace=stage.namespace, min_member=1))
+        wait_for(lambda: stage.pod_group("g")["spec"].get("queue") == "child-1", what="the group's queue")
+        for cpu in (8, 2):
+            edit(stage, sized(cpu, stage.namespace)["spec"]["root"])
+            wait_capability(stage, "child-1", cpu=cpu)
+            wait_capability(stage, "root-quota", cpu=cpu)
+        stage.api.delete(POD_GROUPS, "g", stage.namespace)
+        stage.api.delete(ELASTIC_QUOTA_TREES, TREE_NAME, SYSTEM)
+        wait_gone(stage, "child-1", "root-quota")
+
+
+def sized(cpu: int, namespace: str) -> Json:
+    """As the tree of the article, with so much in all places."""
+    amounts = {"max": {"cpu": cpu}, "min": {"cpu": cpu}}
+    leaf = {"name": "child-1", "namespaces": [namespace], **amounts}
+    return {**seed(), "spec": {"root": {"name": "root", **amounts, "children": [leaf]}}}
+
+
+@pytest.mark.usefixtures("rights")
 def test_the_queues_go_with_the_tree_once_they_are_empty_and_come_back_open(
     stage: Stage, muster: Muster
 ) -> None:
@@ -187,7 +216,7 @@ def test_the_queues_go_with_the_tree_once_they_are_empty_and_come_back_open(
     wait_for(lambda: stage.api.get(QUEUES, "child-1")["status"]["state"] == "Open", what="it is open again")
     stage.api.delete(ELASTIC_QUOTA_TREES, TREE_NAME, SYSTEM)
     wait_for(lambda: stage.api.get(QUEUES, "child-1")["status"]["state"] == "Closing", what="closing again")
-    stage.api.delete_all(Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups"), stage.namespace)
+    stage.api.delete_all(POD_GROUPS, stage.namespace)
     wait_gone(stage, *closing)
 
 
