@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from extender.api import keys
 from extender.api.objects import Guarantee, Meta, Namespace, Queue, QueueLimits, QueueSpec, QueueStatus
 from extender.api.quotas import ElasticQuota, ElasticQuotaTree, ResourceQuota
+from extender.domain.cache.ledger import Ledger
+from extender.domain.model.ownership import Ownership
 from extender.domain.model.resources import offered, total
 from extender.domain.quotas.names import queue_name
 from extender.domain.quotas.plan import Quotas, plan_of
@@ -346,6 +348,14 @@ def test_what_is_changed_back_and_what_is_left() -> None:
 
 
 # ---- in the ledger
+
+
+def test_pods_of_the_clusters_own_scheduler_are_ours_in_a_namespace_with_a_quota() -> None:
+    ledger = Ledger(Ownership(frozenset({keys.DEFAULT_SCHEDULER})))
+    plain = pod("p", scheduler=keys.DEFAULT_SCHEDULER)
+    assert not ledger.owns(plain)
+    ledger.set_quota_namespaces({NAMESPACE: "q"})
+    assert ledger.owns(plain)
 
 
 def namespace(queue_name: str) -> Namespace:
