@@ -352,7 +352,7 @@ def test_what_is_changed_back_and_what_is_left() -> None:
 
 def test_pods_of_the_clusters_own_scheduler_are_ours_in_a_namespace_with_a_quota() -> None:
     ledger = Ledger(Ownership(frozenset({keys.DEFAULT_SCHEDULER})))
-    plain = pod("p", scheduler=keys.DEFAULT_SCHEDULER)
+    plain = pod("p", scheduler=keys.DEFAULT_SCHEDULER, gated=False)
     assert not ledger.owns(plain)
     ledger.set_quota_namespaces({NAMESPACE: "q"})
     assert ledger.owns(plain)
