@@ -4,7 +4,7 @@ Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the olde
 covers usually has ResourceQuotas as well: that is no fault, and they make no queue there.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -20,6 +20,7 @@ from extender.domain.quotas.namespaced import (
     ELASTIC_VERSION,
     RESOURCE_KIND,
     RESOURCE_VERSION,
+    Found,
     queue_of_elastic_quota,
     queue_of_resource_quotas,
 )
@@ -54,24 +55,16 @@ def plan_of(quotas: Quotas, max_depth: int, judge: Judge = _bare) -> QuotaPlan:
     made = _Plan(judge)
     for tree in sorted(quotas.trees, key=_age):
         source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
-        made.take(source, partial(made.add_tree, tree, source, max_depth))
+        made.take(source, partial(made.read_tree, tree, source, max_depth))
     for quota in sorted(quotas.elastic, key=_age):
         source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
-        made.take(source, partial(_add_elastic, made, quota))
+        made.take(source, partial(queue_of_elastic_quota, quota))
     by_namespace = groupby(sorted(quotas.resource, key=_place), key=attrgetter("metadata.namespace"))
     for _, several in by_namespace:
         held = list(several)
         source = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, held[0].metadata)
-        made.take(source, partial(_add_resource, made, held))
+        made.take(source, partial(queue_of_resource_quotas, held))
     return made.done()
-
-
-def _add_elastic(made: "_Plan", quota: ElasticQuota) -> None:
-    made.add(queue_of_elastic_quota(quota))
-
-
-def _add_resource(made: "_Plan", quotas: list[ResourceQuota]) -> None:
-    made.add(queue_of_resource_quotas(quotas))
 
 
 def _age(each: _Object) -> tuple[str, str, str]:
@@ -94,21 +87,21 @@ class _Plan:
     def done(self) -> QuotaPlan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
 
-    def take(self, source: QuotaSource, act: Callable[[], object]) -> None:
-        """Of a quota that makes `act` raise, nothing is closed."""
-        if not self._judge(str(source), act):
+    def take(self, source: QuotaSource, read: Callable[[], Found]) -> None:
+        """Of a quota that makes `read` raise, nothing is closed."""
+        if not self._judge(str(source), lambda: self._add(read())):
             self._unsure.add(str(source))
 
-    def add_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> None:
+    def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Found:
         if source.namespace != SYSTEM_NAMESPACE:
             why = f"got {source.namespace}; allowed is {SYSTEM_NAMESPACE}: elsewhere a tree has no effect"
-            return self._faults.append(QuotaFault(source, "metadata.namespace", why))
+            return iter([QuotaFault(source, "metadata.namespace", why)])
         read = TreeReader(tree, max_depth)
         if read.unsure:
             self._unsure.add(str(source))
-        self.add([*read.faults, *read.found])
+        return iter([*read.faults, *read.found])
 
-    def add(self, found: Iterable[QuotaQueue | QuotaFault]) -> None:
+    def _add(self, found: Found) -> None:
         for each in found:
             if isinstance(each, QuotaFault):
                 self._faults.append(each)

@@ -120,9 +120,7 @@ class TreeReader:
 def _below(node: QuotaNode, queue: str, place: _Place, amounts: QuotaAmounts, kept: bool) -> _Place:
     limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
     promised: Resources | None = amounts.promised
-    if (
-        place.queue == ROOT_QUEUE and not node.min
-    ):  # a root that says nothing promises what it has, if it says that
+    if place.queue == ROOT_QUEUE and not node.min:  # its size is its max then, if it has one
         promised = amounts.largest or None
     return _Place(queue, place.depth + 1, limits, promised, kept)
 
