@@ -30,7 +30,7 @@ FILES = sorted(
     for path in (ROOT / folder).rglob("*.yaml")
     if not path.is_relative_to(CHART)  # templates are not YAML before they are rendered
 )
-COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "gates", "provisioning"} | {
+COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "gates", "provisioning", "quota"} | {
     f"jobs/{path.name}" for path in (ROOT / "manifests" / "jobs").iterdir()
 }
 CONFIGURATIONS = ["sidecar.yaml", "sidecar-gates.yaml", "default-scheduler.yaml"]

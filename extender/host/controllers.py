@@ -23,6 +23,8 @@ from extender.controllers.provisioning_objects import ProvisioningRequests
 from extender.controllers.provisioning_queues import ProvisioningQueues
 from extender.controllers.queue_status import QueueStatusController
 from extender.controllers.queue_waits import QueueWaits
+from extender.controllers.quota_objects import QuotaObjects
+from extender.controllers.quota_queues import QuotaQueuesController
 from extender.controllers.releases import Releaser
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.controllers.start_changes import StartChanges
@@ -38,7 +40,8 @@ PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay 
 class Controllers:
     """Controllers that move pods write through `writers`, the others through separate, patient ones; both
     write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler.
-    `conditions`: what waiting pods say. `job_table`: all kinds of jobs that are known."""
+    `conditions`: what waiting pods say. `job_table`: all kinds of jobs that are known. `max_queue_depth`: how
+    many levels of queues quotas may make."""
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Controllers:
         volcano_namespace: str,
         conditions: ConditionPolicy,
         job_table: Kinds,
+        max_queue_depth: int,
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers = (writers, patient_writers)
@@ -64,6 +68,10 @@ class Controllers:
         )
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
+        self.quotas = QuotaObjects(ledger, max_queue_depth)
+        self.quota_queues = QuotaQueuesController(
+            patient, recorder, self.quotas, self.objects.queues, lambda kind: self.quota_is_read(kind)
+        )
         self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
         self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
@@ -71,6 +79,7 @@ class Controllers:
         self.decision_log = DecisionLog()
         self._queue_waits = QueueWaits()
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
+        self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).look,
             self.jobs.look,
@@ -81,6 +90,8 @@ class Controllers:
             ProvisioningController(patient, asking, self.provisioning_requests, conditions).look,
             self.auto_podgroups.look,
             DefaultQueuesController(patient).look,
+            self.quotas.look,
+            self.quota_queues.look,
             queue_status.look,
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,

@@ -3,6 +3,8 @@
 An unchanged object costs only a comparison.
 """
 
+from collections.abc import Mapping
+
 from extender.api import keys
 from extender.api.objects import (
     Namespace,
@@ -108,6 +110,10 @@ class Intake:
 
     def drop_namespace(self, name: str) -> None:
         if self._registry.set_namespace_queue(name, ""):
+            self._changes.mark()
+
+    def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
+        if self._registry.set_quota_namespaces(queues):
             self._changes.mark()
 
     def set_priority_class(self, priority: PriorityClass) -> None:

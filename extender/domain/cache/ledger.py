@@ -150,6 +150,11 @@ class Ledger(LedgerQueries):
         with self._lock:
             self._intake.drop_namespace(name)
 
+    def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
+        """By namespace: the queue that its quota gives it, which counts where its annotation names none."""
+        with self._lock:
+            self._intake.set_quota_namespaces(queues)
+
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
             self._intake.set_priority_class(priority)
