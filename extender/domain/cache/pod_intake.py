@@ -42,7 +42,8 @@ class PodIntake:
         """Whether a pod is ours."""
         if self.leaves(pod.spec.scheduler_name):
             return False
-        return self._ownership.owns(pod, self._registry.namespace_queues.get(pod.metadata.namespace, ""))
+        routes = self._registry.routes
+        return self._ownership.owns(pod, routes.namespace_queues.get(pod.metadata.namespace, ""))
 
     def leaves(self, scheduler: str) -> bool:
         """Whether pods of this scheduler name are left to another scheduler, although they would be ours."""
