@@ -11,6 +11,8 @@ from extender.controllers.default_queues import DefaultQueuesController
 from extender.controllers.event_recorder import EventRecorder
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
+from extender.controllers.kueue_presence import KueuePresence
+from extender.controllers.local_queue_status import LocalQueueStatusController
 from extender.controllers.mark_trust import MarkTrust
 from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
@@ -60,10 +62,12 @@ class Controllers:
             patient, self.objects.podgroups, self.provisioning_requests, changes
         )
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
+        local_queue_status = LocalQueueStatusController(patient, self.objects.local_queues)
         self.bus_commands = BusCommandsController(patient, recorder)
         self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
+        self.kueue_presence = KueuePresence(ledger, cluster)
         self.decision_log = DecisionLog()
         self._queue_waits = QueueWaits()
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
@@ -77,6 +81,7 @@ class Controllers:
             self.auto_podgroups.look,
             DefaultQueuesController(patient).look,
             queue_status.look,
+            local_queue_status.look,
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,
             self.volcano.look,
@@ -90,9 +95,11 @@ class Controllers:
             each.start()
         self.volcano.start()
         self.mark_trust.start()
+        self.kueue_presence.start()
 
     def stop(self) -> None:
         self.volcano.stop()
         self.mark_trust.stop()
+        self.kueue_presence.stop()
         for each in self.all_writers:
             each.stop()

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from extender.api.objects import (
     Command,
+    LocalQueue,
     Namespace,
     NativePodGroup,
     Node,
@@ -38,6 +39,7 @@ from extender.kube.resources import (
     DAEMON_SETS,
     DISRUPTION_BUDGETS,
     JOBS,
+    LOCAL_QUEUES,
     NAMESPACES,
     NATIVE_POD_GROUPS,
     NODES,
@@ -103,7 +105,8 @@ class Feed:
                 lambda gone: ledger.drop_disruption_budget(gone.namespace, gone.name),
             ),
         )
-        optional = (commands, asked, budgets, *self._optional_reflectors(watch))
+        local_queues = watch(LOCAL_QUEUES, LocalQueue, _Sink(self._set_local_queue, self._drop_local_queue))
+        optional = (local_queues, commands, asked, budgets, *self._optional_reflectors(watch))
         self._optional = OptionalWatches(
             ApiClient(connection), optional, granted_apart={PROVISIONING_REQUESTS}
         )
@@ -181,6 +184,15 @@ class Feed:
     def _drop_queue(self, gone: Removed) -> None:
         self._objects.queues.drop(gone.name)
         self._ledger.drop_queue(gone.name)
+
+    def _set_local_queue(self, local: LocalQueue) -> None:
+        self._ledger.set_local_queue(local)
+        self._objects.local_queues.put(f"{local.metadata.namespace}/{local.metadata.name}", local)
+
+    def _drop_local_queue(self, gone: Removed) -> None:
+        key = f"{gone.namespace}/{gone.name}"
+        self._objects.local_queues.drop(key)
+        self._ledger.drop_local_queue(key)
 
     def _set_group(self, group: PodGroup) -> None:
         key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")

@@ -18,6 +18,7 @@ from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
+from extender.domain.queues.local_queue_activity import Activity, activity_of
 from extender.domain.queues.local_queue_records import LocalQueueRecord
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_tree import QueueTree
@@ -136,6 +137,19 @@ class LedgerQueries(GroupQueries):
 
     def local_queue(self, key: str) -> LocalQueueRecord | None:
         return self._registry.routes.local_queues.get(key)
+
+    def local_queue_keys(self) -> set[str]:
+        with self._lock:
+            return self._registry.routes.local_queues.keys
+
+    def local_queue_activity(self, key: str) -> Activity | None:
+        """Whether its groups may start, and if not, why; None if there is no such LocalQueue."""
+        with self._lock:
+            record = self._registry.routes.local_queues.get(key)
+            if record is None:
+                return None
+            allowed = self._registry.takes_namespace(record.queue, record.namespace)
+            return activity_of(record, self._views.queue_view(record.queue), allowed)
 
     def local_queues_of(self, queue: str) -> set[str]:
         """Those that lead into a queue."""

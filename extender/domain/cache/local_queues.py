@@ -8,7 +8,8 @@ from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.local_queue_records import LocalQueueRecord
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class LocalQueues:
@@ -69,6 +70,10 @@ class LocalQueues:
         if found is None and label.is_kueues and self.kueue_is_served:
             return None
         return found or LocalQueueRecord(namespace, label.name)
+
+    @property
+    def keys(self) -> set[str]:
+        return set(self._records)
 
     def of_queue(self, queue: str) -> set[str]:
         """The LocalQueues that lead into a queue."""
