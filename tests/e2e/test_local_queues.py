@@ -67,7 +67,7 @@ def test_a_gang_enters_by_its_label(stage: Stage, scheduler: KubeScheduler, labe
         active="Ready",
         waiting=1,
         admitted=1,
-        reserved={"cpu": "3", "memory": "192Mi", "pods": 3},
+        reserved={"cpu": "3", "memory": "201326592", "pods": "3"},
     )
     queue = wait_for(
         lambda: stage.api.get(QUEUES, "q").get("status", {}).get("allocated"), what="q allocated"

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.model.records import GroupKey
-from extender.domain.queues.local_queue_records import LocalQueueRecord
+from extender.domain.queues.local_queue_records import LocalQueueRecord, find_local_queue
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -66,10 +66,7 @@ class LocalQueues:
 
     def named(self, namespace: str, label: LocalQueueLabel) -> LocalQueueRecord | None:
         """What a label names, whether it exists or not; None where the label is Kueue's own."""
-        found = self._records.get(f"{namespace}/{label.name}")
-        if found is None and label.is_kueues and self.kueue_is_served:
-            return None
-        return found or LocalQueueRecord(namespace, label.name)
+        return find_local_queue(namespace, label, self._records, self.kueue_is_served)
 
     @property
     def keys(self) -> set[str]:

@@ -1,9 +1,12 @@
 """What the ledger remembers of a LocalQueue: a namespace's way into a queue."""
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 from extender.api.keys import STOP_NONE
 from extender.api.objects import LocalQueue
+from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.queues.spec_fields import stop_policy_fault
 
 
@@ -47,3 +50,20 @@ def local_queue_record(local: LocalQueue) -> LocalQueueRecord:
         uid=meta.uid,
         fault=fault and f"LocalQueue {meta.namespace}/{meta.name}: {fault}",
     )
+
+
+def records_by_key(objects: Iterable[LocalQueue]) -> dict[str, LocalQueueRecord]:
+    """By `namespace/name`."""
+    records = map(local_queue_record, objects)
+    return {record.key: record for record in records}
+
+
+def find_local_queue(
+    namespace: str, label: LocalQueueLabel, known: Mapping[str, LocalQueueRecord], kueue_is_served: bool
+) -> LocalQueueRecord | None:
+    """What a label names, whether it exists or not. A label of Kueue's that names none of ours is Kueue's own
+    where the cluster has Kueue: None; where it has not, it is a mistake to be told."""
+    found = known.get(f"{namespace}/{label.name}")
+    if found is None and label.is_kueues and kueue_is_served:
+        return None
+    return found or LocalQueueRecord(namespace, label.name)
