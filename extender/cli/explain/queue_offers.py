@@ -8,7 +8,7 @@ from extender.cli.explain.case import Case
 from extender.cli.explain.offers import NAME, Offer, is_name, opening
 from extender.cli.formatting import number
 from extender.domain.model.resources import CPU, show
-from extender.kube.resources import LOCAL_QUEUES, POD_GROUPS, QUEUES
+from extender.kube.resources import LOCAL_QUEUES, NAMESPACES, POD_GROUPS, QUEUES
 
 _FIRST = re.compile(rf"^({NAME})/({NAME}) ")
 _LOCAL = re.compile(rf"^spec\.stopPolicy of LocalQueue ({NAME})/({NAME}) is ")
@@ -33,6 +33,17 @@ def resumed(case: Case) -> Iterator[Offer]:
     elif is_name(case.queue):
         line = f"muster queue resume {case.queue}"
         yield Offer("let it admit groups again", line, right_to("patch", QUEUES, name=case.queue))
+
+
+def namespace_labelled(case: Case) -> Iterator[Offer]:
+    """Where labels are all that its queue asks for."""
+    queue = case.evidence.queue(case.queue)
+    selector = queue.spec.namespace_selector if queue else None
+    if selector is not None and selector.match_labels and not selector.match_expressions:
+        labels = " ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items()))
+        line = f"kubectl label namespace {case.namespace} {labels}"
+        right = right_to("patch", NAMESPACES, name=case.namespace)
+        yield Offer("have the queue take the namespace", line, right)
 
 
 def higher_capability(case: Case) -> Iterator[Offer]:
