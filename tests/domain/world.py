@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects import (
     Condition,
+    LocalQueue,
     Namespace,
     NativePodGroup,
     Node,
@@ -130,6 +131,10 @@ class World:
     @_set.register
     def _(self, thing: Queue) -> None:
         self.ledger.set_queue(thing)
+
+    @_set.register
+    def _(self, thing: LocalQueue) -> None:
+        self.ledger.set_local_queue(thing)
 
     @_set.register
     def _(self, thing: Namespace) -> None:
