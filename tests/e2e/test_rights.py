@@ -253,6 +253,7 @@ MISSING: dict[str, Callable[[Life], bool]] = {
     "create pods/eviction": _not_undone,
     "patch podgroups": _untold,
     "patch queues/status": _queue_untold,
+    "patch localqueues/status": _local_queue_untold,
     "delete podgroups": _orphan_left,
     "create queues": _no_queue_made,
     "get queues": _commands_left,

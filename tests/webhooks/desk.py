@@ -51,6 +51,7 @@ class Desk:
         self.newest_local_queues: dict[str, LocalQueue] = {}
         self.newest_namespaces: dict[str, Namespace] = {}
         self.looked_up: list[str] = []
+        self.queues_looked_up: list[str] = []
         self.away = False
         self.slow = False
         self.now = 0.0
@@ -66,6 +67,7 @@ class Desk:
 
     def _look_up(self, name: str, timeout: float) -> Queue | None:
         self.looked_up.append(name)
+        self.queues_looked_up.append(name)
         if self.slow:
             self.now += timeout
             self.newest[name] = queue(name, parent=f"{name}-parent")

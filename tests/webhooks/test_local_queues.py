@@ -76,7 +76,8 @@ def test_what_names_a_local_queue_that_is_missing_may_come_first(
     path: str, thing: Json, more: Json, desk: Desk
 ) -> None:
     assert desk.faults(path, thing, **more) == []
-    assert f"{NAMESPACE}/lq" in desk.looked_up
+    assert set(desk.looked_up) == {f"{NAMESPACE}/lq"}
+    assert desk.queues_looked_up == []
 
 
 @every_kind
