@@ -127,6 +127,10 @@ LOOPBACK = Kind(
     _loopback_or_off,
     lambda address: str(address or "off"),
 )
+JOB_KIND = Kind(
+    "a kind with its API group, such as Job.batch",
+    _matching(rf"[A-Za-z]{{1,63}}\.{_LABEL}(?:\.{_LABEL})*"),
+)
 OBJECT = Kind("the namespace and name of an object, such as kube-system/muster-scheduler", _object_name)
 
 
@@ -227,6 +231,22 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         one_of("hide", "show"),
         "show: the same for pods that no node could hold even if empty, because larger nodes may come.",
     ] = "hide"
+    manage_jobs: Annotated[
+        str,
+        one_of("suspended", "queue", "off"),
+        "suspended: jobs that name a queue and were created suspended wait as jobs, and are let go when all "
+        "their pods find room. queue: all jobs that name a queue; others are suspended. off: none.",
+    ] = "suspended"
+    unmanaged_namespaces: Annotated[
+        tuple[str, ...],
+        NAME,
+        "The namespaces whose jobs are never suspended or let go.",
+    ] = ()
+    unmanaged_kinds: Annotated[
+        tuple[str, ...],
+        JOB_KIND,
+        "The kinds of jobs that are never suspended or let go.",
+    ] = ()
     leader_elect: Annotated[
         str,
         one_of("follow", "off"),

@@ -302,6 +302,7 @@ class QueueSpec(Wire, frozen=True):
     borrowing_limit: Quantities | None = None
     lending_limit: Quantities | None = None
     reserve_after: str = ""
+    start_timeout: str = ""
     preemption: QueuePreemption | None = None
     flavors: list[QueueFlavor] | None = None
     provisioning: Provisioning | None = None

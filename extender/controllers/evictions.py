@@ -60,7 +60,7 @@ class EvictionsController(RecordingController[Uid]):
     def reconcile(self, uid: Uid) -> None:
         pod = self._ledger.pod(uid)
         found = self._wanted(pod) if pod is not None and not pod.deleting else None
-        if pod is None or found is None:
+        if pod is None or found is None or self._ledger.has_job(pod.group):  # jobs are suspended
             return self._queue.settle(uid)
         if not self._budget.take(self._clock()):
             return self._queue.move(uid, _IN_TURN)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from extender.api.objects import Reference
+from extender.domain.jobs.job_record import JobRecord
 from extender.domain.model.records import GroupRecord, Origin, PodRecord
 from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS, POD_GROUPS
 
@@ -22,6 +23,10 @@ def of_pod(pod: PodRecord) -> Reference:
 def of_group(group: GroupRecord) -> Reference:
     version = GROUP_KINDS[group.origin].version
     return Reference(version, POD_GROUP_KIND, group.name, group.namespace, group.uid)
+
+
+def of_job(job: JobRecord) -> Reference:
+    return Reference(job.kind.api_version, job.kind.kind, job.name, job.namespace, job.uid)
 
 
 def of_queue(name: str, uid: str) -> Reference:

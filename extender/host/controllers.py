@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from extender.api.workloads.shape import Kinds
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.bus_commands import BusCommandsController
 from extender.controllers.controller import ControllerContext
@@ -11,6 +12,7 @@ from extender.controllers.default_queues import DefaultQueuesController
 from extender.controllers.event_recorder import EventRecorder
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
+from extender.controllers.jobs import JobsController
 from extender.controllers.mark_trust import MarkTrust
 from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
@@ -36,7 +38,7 @@ PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay 
 class Controllers:
     """Controllers that move pods write through `writers`, the others through separate, patient ones; both
     write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler.
-    `conditions`: what waiting pods say."""
+    `conditions`: what waiting pods say. `job_table`: all kinds of jobs that are known."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Controllers:
         leads: Callable[[], bool],
         volcano_namespace: str,
         conditions: ConditionPolicy,
+        job_table: Kinds,
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers = (writers, patient_writers)
@@ -62,6 +65,7 @@ class Controllers:
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
         self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
+        self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()
@@ -69,6 +73,7 @@ class Controllers:
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).look,
+            self.jobs.look,
             SchedulingGatesController(urgent).look,
             EvictionsController(patient, recorder).look,
             podgroup_status.look,

@@ -23,9 +23,12 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
+from extender.api.workloads.shape import WorkloadRow
 from extender.controllers.object_store import QueueCopy
 from extender.controllers.provisioning_objects import MANAGED_BY
 from extender.domain.cache.ledger import Ledger
+from extender.domain.jobs.job_record import JobKind
+from extender.domain.jobs.reading import Job
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.host.controllers import Controllers
 from extender.host.optional import OptionalWatches
@@ -49,6 +52,7 @@ from extender.kube.resources import (
     QUEUES,
     REPLICA_SETS,
     STATEFUL_SETS,
+    resource_of,
 )
 
 T = TypeVar("T")
@@ -80,11 +84,13 @@ class Feed:
         ledger: Ledger,
         controllers: Controllers,
         auto_groups: bool,
+        job_kinds: Sequence[WorkloadRow],
     ) -> None:
         self._ledger = ledger
         self._objects = controllers.objects
         self._volcano = controllers.volcano
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
+        self._jobs, self._job_kinds = controllers.jobs, job_kinds
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
         asked = watch(
@@ -105,7 +111,12 @@ class Feed:
         )
         optional = (commands, asked, budgets, *self._optional_reflectors(watch))
         self._optional = OptionalWatches(
-            ApiClient(connection), optional, granted_apart={PROVISIONING_REQUESTS}
+            ApiClient(connection),
+            optional,
+            granted_apart={
+                PROVISIONING_REQUESTS: "watch",
+                **dict.fromkeys(map(resource_of, job_kinds), "patch"),
+            },
         )
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
@@ -130,7 +141,19 @@ class Feed:
             for kind, type_, origin in _GROUPS_OF_OTHERS
         ]
         owners = _Sink(self._set_owner, self._drop_owner)
-        return groups + [watch(kind, Workload, owners) for kind in (_OWNERS if self._auto_podgroups else ())]
+        kinds = _OWNERS if self._auto_podgroups else ()
+        jobs = [watch(resource_of(row), Job, self._job_sink(JobKind(*row.key))) for row in self._job_kinds]
+        return groups + [watch(kind, Workload, owners) for kind in kinds] + jobs
+
+    def _job_sink(self, kind: JobKind) -> "_Sink[Job]":
+        return _Sink(partial(self._set_job, kind), self._drop_job)
+
+    def _set_job(self, kind: JobKind, job: Job) -> None:
+        self._ledger.set_job(kind, job)
+        self._jobs.notice(group_of_owner(job.metadata.namespace, job.metadata.uid))
+
+    def _drop_job(self, gone: Removed) -> None:
+        self._ledger.drop_job(gone.namespace, gone.uid)
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from extender.api.configuration import Configuration, InvalidConfiguration
+from extender.api.workloads.further import with_further
+from extender.api.workloads.shape import WorkloadRow
 from extender.controllers.cycle import Cycle
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.domain.jobs.job_record import JobRules
 from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
@@ -116,6 +119,7 @@ class Host:
             on_change=lambda: self._cycle.poke(),
             on_shown=self._pass_changes_on if ports.view else None,
             wall_clock=time.time,
+            jobs=_job_rules(configuration),
         )
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
@@ -129,8 +133,11 @@ class Host:
             self._leadership.leads,
             configuration.volcano_namespace,
             _conditions(configuration, is_viewed=self.ledger.shown.is_on),
+            with_further(configuration.job_kinds),
         )
-        self._feed = Feed(connection, self.ledger, self._controllers, auto_groups)
+        self._feed = Feed(
+            connection, self.ledger, self._controllers, auto_groups, _managed_kinds(configuration)
+        )
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         listeners = (
             self._barrier.follow,
@@ -246,6 +253,21 @@ def _conditions(configuration: Configuration, is_viewed: bool) -> ConditionPolic
         ungated=is_viewed,
         shows_waiting_for_room=configuration.waiting_for_room == "show",
         shows_never_fits=configuration.never_fits == "show",
+    )
+
+
+def _managed_kinds(configuration: Configuration) -> list[WorkloadRow]:
+    """The kinds of jobs that are watched."""
+    rows = with_further(configuration.job_kinds).values()
+    return [row for row in rows if row.manageable and configuration.manage_jobs != "off"]
+
+
+def _job_rules(configuration: Configuration) -> JobRules:
+    return JobRules(
+        configuration.manage_jobs,
+        frozenset(configuration.unmanaged_namespaces),
+        frozenset(configuration.unmanaged_kinds),
+        with_further(configuration.job_kinds),
     )
 
 

@@ -1,11 +1,12 @@
 """Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
 
 Nothing waits long for them. If a kind is missing, or may not be read, Muster works without it. For some
-kinds a component of the manifests grants the rights: they are not tried without.
+kinds a component of the manifests grants the rights: they are not tried without the verb that is named.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from extender.kube.calls import ApiClient
@@ -17,6 +18,7 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
+NOTHING: Mapping[Resource, str] = MappingProxyType({})
 _AGAIN = 30.0  # seconds between two looks for missing kinds
 _AT_FIRST = 10.0  # seconds for which the start waits for watches of kinds that are served
 
@@ -27,7 +29,7 @@ class OptionalWatches:
         cluster: ApiClient,
         watches: Sequence[Reflector[Any]],
         clock: Callable[[], float] = time.monotonic,
-        granted_apart: Collection[Resource] = (),
+        granted_apart: Mapping[Resource, str] = NOTHING,
     ) -> None:
         self._cluster = cluster
         self._granted_apart = granted_apart
@@ -81,7 +83,8 @@ class OptionalWatches:
         resource = reflector.resource
         try:
             served = self._cluster.serves(resource)
-            return served and (resource not in self._granted_apart or self._cluster.may_watch(resource))
+            verb = self._granted_apart.get(resource)
+            return served and (verb is None or self._cluster.may(verb, resource))
         except ApiError as fault:
             log.warning(
                 "cannot check whether a kind exists", kind=reflector.resource.path(), error=str(fault)

@@ -14,7 +14,7 @@ from extender.api.objects import Condition, Lease, Meta, Pod, PodGroup, Queue, W
 from extender.kube.admission import AccessReview
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from extender.kube.events import ObjectIdentity
-from extender.kube.requests import APPLY, STRATEGIC, Requests, decoded
+from extender.kube.requests import APPLY, JSON_PATCH, STRATEGIC, Requests, decoded
 from extender.kube.resources import (
     COMMANDS,
     EVENTS,
@@ -204,9 +204,9 @@ class ApiClient(Requests):
         patch = {"metadata": {"uid": uid, "annotations": notes}}
         self._patch(kind.path(namespace, name), patch, timeout)
 
-    def may_watch(self, resource: Resource, timeout: float = 10) -> bool:
-        """Whether Muster may watch a resource in all namespaces. Everybody may ask that of themselves."""
-        asked = {"verb": "watch", "group": resource.group, "resource": resource.plural}
+    def may(self, verb: str, resource: Resource, timeout: float = 10) -> bool:
+        """Whether Muster has the right in all namespaces. Everybody may ask that of themselves."""
+        asked = {"verb": verb, "group": resource.group, "resource": resource.plural}
         review = {
             "apiVersion": SELF_ACCESS_REVIEWS.version,
             "kind": "SelfSubjectAccessReview",
@@ -323,6 +323,16 @@ class ApiClient(Requests):
             owners = self._get(path, _Owned, timeout).metadata.owner_references or ()
             if all(each.uid != owner for each in owners):
                 raise
+
+    def job(self, kind: Resource, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
+        """A job of any kind, with all fields."""
+        return self._get(kind.path(namespace, name), dict[str, Any], timeout)
+
+    def patch_job(
+        self, kind: Resource, namespace: str, name: str, changes: list[dict[str, Any]], timeout: float = 10
+    ) -> None:
+        """A JSON patch. Raises Invalid if one of its tests fails."""
+        self._patch(kind.path(namespace, name), changes, timeout, JSON_PATCH)
 
     def delete_command(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._delete(COMMANDS.path(namespace, name), uid, timeout)

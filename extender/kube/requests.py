@@ -15,6 +15,7 @@ from extender.kube.events import UNREADABLE
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"  # the body may be JSON
 
 _encode = msgspec.json.Encoder().encode
@@ -40,7 +41,7 @@ class Requests:
     def _patch(
         self,
         path: str,
-        patch: dict[str, Any],
+        patch: dict[str, Any] | list[dict[str, Any]],
         timeout: float,
         kind: str = MERGE,
         query: QueryParams | None = None,

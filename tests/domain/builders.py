@@ -208,6 +208,7 @@ def queue(
     uid: str = "",
     flavors: Sequence[QueueFlavor] = (),
     reserve_after: str = "",
+    start_timeout: str = "",
     **more: Any,
 ) -> Queue:
     """`more`: further fields of its spec."""
@@ -229,6 +230,7 @@ def queue(
             state=spec_state,
             flavors=list(flavors) or None,
             reserve_after=reserve_after,
+            start_timeout=start_timeout,
             **more,
         ),
         QueueStatus(status_state),

@@ -156,7 +156,7 @@ def test_pods_of_others_share_all_that_they_have_in_common() -> None:
     assert first.labels is second.labels
     world.delete("daemon-n0", "daemon-n1")
     del first, second
-    assert len(world.ledger._pod_intake._shapes.labels) == 0
+    assert len(world.ledger._pod_intake.shapes.labels) == 0
 
 
 def test_a_pod_that_becomes_ours_is_known_in_full() -> None:

@@ -12,6 +12,7 @@ NAMESPACES = "/api/v1/namespaces"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 GROUPS = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{NAMESPACE}/podgroups"
+JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 
 JSON = "application/json"
@@ -58,6 +59,12 @@ def meant(obj: Json, **metadata: Any) -> Json:
 
 def group(name: str = "bad", **spec: Any) -> Json:
     return {**queue(name, **spec), "kind": "PodGroup"}
+
+
+def job(name: str, **spec: Any) -> Json:
+    template = {"metadata": {"labels": {"a": "1"}}, "spec": {**pod()["spec"], "restartPolicy": "Never"}}
+    made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
+    return {**made, "spec": {"template": template, **spec}}
 
 
 def priority(name: str, **fields: Any) -> Json:
@@ -264,6 +271,41 @@ def _changes() -> Iterator[Sent]:
     yield Sent("a body of an unknown form", "POST", NAMESPACES, b"namespace", "text/plain")
 
 
+def _changes_of_jobs() -> Iterator[Sent]:
+    """On the Jobs `going` and `held`, which is suspended and has never started. What is written to `held` is
+    for show: both have it afterwards as it was."""
+
+    def patch(what: str, name: str, *operations: Json) -> Sent:
+        path = f"{JOBS}/{name}" + ("?dryRun=All" if name == "held" else "")
+        return Sent(f"Job {name}: {what}", "PATCH", path, list(operations), JSON_PATCH)
+
+    def put(path: str, value: Any) -> Json:
+        return {"op": "add", "path": path, "value": value}
+
+    labels = "/spec/template/metadata/labels"
+    container = "/spec/template/spec/containers/0"
+    resume = {"op": "replace", "path": "/spec/suspend", "value": False}
+    for name in ("going", "held"):
+        yield patch("of another uid", name, {"op": "test", "path": "/metadata/uid", "value": "x"}, resume)
+        yield patch(
+            "of an old version",
+            name,
+            {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
+            resume,
+        )
+        yield patch("not suspended", name, {"op": "test", "path": "/spec/suspend", "value": True}, resume)
+        yield patch("a label where none are", name, put("/metadata/labels/a", "1"))
+        yield patch("an annotation where none are", name, put("/metadata/annotations/a", "1"))
+        yield patch("an annotation of pods where none are", name, put(f"{labels[:-6]}annotations/a", "1"))
+        yield patch("a label of its pods", name, put(f"{labels}/a", "2"))
+        yield patch("a selector of nodes", name, put("/spec/template/spec/nodeSelector", {"a": "b"}))
+        yield patch("what its pods ask for", name, put(f"{container}/resources", {"requests": {"cpu": "1"}}))
+        yield patch("another image", name, put(f"{container}/image", "else"))
+        yield patch("another number of completions", name, put("/spec/completions", 5))
+        yield patch("another mode", name, put("/spec/completionMode", "Indexed"))
+        yield patch("resumed with a label", name, resume, put(f"{labels}/a", "2"))
+
+
 def _applied() -> Iterator[Sent]:
     def apply(what: str, path: str, body: Any, query: str = "?fieldManager=me") -> Sent:
         return Sent(f"applied: {what}", "PATCH", path + query, body, APPLY)
@@ -314,14 +356,17 @@ OTHER_WORDS = frozenset(
         *("a status of a kind that has none", "a bad label selector", "a bad field selector"),
         *("a protobuf body that is none", "applied: no YAML", "queue with half a weight"),
         *("queue of a true capability", "queue with two things wrong"),
+        *(each.name for each in _changes_of_jobs()),
     )
 )
-REFUSED = (*_pods(), *_other_kinds(), *_changes(), *_applied())
+REFUSED = (*_pods(), *_other_kinds(), *_changes(), *_changes_of_jobs(), *_applied())
 BEFORE = (
     Sent("the namespace", "POST", NAMESPACES, named("Namespace", NAMESPACE)),
     Sent("the pod", "POST", PODS, pod("there")),
     Sent("the queue", "POST", f"{QUEUES}?fieldManager=other", queue("there", weight=2, priority=1)),
     Sent("the group", "POST", GROUPS, group("there", minMember=1)),
+    Sent("the Job", "POST", JOBS, job("going", parallelism=2, completions=4)),
+    Sent("the Job that is suspended", "POST", JOBS, job("held", suspend=True)),
     Sent("the class", "POST", CLASSES, priority("there", value=7)),
 )
 

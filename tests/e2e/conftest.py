@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import build
-from tests.e2e.harness import manifests, volcano_installed
+from tests.e2e.harness import jobset, manifests, volcano_installed
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.controlplane import ControlPlane
@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "view: the scheduler beside Muster reads its pods through it (MUSTER_E2E_VIEW=1: in all tests)",
     )
     config.addinivalue_line("markers", "volcano: this test runs Volcano's own scheduler and controllers")
+    config.addinivalue_line("markers", "jobset: this test runs the real JobSet controller")
     config.addinivalue_line(
         "markers", "gaps_allowed: this test breaks the API server's memory, the observer may miss events"
     )
@@ -62,6 +63,8 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             build.folder(KUBERNETES)
             if any(item.get_closest_marker("volcano") for item in session.items):
                 volcano_installed.programs()
+            if any(item.get_closest_marker("jobset") for item in session.items):
+                jobset.program()
         except build.BuildError as error:
             pytest.exit(f"cannot be built: {error}", returncode=2)
 

@@ -293,7 +293,7 @@ def test_a_template_that_is_there_already_has_to_be_the_owners(
 @pytest.mark.parametrize("allowed", [True, False])
 def test_muster_asks_what_it_may(allowed: bool, server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply(201, json.dumps({"status": {"allowed": allowed}}).encode()))
-    assert cluster.may_watch(PROVISIONING_REQUESTS) is allowed
+    assert cluster.may("watch", PROVISIONING_REQUESTS) is allowed
     (request,) = server.requests
     asked = {"verb": "watch", "group": "autoscaling.x-k8s.io", "resource": "provisioningrequests"}
     assert request.json["spec"] == {"resourceAttributes": asked}

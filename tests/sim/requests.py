@@ -13,6 +13,7 @@ JSON_PATCH = "application/json-patch+json"
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 NODES = "/api/v1/nodes"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 

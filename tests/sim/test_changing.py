@@ -5,15 +5,18 @@ import pytest
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Conflict, Invalid, NotFound, Refused
+from tests.e2e.api_requests import job
 from tests.e2e.harness import objects
 from tests.sim.requests import (
     EVENTS,
+    JOBS,
     JSON_PATCH,
     NODES,
     POD_GROUPS,
     PODS,
     QUEUES,
     STRATEGIC,
+    Json,
     ask,
     create,
     patch,
@@ -111,3 +114,46 @@ def test_events_are_made_and_counted_up(connection: Connection) -> None:
     assert (found["count"], found["involvedObject"]) == (2, about)
     with pytest.raises(NotFound):
         cluster.patch_event("default", "expired", {"count": 2})
+
+
+def test_a_json_patch_that_tests_identity_and_version(connection: Connection) -> None:
+    made = create(connection, JOBS, job("j", suspend=True))
+    resume = {"op": "replace", "path": "/spec/suspend", "value": False}
+
+    def tested(**meta: str) -> list[Json]:
+        return [
+            *({"op": "test", "path": f"/metadata/{name}", "value": value} for name, value in meta.items()),
+            resume,
+        ]
+
+    meta = made["metadata"]
+    for wrong in ({"uid": "x"}, {"uid": meta["uid"], "resourceVersion": "1"}):
+        with pytest.raises(Invalid):
+            patch(connection, f"{JOBS}/j", tested(**wrong), JSON_PATCH)
+    told = tested(uid=meta["uid"], resourceVersion=meta["resourceVersion"])
+    assert patch(connection, f"{JOBS}/j", told, JSON_PATCH)["spec"]["suspend"] is False
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"template": {"metadata": {"labels": {"a": "2"}}}}, "spec.template"),
+        ({"template": {"spec": {"nodeSelector": {"a": "b"}}}}, "spec.template"),
+        ({"completions": 5}, "spec.completions"),
+        ({"completionMode": "Indexed"}, "spec.completionMode"),
+    ],
+)
+def test_what_may_not_change_of_a_job_that_runs(connection: Connection, spec: Json, field: str) -> None:
+    create(connection, JOBS, job("j"))
+    with pytest.raises(Invalid, match=rf"{field}: .*field is immutable"):
+        patch(connection, f"{JOBS}/j", {"spec": spec})
+
+
+def test_what_may_change_of_pods_while_their_job_is_suspended(connection: Connection) -> None:
+    create(connection, JOBS, job("j", suspend=True))
+    template = {"metadata": {"annotations": {"a": "1"}}, "spec": {"nodeSelector": {"a": "b"}}}
+    changed = patch(connection, f"{JOBS}/j", {"spec": {"suspend": False, "template": template}})
+    assert changed["spec"]["template"]["spec"]["nodeSelector"] == {"a": "b"}
+    create(connection, JOBS, job("k", suspend=True))
+    with pytest.raises(Invalid, match=r"spec\.template"):
+        patch(connection, f"{JOBS}/k", {"spec": {"template": {"spec": {"restartPolicy": "OnFailure"}}}})

@@ -127,3 +127,17 @@ def test_replicas_start_together_when_their_owner_asks_for_it(tmp_path: Path) ->
     result = run(loaded(tmp_path, REPLICAS.replace("NAME", "a"), REPLICAS.replace("NAME", "b")))
     assert starts(result) == {"replicaset/a": 0.0, "replicaset/b": 30.0}
     assert result.report.makespan == 60.0
+
+
+def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> None:
+    head = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: NAME}\n"
+    template = "template: {spec: {containers: [{name: main, image: x}]}}"
+    given = loaded(
+        tmp_path,
+        head.replace("NAME", "long") + f"spec: {{parallelism: 2, completions: 5, {template}}}\n",
+        head.replace("NAME", "later") + f"spec: {{suspend: true, completions: 5, {template}}}\n",
+    )
+    assert [note.partition(": ")[2] for note in given.notes] == [
+        'Job "long": only its first pods are made; 3 more, made as those succeed, are not',
+        'Job "later": suspended: no pods are made',
+    ]

@@ -1,7 +1,7 @@
 """What the controller of a workload makes of it, read from the table: objects as they are created, and their
 number."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from extender.api.workloads.core import POD
 from extender.api.workloads.lifecycle import is_suspended
@@ -54,6 +54,19 @@ def children(obj: Json) -> Iterator[Json]:
     for offspring in kind.offspring:
         if applies(complete, offspring):
             yield from _all_of(complete, offspring)
+
+
+def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
+    """Only those of these indexes, of an object whose children are all of one sort, as those of a Job are.
+    Raises MALFORMED."""
+    kind = kind_of(obj)
+    complete = kind.complete(obj) if kind else obj
+    for offspring in kind.offspring if kind else ():
+        if applies(complete, offspring):
+            (part,) = parts_of(complete, offspring)
+            for index in indexes:
+                numbers = {"index": index, "number": index + 1, "place": index}
+                yield made_of(complete, offspring, part, values_of(complete, part) | numbers)
 
 
 def _all_of(obj: Json, offspring: Offspring) -> Iterator[Json]:

@@ -45,12 +45,6 @@ def _number_of(indexes: str) -> int:
     return sum(int(part[-1]) - int(part[0]) + 1 for part in parts)
 
 
-def _later_pods(job: Json) -> str:
-    """A Job makes the rest of its pods as earlier ones succeed."""
-    rest = (at(job, ("spec", "completions")) or 0) - _PARALLEL.of(job)
-    return f"only its first pods are made; {rest} more, made as those succeed, are not" if rest > 0 else ""
-
-
 def _in_order(stateful_set: Json) -> str:
     """A gang of such pods never completes in a real cluster."""
     ordered = at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
@@ -96,7 +90,6 @@ CORE = (
         succeeded=(Sign(condition="Complete"),),
         failed=(Sign(condition="Failed"),),
         counted=_what_is_left,
-        remark=_later_pods,
     ),
     WorkloadRow(
         api_version="batch/v1",

@@ -58,6 +58,8 @@ def _spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
     yield "Order", queue.spec.dequeue_strategy or "traverse"
     if spec.get("reserveAfter"):
         yield "Reserves after", spec["reserveAfter"]
+    if spec.get("startTimeout"):
+        yield "Jobs get going within", spec["startTimeout"]
     yield "Reclaimable", _yes(spec.get("reclaimable") is not False)
     yield "Restricted", _yes(spec.get("restricted") is True)
     for title, written in (("Deserved", "deserved"), ("Capability", "capability")):

@@ -134,11 +134,13 @@ _STOPS = {
     "type": click.Choice(["None", "Hold", "HoldAndDrain"]),
     "help": "Whether it admits nothing new, and drains.",
 }
-_PATIENCE = {
-    "metavar": "DURATION",
-    "callback": _duration,
-    "help": "How long a group waits before room is reserved for it.",
-}
+_PATIENCE, _START_TIMEOUT = (
+    {"metavar": "DURATION", "callback": _duration, "help": text}
+    for text in (
+        "How long a group waits before room is reserved for it.",
+        "How long a job that waited suspended may take until all its pods run.",
+    )
+)
 
 _FLAGS = (
     _Flag(("-w", "--weight"), ("weight",), _WEIGHT),
@@ -173,6 +175,7 @@ _FLAGS = (
         help="What a member counts for before it is there, in groups without minResources.",
     ),
     _Flag(("--reserve-after",), ("reserveAfter",), _PATIENCE),
+    _Flag(("--start-timeout",), ("startTimeout",), _START_TIMEOUT),
 )
 FLAG_NAMES = tuple(flag.names[-1] for flag in _FLAGS)
 

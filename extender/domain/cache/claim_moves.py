@@ -116,4 +116,5 @@ class ClaimMoves:
         self._moved[pod.group] = self._changes.next_version
         self.restand(self._registry.group(pod.group), pod)
         self._registry.touch(pod.group)
-        self._releases.follow(pod, before, self._claims.get(pod.uid))
+        if not pod.to_be:
+            self._releases.follow(pod, before, self._claims.get(pod.uid))

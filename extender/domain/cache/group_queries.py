@@ -37,7 +37,7 @@ class GroupQueries:
     def members(self, key: GroupKey) -> list[PodRecord]:
         with self._lock:
             group = self._registry.groups.get(key)
-            return list(group.pods.values()) if group else []
+            return [pod for pod in group.pods.values() if not pod.to_be] if group else []
 
     def group_record(self, key: GroupKey) -> GroupRecord | None:
         """The PodGroup as the API has it; None if there is none."""
@@ -60,6 +60,7 @@ class GroupQueries:
                 queue_is_open=self._registry.queues.is_open(self.queue_of(key)),
                 lives=any(pod.waiting or pod.holds_room for pod in pods),
                 has_pods=bool(pods),
+                has_job=self._registry.has_job(key),
                 is_used=bool(members) or self.may_be_left(key),
             )
 

@@ -58,7 +58,7 @@ class GroupViews:
             self._usage.count(before, -1)
         if group is None:
             return
-        if not group.pods and group.record is None:
+        if not group.pods and group.record is None and group.job is None:
             del self._registry.groups[key]
             return
         group.view = self._views[key] = self._view(group)
@@ -79,12 +79,15 @@ class GroupViews:
             created=record.created if record else min((p.created for p in group.pods.values()), default=""),
             recorded=record is not None,
             exists=group.exists,
-            fault=record.fault if record else "",
+            fault=(group.job.fault if group.job else "") or (record.fault if record else ""),
             min_resources=record.min_resources if record else {},
             held=record is not None and record.held,
             run_time=record.run_time if record else None,
             run_limit=self._run_limit(group),
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
+            has_job=group.job is not None,
+            let_go=group.job is not None and group.job.started and not group.job.suspended,
+            start_timeouts=record.start_timeouts if record else 0,
             series=record.series if record else _series_of_pods(group),
             submitter=record.submitter if record and self._registry.marks_count else "",
             entitled=group.entitled_in == queue,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from extender.domain.cache.claims import Claims
+from extender.domain.jobs.job_record import JobRecord
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.needs import Needs
 from extender.domain.model.pod_owners import OwnerRecord
@@ -22,6 +23,9 @@ class Group:
         "bound_since",
         "entitled_in",
         "expected_since",
+        "got_going",
+        "job",
+        "job_let_go",
         "key",
         "known_since",
         "last_record",
@@ -55,6 +59,9 @@ class Group:
         ] = {}  # when the scheduler could first use members' planned nodes
         self.refusals: dict[Uid, Refusal] = {}  # the scheduler's last refusals of members
         self.view: GroupView | None = None  # the view made last
+        self.job: JobRecord | None = None  # the job that is managed, and makes its pods
+        self.job_let_go: float | None = None  # since when that is not suspended, as far as was seen
+        self.got_going = False  # all needed members have run at the same time since then
         self.forget_history()
 
     def forget_history(self) -> None:
@@ -102,8 +109,10 @@ class Group:
 
     @property
     def needs(self) -> Needs:
-        """minMember and minTaskMember. For a group that never had a PodGroup, 1 member, unless the controller
-        of its pods asks for more."""
+        """minMember and minTaskMember. For a group that never had a PodGroup, all pods of its job or else 1
+        member, unless the controller of its pods asks for more."""
+        if self.last_record is None and self.job is not None:
+            return Needs(self.job.needed, {})
         if self.last_record is None:
             return Needs(self.owner.min_member if self.owner else 1, {})
         return Needs(self.last_record.min_member, dict(self.last_record.min_task_member))
@@ -130,6 +139,16 @@ class Group:
             return
         if whole(*self.needs, Counter(self.started.values()), len(self.started)):
             self.stood_with = self.needs
+
+    def note_job(self, now: float) -> None:
+        """Note since when its job is let go, and whether that has got going."""
+        if self.job is None or self.job.suspended:
+            self.job_let_go, self.got_going = None, False
+            return
+        if self.job_let_go is None:
+            self.job_let_go = now
+        runs = sum(pod.phase in ("Running", "Succeeded") for pod in self.pods.values())
+        self.got_going |= runs >= self.needs.min_member
 
     def note_bound(self, pod: PodRecord, now: float) -> None:
         """Note since when a member has been on its node, as far as the watch has shown."""

@@ -14,12 +14,12 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
-from extender.domain.cache.changes import Changes
-from extender.domain.cache.claim_moves import ClaimMoves
-from extender.domain.cache.claims import Claims
-from extender.domain.cache.registry import Registry
+from extender.domain.cache.parts import Parts
+from extender.domain.cache.pod_intake import PodIntake
+from extender.domain.jobs.job_record import JobKind, JobRules
+from extender.domain.jobs.reading import Job, job_record
 from extender.domain.model.pod_owners import owner_record
-from extender.domain.model.records import GroupKey, Origin
+from extender.domain.model.records import GroupKey, Origin, group_of_owner
 from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record
@@ -30,12 +30,10 @@ from extender.domain.snapshot.nodes import NodeRecord
 class Intake:
     """Callers hold the ledger's lock."""
 
-    def __init__(self, registry: Registry, claims: Claims, moves: ClaimMoves, changes: Changes) -> None:
-        self._registry = registry
-        self._claims = claims
-        self._capacity = claims.capacity
-        self._moves = moves
-        self._changes = changes
+    def __init__(self, parts: Parts, pods: PodIntake, jobs: JobRules) -> None:
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._capacity, self._changes = parts.claims.capacity, parts.changes
+        self._pods, self._jobs = pods, jobs
 
     def set_node(self, node: Node) -> None:
         """Raises BadQuantity."""
@@ -80,6 +78,18 @@ class Intake:
 
     def drop_owner(self, namespace: str, uid: str) -> None:
         if self._registry.drop_owner(namespace, uid):
+            self._changes.mark()
+
+    def set_job(self, kind: JobKind, job: Job) -> None:
+        ownership = self._pods.ownership
+        record = job_record(
+            kind, job, self._jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
+        )
+        if self._registry.set_job(record):
+            self._changes.mark()
+
+    def drop_job(self, namespace: str, uid: str) -> None:
+        if self._registry.drop_job(group_of_owner(namespace, uid)):
             self._changes.mark()
 
     def set_queue(self, queue: Queue) -> None:

@@ -25,6 +25,7 @@ from extender.api.objects import (
 )
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.disruption_budgets import DisruptionBudgets
+from extender.domain.cache.expected_members import ExpectedMembers
 from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.intake import Intake
 from extender.domain.cache.ledger_queries import LedgerQueries
@@ -35,6 +36,8 @@ from extender.domain.cache.publishing import Publishing
 from extender.domain.cache.reservations import Confirmation, Reservations
 from extender.domain.cache.shown_pods import ShownPods
 from extender.domain.decisions.decisions import Decisions
+from extender.domain.jobs.job_record import JobKind, JobRules
+from extender.domain.jobs.reading import Job
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, Origin, Uid
@@ -58,17 +61,19 @@ class Ledger(LedgerQueries):
         on_change: Callable[[], None] = lambda: None,
         on_shown: Callable[[], None] | None = None,
         wall_clock: Callable[[], float] = lambda: 0.0,
+        jobs: JobRules | None = None,
     ) -> None:
         self.limits = limits or Limits()
         parts = Parts.of(self.limits, clock, on_change, on_shown)
-        lock = lock or nullcontext()
+        lock, jobs = lock or nullcontext(), jobs or JobRules()
         pods = PodIntake(parts, ownership)
         views = GroupViews(parts.registry, parts.claims)
         budgets = DisruptionBudgets(parts.changes)
-        publishing = Publishing(parts, self.limits, views, budgets, wall_clock, pods.others)
+        self._expected = ExpectedMembers(parts, pods, jobs)
+        publishing = Publishing(parts, self.limits, views, self._expected, budgets, wall_clock, pods.others)
         self._attendance = parts.attendance
         self._disruption_budgets = budgets
-        self._intake = Intake(parts.registry, parts.claims, parts.moves, parts.changes)
+        self._intake = Intake(parts, pods, jobs)
         self._reservations = Reservations(parts, pods.pods, lambda: publishing.decisions)
         self._grants = PreemptionGrants(pods.pods, parts.registry, parts.claims, clock)
         self.shown = ShownPods(parts, lock, pods)
@@ -115,6 +120,19 @@ class Ledger(LedgerQueries):
     def drop_owner(self, namespace: str, uid: str) -> None:
         with self._lock:
             self._intake.drop_owner(namespace, uid)
+
+    def set_job(self, kind: JobKind, job: Job) -> None:
+        with self._lock:
+            self._intake.set_job(kind, job)
+
+    def drop_job(self, namespace: str, uid: str) -> None:
+        with self._lock:
+            self._intake.drop_job(namespace, uid)
+
+    def give_up_start(self, key: GroupKey, why: str) -> None:
+        """The job of a group did not get going in time: the group waits again, and backs off."""
+        with self._lock:
+            self._publishing.give_up_start(key, why)
 
     def set_queue(self, queue: Queue) -> None:
         with self._lock:

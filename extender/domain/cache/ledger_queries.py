@@ -15,11 +15,13 @@ from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.publishing import Publishing
 from extender.domain.cache.registry import Registry
 from extender.domain.decisions.decisions import Decisions
+from extender.domain.jobs.steps import ManagedJob
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
+from extender.domain.queues.spec_fields import START_TIMEOUT
 
 
 class LedgerQueries(GroupQueries):
@@ -50,6 +52,32 @@ class LedgerQueries(GroupQueries):
     def decisions(self) -> Decisions:
         """The decisions published last."""
         return self._publishing.decisions
+
+    # ---- jobs
+
+    def managed_job(self, key: GroupKey) -> ManagedJob | None:
+        """The job that makes a group's pods; None if there is none, or it is not managed."""
+        with self._lock:
+            group = self._registry.groups.get(key)
+            if group is None or group.job is None:
+                return None
+            decisions, queue = self.decisions, self._registry.queue_of(group)
+            record = self._registry.queues.get(queue)
+            return ManagedJob(
+                group.job,
+                queue,
+                group.record,
+                decisions.groups.get(key),
+                group.job_let_go,
+                group.got_going,
+                any(pod.holds_room for pod in group.pods.values()),
+                record.start_timeout if record is not None else START_TIMEOUT,
+                is_victim=any(uid in decisions.evictions for uid in group.pods),
+            )
+
+    def has_job(self, key: GroupKey) -> bool:
+        """Whether a managed job makes a group's pods."""
+        return self._registry.has_job(key)
 
     # ---- pods
 

@@ -28,21 +28,21 @@ class PodIntake:
     def __init__(self, parts: Parts, ownership: Ownership) -> None:
         self.pods: dict[Uid, PodRecord] = {}
         self.left: frozenset[str] = frozenset()
-        self._ownership = ownership
+        self.ownership = ownership
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._releases, self._changes = parts.releases, parts.changes
         self._attendance = parts.attendance
         self._clock = parts.clock
         self._others: dict[Uid, PodRecord] = {}
         self._others_now: Mapping[Uid, PodRecord] | None = None  # a copy that does not change
-        self._shapes = Shapes()
+        self.shapes = Shapes()
         self._most_shapes = _FEW_SHAPES
 
     def owns(self, pod: Pod) -> bool:
         """Whether a pod is ours."""
         if self.leaves(pod.spec.scheduler_name):
             return False
-        return self._ownership.owns(pod, self._registry.namespace_queues.get(pod.metadata.namespace, ""))
+        return self.ownership.owns(pod, self._registry.namespace_queues.get(pod.metadata.namespace, ""))
 
     def leaves(self, scheduler: str) -> bool:
         """Whether pods of this scheduler name are left to another scheduler, although they would be ours."""
@@ -66,13 +66,13 @@ class PodIntake:
         self._count_among_others(record, is_other=False)
         if record.group:
             self._claims.capacity.unwatch_terms(record)
-            self._leave_group(record)
+            self.leave_group(record)
         if record.group or record.node:
             self._changes.mark()
 
     def leave(self, schedulers: frozenset[str]) -> None:
         """From now on pods of these schedulers are left to another scheduler; all others are ours again."""
-        changed = (self.left ^ schedulers) & self._ownership.schedulers
+        changed = (self.left ^ schedulers) & self.ownership.schedulers
         self.left = schedulers
         for pod in [each for each in self.pods.values() if each.scheduler in changed]:
             if self.leaves(pod.scheduler):
@@ -86,8 +86,8 @@ class PodIntake:
         """Raises BadQuantity."""
         ours = self.owns(pod)
         if not ours and not self.leaves(pod.spec.scheduler_name):
-            return foreign_record(pod, self._shapes)
-        return pod_record(pod, self._shapes, ours, self._ownership.auto_groups)
+            return foreign_record(pod, self.shapes)
+        return pod_record(pod, self.shapes, ours, self.ownership.auto_groups)
 
     def _set(self, record: PodRecord) -> None:
         before = self.pods.get(record.uid)
@@ -109,7 +109,7 @@ class PodIntake:
 
     def _take_in(self, record: PodRecord, before: PodRecord | None) -> None:
         if before is not None and before.group and before.group != record.group:
-            self._leave_group(before)
+            self.leave_group(before)
         self.pods[record.uid] = record
         self._count_among_others(record, is_other=record.holds_room and not record.group)
         self._forget_old_shapes()
@@ -120,7 +120,7 @@ class PodIntake:
         self._moves.show(record)
         if record.group:
             self._join_group(record, before)
-        elif record.scheduler in self._ownership.schedulers and not record.node:
+        elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.note_stranger(record.uid, is_left=self.leaves(record.scheduler))
         if record.group or self._moved(before, record):
             self._changes.mark()
@@ -139,9 +139,9 @@ class PodIntake:
 
     def _forget_old_shapes(self) -> None:
         """Forget shapes that no pod has any more, each time the number of shapes has doubled."""
-        if len(self._shapes) > self._most_shapes:
-            used = {pod.shape for pod in self.pods.values()}
-            self._shapes.keep_only(used)
+        if len(self.shapes) > self._most_shapes:
+            used = {pod.shape for pod in self.pods.values()} | self._registry.expected_shapes()
+            self.shapes.keep_only(used)
             self._claims.capacity.keep_only(used)
             self._most_shapes = 2 * len(used) + _FEW_SHAPES
 
@@ -165,7 +165,8 @@ class PodIntake:
         self._moves.restand(group, pod)
         self._registry.touch(pod.group)
 
-    def _leave_group(self, pod: PodRecord) -> None:
+    def leave_group(self, pod: PodRecord) -> None:
+        """It is a member no more, whatever becomes of it."""
         group = self._registry.group(pod.group)
         group.forget(pod.uid)
         if group.record is None and not group.pods:

@@ -9,6 +9,7 @@ import msgspec
 
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage
 from extender.domain.cache.disruption_budgets import DisruptionBudgets
+from extender.domain.cache.expected_members import ExpectedMembers
 from extender.domain.cache.group_views import GroupViews
 from extender.domain.cache.groups import Group
 from extender.domain.cache.parts import Parts
@@ -33,6 +34,7 @@ class Publishing:
         parts: Parts,
         limits: Limits,
         views: GroupViews,
+        expected: ExpectedMembers,
         budgets: DisruptionBudgets,
         wall_clock: Callable[[], float],
         others: Callable[[], Mapping[Uid, PodRecord]],
@@ -45,6 +47,7 @@ class Publishing:
         self._wall_clock = wall_clock
         self._limits = limits
         self._views = views
+        self._expected = expected
         self._others = others
         self._spared: dict[Uid, float] = {}  # until when
         self._kept = ReclaimedRoom(parts.registry, parts.claims.capacity)
@@ -56,6 +59,7 @@ class Publishing:
     def snapshot(self) -> Snapshot:
         self._end_answers()
         self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
+        self._expected.settle()
         touched, groups, queues = self._views.refresh()
         refused = self._refusals.rows(self._clock())
         self._unpublished.update(touched)
@@ -88,6 +92,18 @@ class Publishing:
     def spare(self, uid: Uid) -> None:
         """The eviction of a pod was refused: for a while it is no victim."""
         self._spared[uid] = self._clock() + self._limits.spared
+        self._changes.mark()
+
+    def give_up_start(self, key: GroupKey, why: str) -> None:
+        """The start of a group has failed, whatever decisions say; if they do, too, it is counted once."""
+        group = self._registry.groups.get(key)
+        if group is None or group.start.retry_at > self._clock():
+            return
+        failures = group.start.failures
+        retry_at = self._clock() + self._limits.retry_after(failures)
+        group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, lap=group.start.lap)
+        group.waited = True
+        self._registry.touch(key)
         self._changes.mark()
 
     def publish(self, decisions: Decisions) -> None:

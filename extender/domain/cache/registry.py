@@ -7,9 +7,11 @@ from extender.api.objects import PriorityClass
 from extender.domain.cache.groups import Group
 from extender.domain.cache.owners import Owners
 from extender.domain.cache.priorities import Priorities
+from extender.domain.jobs.job_record import JobRecord
 from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pods
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
+from extender.domain.model.shapes import Shape
 from extender.domain.queues.orphans import Orphan, TakenInGroups, orphan
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_rules import Flavor
@@ -22,6 +24,7 @@ class Registry:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.namespace_queues: dict[str, str] = {}
+        self.jobs: dict[GroupKey, JobRecord] = {}  # by the group of their pods
         self.queues = Queues()
         self._taken_in = TakenInGroups()
         self._owners = Owners()
@@ -81,6 +84,34 @@ class Registry:
             self.touch(key)
         return True
 
+    def set_job(self, record: JobRecord) -> bool:
+        """True if anything that matters changed."""
+        if self.jobs.get(record.group) == record:
+            return False
+        self.jobs[record.group] = record
+        self.touch(record.group)
+        return True
+
+    def drop_job(self, key: GroupKey) -> bool:
+        """True if there was such a job."""
+        if self.jobs.pop(key, None) is None:
+            return False
+        self.touch(key)
+        return True
+
+    def touched_jobs(self) -> Collection[GroupKey]:
+        """The groups that were touched and have, or had, a job."""
+        return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
+
+    def expected_shapes(self) -> set[Shape]:
+        """Those of the pods that jobs will make."""
+        return {each.pod.shape for job in self.jobs.values() for each in job.pods}
+
+    def has_job(self, key: GroupKey) -> bool:
+        """Whether a managed job makes a group's pods."""
+        group = self.groups.get(key)
+        return group is not None and group.job is not None
+
     def set_queue(self, record: QueueRecord) -> bool:
         """True if anything that matters changed."""
         affected = self.queues.put(record)
@@ -105,6 +136,9 @@ class Registry:
         if self.namespace_queues.get(namespace, "") == queue:
             return False
         self.namespace_queues[namespace] = queue
+        for key, job in self.jobs.items():
+            if job.namespace == namespace:
+                self.touch(key)
         self._touch_all(group for group in self.groups.values() if group.namespace == namespace)
         return True
 
@@ -137,7 +171,8 @@ class Registry:
         namespace_queue = self.namespace_queues.get(group.namespace, "")
         if group.last_record is not None:
             return queue_of_podgroup(group.last_record.queue, namespace_queue)
-        return queue_of_pods(next((pod.queue for pod in group.pods.values()), ""), namespace_queue)
+        named = group.job.queue if group.job is not None else ""
+        return queue_of_pods(named or next((pod.queue for pod in group.pods.values()), ""), namespace_queue)
 
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
         """The flavors of a group's queue; none where it divides nothing."""
@@ -166,6 +201,9 @@ class Registry:
         return queue_took_it or record.admitted or record.stood_with is not None
 
     def is_suspended(self, group: Group) -> bool:
+        """Whether its owner keeps its members from being made, and does not wait in its queue for that."""
+        if group.job is not None and group.job.suspended:
+            return group.job.started
         named = group.record.owner if group.record else ""
         return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 

@@ -34,6 +34,7 @@ class AutoGroup(msgspec.Struct, frozen=True):
     lives: bool  # a pod of it waits, or is on a node
     has_pods: bool  # it has a pod left, even if only a finished one
     is_used: bool  # it has such a pod, or pods that name it explicitly
+    has_job: bool = False  # a managed job makes its pods, and its PodGroup is made for that
 
 
 class PodGroupStep(Enum):
@@ -50,6 +51,8 @@ def next_step(group: AutoGroup) -> PodGroupStep:
     """The PodGroup of an owner that wants no pods, such as an old revision, is deleted: the owner itself may
     stay indefinitely, and would keep it."""
     owner = group.owner
+    if group.has_job:
+        return PodGroupStep.NOTHING
     if group.min_member is None:
         return _first_step(group)
     if owner is not None and group.has_pods and group.min_member != owner.min_member:

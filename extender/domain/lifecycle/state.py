@@ -56,4 +56,4 @@ def _was_admitted(group: GroupView) -> bool:
     """
     if group.start.admitted or group.pinned:
         return True
-    return bool(group.placed) and group.resumes
+    return group.resumes and (bool(group.placed) or group.let_go)

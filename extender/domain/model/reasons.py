@@ -27,6 +27,7 @@ class Reason(StrEnum):
     QUEUE_NOT_OPEN = "QueueNotOpen"
     QUEUE_STOPPED = "QueueStopped"
     HELD = "Held"
+    START_TIMED_OUT = "StartTimedOut"
     NOT_ENOUGH_MEMBERS = "NotEnoughMembers"
     NEVER_FITS = "NeverFits"
     QUEUE_CEILING = "QueueCeiling"
@@ -56,6 +57,9 @@ class EventReason(StrEnum):
     QUEUE_CLOSING = "QueueClosing"
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_UNKNOWN = "QueueStateUnknown"
+    JOB_STARTED = "JobStarted"
+    JOB_SUSPENDED = "JobSuspended"
+    START_GIVEN_UP = "StartGivenUp"
     COMMAND_REFUSED = "CommandRefused"
 
 
@@ -73,6 +77,7 @@ _SENTENCES = {
     Reason.QUEUE_NOT_OPEN: "the group was created after its queue was closed",
     Reason.QUEUE_STOPPED: "the queue admits nothing until it is resumed",
     Reason.HELD: "its owner keeps the group back",
+    Reason.START_TIMED_OUT: "the job did not get going in time, several times in a row",
     Reason.NOT_ENOUGH_MEMBERS: "fewer pods exist than the group needs to start",
     Reason.NEVER_FITS: "the group is too large for this cluster or its queue",
     Reason.QUEUE_CEILING: "the queue has reached its capability, or a limit on what may run",

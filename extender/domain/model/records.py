@@ -59,6 +59,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
     preemptable: bool = True  # others may have its room, as far as the pod says
     never_preempts: bool = False  # its preemptionPolicy is Never
+    to_be: bool = False  # there is no such pod yet: a job will make it
 
     @property
     def key(self) -> str:
@@ -127,6 +128,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     owner: str = ""  # the UID of its controller
     held: bool = False  # its owner keeps it back, by an annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
+    start_timeouts: int = 0  # how often its job did not get going in time, by its annotation
     submitter: str = ""  # the user who made it; empty if that is not known
     series: str = ""  # what it came from, which is the same for the runs of one job
     preemptable: bool = True  # its members may be evicted for others

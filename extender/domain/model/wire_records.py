@@ -193,6 +193,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         owner=_owner(meta),
         held=annotations.get(keys.HOLD) == "true",
         run_time=_run_time(annotations.get(keys.RUN_TIME, "")),
+        start_timeouts=_number(annotations.get(keys.START_TIMEOUTS, "")),
         submitter=annotations.get(keys.SUBMITTER, ""),
         preemptable=_allows_preemption(meta),
         queue_uid=noted_queue(meta),
@@ -214,6 +215,11 @@ def _run_time(text: str) -> float | None:
         return as_seconds(text)
     except ValueError:
         return None
+
+
+def _number(text: str) -> int:
+    """0 where it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _owner(meta: Meta) -> str:

@@ -11,11 +11,12 @@ from extender.domain.queues.flavor_records import flavors_of
 from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
 from extender.domain.queues.spec_fields import (
     RESERVE_AFTER,
+    START_TIMEOUT,
     QueueAmounts,
     amounts_of,
+    duration_of,
     policy_fault,
     preemption_of,
-    reserve_after_of,
     running_limits,
 )
 
@@ -42,6 +43,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
     reserve_after: float = RESERVE_AFTER  # seconds a group waits before room is reserved for it
+    start_timeout: float = START_TIMEOUT  # seconds that a job may take until all its pods run
     preemption: PreemptionRules = PreemptionRules()
     flavors: tuple[Flavor, ...] = ()
     restricted: bool = False  # only users with the right to use it may submit to it
@@ -83,7 +85,8 @@ def _queue_record(queue: Queue, amounts: QueueAmounts) -> QueueRecord:
         stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
         limits=running_limits(spec.limits),
         restricted=spec.restricted,
-        reserve_after=reserve_after_of(spec.reserve_after),
+        reserve_after=duration_of(spec.reserve_after, RESERVE_AFTER),
+        start_timeout=duration_of(spec.start_timeout, START_TIMEOUT),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",

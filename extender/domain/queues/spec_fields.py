@@ -13,6 +13,7 @@ from extender.domain.queues.queue_rules import Limit, PreemptionRules, RunningLi
 
 MOST_OVERSELL = 100
 RESERVE_AFTER = 600.0  # seconds
+START_TIMEOUT = 300.0  # seconds
 _STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
 
 
@@ -107,9 +108,9 @@ def _seconds(field: str, text: str) -> float:
         raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
 
 
-def reserve_after_of(text: str) -> float:
+def duration_of(text: str, default: float) -> float:
     """What cannot be read counts as not given; the API server refuses it."""
     try:
         return as_seconds(text)
     except ValueError:
-        return RESERVE_AFTER
+        return default

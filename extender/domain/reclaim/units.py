@@ -1,7 +1,8 @@
 """Units of eviction: what is evicted together, so that no gang is left in part.
 
 Of a group that runs, members beyond its minMember go one by one; what is left after that goes as a whole, or
-stays. A group of one is a whole group, and a pod that is not ours a unit of its own.
+stays. A managed job only goes as a whole, since it is suspended. A group of one is a whole group, and a pod
+that is not ours a unit of its own.
 """
 
 from collections import Counter
@@ -75,7 +76,8 @@ def _for_the_queue(group: GroupView) -> list[Unit]:
 
 
 def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
-    spare, tier, rank = group.once(surplus), _TIERS[cause], group.once(_rank)
+    spare = () if group.has_job else group.once(surplus)
+    tier, rank = _TIERS[cause], group.once(_rank)
     units = [Unit((pod,), cause, group.queue, tier, rank, group.key) for pod in spare]
     if group.once(may_go_whole):
         units.append(Unit(group.once(standing), cause, group.queue, tier + 1, rank, group.key))

@@ -42,6 +42,9 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
         return waits(group, Reason.INVALID_SPEC, queue.fault)
     if not group.entitled:
         return waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
+    if group.start_timeouts >= round_.limits.start_timeouts:
+        times = f"{group.start_timeouts} times in a row"
+        return waits(group, Reason.START_TIMED_OUT, f"its pods did not all run in time {times}")
     return _held(group, queue.record)
 
 

@@ -76,6 +76,12 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The seconds after which Kubernetes ends its members; None: it does not."""
     running_since: str
     """When the first of its members on nodes began to run: RFC 3339; empty if that is not known."""
+    has_job: bool
+    """Whether a managed job makes its pods: they go by suspending it, and only all together."""
+    let_go: bool
+    """Whether that job is not suspended any more, because Muster has let it go."""
+    start_timeouts: int
+    """How often its job did not get going in time."""
     series: str
     """What it came from, which is the same for the runs of one job."""
     submitter: str

@@ -43,6 +43,8 @@ class Limits(msgspec.Struct, frozen=True):
     """How many groups that have waited too long may have nodes reserved at the same time."""
     drain: int = 100
     """How many pods of a queue that is drained may be on their way out at once."""
+    start_timeouts: int = 3
+    """How often in a row a job may fail to get going in time before it is held."""
     refusal_memory: float = 60.0
     """How long a node's refusal of a shape is remembered."""
     backoff: float = 5.0

@@ -13,6 +13,7 @@ from extender.sim.apiserver.conditions import condition, set_condition
 from extender.sim.apiserver.decoding import UNREADABLE, typed
 from extender.sim.apiserver.field_errors import FieldError, forbidden_field, wrong_as_told
 from extender.sim.apiserver.kinds import (
+    JOBS,
     NAMESPACES,
     NODES,
     PODS,
@@ -27,7 +28,7 @@ from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.unsupported_fields import too_many_pods, unsupported
 from extender.sim.apiserver.validation.crds import defaulted
 from extender.sim.apiserver.validation.objects import change_errors, creation_errors
-from extender.sim.apiserver.workload_defaults import with_defaults
+from extender.sim.apiserver.workload_defaults import label_as_its_pods, with_defaults
 
 GATED_SCHEDULERS = ("muster", "volcano")
 _UNGATED_NAMESPACES = ("kube-system", "kube-muster")
@@ -53,6 +54,8 @@ def born(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
             _pod_born(obj, store, gating)
         case "jobs" | "deployments" | "replicasets" | "statefulsets":
             obj["spec"] = with_defaults(kind, obj.get("spec") or {})
+            if kind is JOBS:
+                label_as_its_pods(obj)
         case "namespaces":
             _label(obj, "kubernetes.io/metadata.name")
             obj["status"] = {"phase": "Active"}

@@ -16,3 +16,10 @@ def _job(spec: Json) -> Json:
     """One pod, unless it says how many: one number alone says nothing of the other."""
     once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
     return {**once, "parallelism": 1, "backoffLimit": 6, **spec}
+
+
+def label_as_its_pods(job: Json) -> None:
+    """A Job without labels has those of its pods."""
+    template = job["spec"].get("template") or {}
+    if labels := (template.get("metadata") or {}).get("labels"):
+        job["metadata"]["labels"] = job["metadata"].get("labels") or {**labels}

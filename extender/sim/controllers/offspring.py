@@ -4,11 +4,12 @@ The annotations that say how long pods run and when they come (sim.kube-muster.i
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from extender.api.keys import ENDED_PHASES
-from extender.api.workloads.children import children
+from extender.api.workloads import children as making
+from extender.api.workloads.lifecycle import JobOutcome, outcome_of
 from extender.sim.apiserver.kinds import Json
 
 _HANDED_DOWN = "sim.kube-muster.io/"
@@ -23,10 +24,19 @@ class ComparedOffspring(NamedTuple):
 
 
 def children_of(owner: Json) -> Iterator[Json]:
-    """Raises MALFORMED."""
+    """All that it makes. Raises MALFORMED."""
+    return _handed_down(owner, making.children(owner))
+
+
+def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
+    """The pods of a Job with these indexes. Raises MALFORMED."""
+    return _handed_down(job, making.children_at(job, indexes))
+
+
+def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
     given = owner["metadata"].get("annotations") or {}
     handed = {name: text for name, text in given.items() if name.startswith(_HANDED_DOWN)}
-    for child in children(owner):
+    for child in made:
         own = child["metadata"].get("annotations") or {}
         yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}
 
@@ -34,16 +44,16 @@ def children_of(owner: Json) -> Iterator[Json]:
 def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
     """What is there, by name or by the prefix of random names, against what should be. Raises MALFORMED.
 
-    Pods that ended stay and count. Of pods that are too many those on nodes and the older ones stay.
+    What ended stays and counts. Of pods that are too many those on nodes and the older ones stay.
     """
     wanted, there = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
     for child in children_of(owner):
         wanted[_key(child)].append(child)
-    for each in sorted(owned, key=_keeping):
+    for each in sorted(owned, key=keeping):
         name, prefix = each["metadata"]["name"], each["metadata"].get("generateName", "")
         there[prefix if prefix in wanted and name not in wanted else name].append(each)
     found = ComparedOffspring([], [], [])
-    for key in wanted.keys() | there.keys():
+    for key in dict.fromkeys([*wanted, *there]):
         number = len(wanted[key])
         found.missing.extend(wanted[key][len(there[key]) :])
         found.kept.extend(zip(there[key], wanted[key], strict=False))
@@ -57,14 +67,23 @@ def _key(child: Json) -> str:
     return key
 
 
-def _keeping(obj: Json) -> tuple[bool, bool, int]:
+def keeping(obj: Json) -> tuple[bool, bool, int]:
     """First those that stay: ended, on a node, older."""
     on_node = bool((obj.get("spec") or {}).get("nodeName"))
     return not has_ended(obj), not on_node, int(obj["metadata"]["resourceVersion"])
 
 
 def has_ended(obj: Json) -> bool:
-    return (obj.get("status") or {}).get("phase") in ENDED_PHASES
+    return ended_as(obj) is not None
+
+
+def ended_as(obj: Json) -> JobOutcome | None:
+    """How a pod or a workload says that it has ended."""
+    row = making.kind_of(obj)
+    if row is not None:
+        return outcome_of(row, obj)
+    phase = (obj.get("status") or {}).get("phase")
+    return JobOutcome(phase) if phase in ENDED_PHASES else None
 
 
 def owner_uid(obj: Json) -> str:

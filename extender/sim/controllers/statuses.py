@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
-from extender.sim.apiserver.conditions import condition, find_stored_condition, now, set_condition
+from extender.sim.apiserver.conditions import condition, now, set_condition
 from extender.sim.apiserver.kinds import Json
-from extender.sim.controllers.offspring import has_ended
+from extender.sim.controllers.job_status import count_ready, finished
 
-COMPLETE, FAILED = "Complete", "Failed"
 _REVISION = "controller-revision-hash"
 
 
@@ -17,16 +16,8 @@ def status_of(workload: Json, owned: list[Json]) -> Json:
     return status
 
 
-def finished(job: Json) -> bool:
-    return any(find_stored_condition(job, type_).get("status") == "True" for type_ in (COMPLETE, FAILED))
-
-
-def _ready(pods: list[Json]) -> int:
-    return sum(find_stored_condition(pod, "Ready").get("status") == "True" for pod in pods)
-
-
 def _replica_set(workload: Json, pods: list[Json]) -> Json:
-    count, ready = len(pods), _ready(pods)
+    count, ready = len(pods), count_ready(pods)
     seen = {"observedGeneration": workload["metadata"]["generation"]}
     return {**seen, "replicas": count, "fullyLabeledReplicas": count, **_counted(ready)}
 
@@ -36,7 +27,7 @@ def _counted(ready: int) -> Json:
 
 
 def _stateful_set(workload: Json, pods: list[Json]) -> Json:
-    count, ready = len(pods), _ready(pods)
+    count, ready = len(pods), count_ready(pods)
     revisions = [(pod["metadata"].get("labels") or {}).get(_REVISION, "") for pod in pods]
     revision = max(revisions, default="")
     return {
@@ -81,26 +72,6 @@ def _number(obj: Json, field: str) -> int:
     return number
 
 
-def _job(workload: Json, pods: list[Json]) -> Json:
-    """No pod is tried again, so one that failed is the end of it once the others have ended, too."""
-    spec, before = workload["spec"], workload.get("status") or {}
-    phases = [pod["status"].get("phase") for pod in pods]
-    succeeded, failed = phases.count("Succeeded"), phases.count("Failed")
-    active = [pod for pod in pods if not has_ended(pod)]
-    wanted = spec.get("completions") or spec.get("parallelism", 1)
-    counts: Json = {"active": len(active), "ready": _ready(active), "succeeded": succeeded, "failed": failed}
-    counts["conditions"] = list(before.get("conditions") or ())
-    if pods:
-        counts["startTime"] = before.get("startTime") or now()
-    if pods and succeeded >= wanted:
-        set_condition(counts, condition(COMPLETE, "True", "CompletionsReached"))
-        counts["completionTime"] = before.get("completionTime") or now()
-    elif failed and not active:
-        set_condition(counts, condition(FAILED, "True", "BackoffLimitExceeded"))
-    set_condition(counts, condition("Suspended", str(bool(spec.get("suspend"))), "JobSuspended"))
-    return counts
-
-
 def _cron_job(workload: Json, jobs: list[Json]) -> Json:
     last = (workload.get("status") or {}).get("lastScheduleTime")
     active = [{"kind": "Job", "name": job["metadata"]["name"]} for job in jobs if not finished(job)]
@@ -110,7 +81,6 @@ def _cron_job(workload: Json, jobs: list[Json]) -> Json:
 _STATUSES: dict[str, Callable[[Json, list[Json]], Json]] = {
     "CronJob": _cron_job,
     "Deployment": _deployment,
-    "Job": _job,
     "ReplicaSet": _replica_set,
     "StatefulSet": _stateful_set,
 }

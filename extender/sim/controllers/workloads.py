@@ -1,19 +1,22 @@
 """All workload controllers in one thread: they make the pods of Deployments, Jobs and their like, and say in
 statuses what became of them.
 
-What was deleted is made again, what ended is not; a new template replaces all pods at once. Of a workload
-whose status alone may have changed the pods are not compared again.
+What was deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of a
+workload whose status alone may have changed the pods are not compared again.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 
-from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.children import MALFORMED, kind_of
 from extender.sim.apiserver.follower import StoreFollower
 from extender.sim.apiserver.kinds import (
     BY_NAME,
     JOBS,
+    OPERATOR_KINDS,
+    POD_GROUPS,
     PODS,
     REPLICA_SETS,
     WORKLOAD_KINDS,
@@ -22,20 +25,25 @@ from extender.sim.apiserver.kinds import (
 )
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
-from extender.sim.apiserver.store import Change
+from extender.sim.apiserver.store import Change, key_of
 from extender.sim.controllers.garbage import collect
-from extender.sim.controllers.offspring import compared, owner_uid
-from extender.sim.controllers.statuses import finished, status_of
+from extender.sim.controllers.job_endings import JobEndings
+from extender.sim.controllers.job_pods import JobPods
+from extender.sim.controllers.job_status import job_status
+from extender.sim.controllers.offspring import ComparedOffspring, compared, has_ended, owner_uid
+from extender.sim.controllers.operator_status import operator_status
+from extender.sim.controllers.statuses import status_of
 
 _PACE = 0.05  # seconds in which changes gather
 _REVISION = "controller-revision-hash"
-_OWNED = (JOBS, REPLICA_SETS, PODS)
+_OWNED = (*OPERATOR_KINDS, JOBS, REPLICA_SETS, PODS)  # not the PodGroups that Muster makes for its own ends
 
 
 class WorkloadControllers(StoreFollower):
     def __init__(self, service: Service) -> None:
         super().__init__(service.store, "controllers")
         self._service = service
+        self._endings = JobEndings(service.store)
 
     def _begin(self) -> int:
         version = self._store.version
@@ -51,19 +59,24 @@ class WorkloadControllers(StoreFollower):
     def _look(self, changes: Iterable[Change]) -> None:
         gone, remade, told = set[str](), set[str](), set[str]()
         for change in changes:
+            self._endings.hear(change)
             uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
             if change.type == "DELETED":
                 gone.add(uid)
             if change.kind in WORKLOAD_KINDS and _asks_for_more(change):
                 remade.add(uid)
             leaves = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
-            (remade if leaves else told).add(owner)
+            (remade if leaves or has_ended(change.object) else told).add(owner)
         collect(self._service, gone)
         self._work(remade, told)
 
     def _work(self, remade: set[str], told: set[str]) -> None:
-        """By UID, which workloads' offspring to compare, and whose statuses to write as well."""
+        """By UID, which workloads' offspring to compare, and whose statuses to write as well, with those of
+        their owners."""
         owned = self._owned()
+        above = {
+            owner_uid(each) for each in chain(*owned.values()) if each["metadata"]["uid"] in remade | told
+        }
         for kind in WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
@@ -72,8 +85,8 @@ class WorkloadControllers(StoreFollower):
                 ):  # it is gone, or of an odd form: it costs its own turn
                     if uid in remade:
                         self._remake(kind, obj, owned[uid])
-                    if uid in remade | told:
-                        self._say(kind, obj, owned[uid])
+                    if uid in remade | told | above:
+                        self._say(kind, obj, list(_ending(owned, uid)))
 
     def _owned(self) -> dict[str, list[Json]]:
         """By the UID of the controller, what is there and stays."""
@@ -89,18 +102,31 @@ class WorkloadControllers(StoreFollower):
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         if "deletionTimestamp" in obj["metadata"] or _is_over(obj):
             return
-        found = compared(obj, owned)
+        found = self._compared(kind, obj, owned)
         for child in found.missing:
-            self._service.create(_kind(child), "", child)
+            self._make(child)
         for child in found.surplus:
             self._remove(child)
         for child, wanted in found.kept:
             self._adapt(child, wanted)
 
+    def _make(self, child: Json) -> None:
+        """A PodGroup that an operator makes for Volcano is made once."""
+        if _kind(child) is POD_GROUPS and self._store.get(POD_GROUPS, *key_of(child)):
+            return
+        self._service.create(_kind(child), "", child)
+
+    def _compared(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> ComparedOffspring:
+        return self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned)
+
+    def _pods_of(self, job: Json, owned: list[Json]) -> JobPods:
+        return JobPods(job, owned, self._endings.of(job, owned))
+
     def _remove(self, child: Json) -> None:
         """An old ReplicaSet stays, without pods."""
         if _kind(child) is REPLICA_SETS:
             return self._scale(child, 0)
+        self._endings.withdraw(child)
         meta = child["metadata"]
         self._service.delete(_kind(child), meta["namespace"], meta["name"], {})
 
@@ -127,9 +153,24 @@ class WorkloadControllers(StoreFollower):
         meta = obj["metadata"]
 
         def change(before: Json) -> Json:
-            return {**before, "metadata": {"uid": meta["uid"]}, "status": status_of(before, owned)}
+            return {**before, "metadata": {"uid": meta["uid"]}, "status": self._status(kind, before, owned)}
 
         self._service.amend(kind, meta["namespace"], meta["name"], change, "status")
+
+    def _status(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> Json:
+        if kind is JOBS:
+            return job_status(obj, self._pods_of(obj, owned))
+        return operator_status(obj, owned) if kind in OPERATOR_KINDS else status_of(obj, owned)
+
+
+def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
+    """What it owns. What never ends by itself, as a RayCluster, stands for what that owns."""
+    for each in owned.get(uid, ()):
+        row = kind_of(each)
+        if row is not None and row.manageable and not row.succeeded:
+            yield from _ending(owned, each["metadata"]["uid"])
+        else:
+            yield each
 
 
 def _asks_for_more(change: Change) -> bool:
@@ -139,9 +180,8 @@ def _asks_for_more(change: Change) -> bool:
 
 
 def _is_over(obj: Json) -> bool:
-    """A Job that has finished, and a CronJob that has run once, make nothing more."""
-    status = obj.get("status") or {}
-    return obj["kind"] in ("Job", "CronJob") and (finished(obj) or "lastScheduleTime" in status)
+    """A job that has finished, and a CronJob that has run once, make nothing more."""
+    return has_ended(obj) or (obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {}))
 
 
 def _kind(obj: Json) -> ResourceKind:

@@ -147,7 +147,7 @@ def words_of(fault: Exception) -> str:
 
 def _remarks(obj: Json, count: int, remark: str) -> Iterator[str]:
     if suspended(obj):
-        yield "suspended: no pods are made"
+        yield "" if _kind_name(obj) in BY_NAME else "suspended: no pods are made"
     elif count == 0:
         yield remark or "asks for no pods"
     else:

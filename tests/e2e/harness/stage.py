@@ -12,6 +12,8 @@ from tests.e2e.harness import objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
+from tests.e2e.harness.jobs import StagedJobs
+from tests.e2e.harness.jobset import JobSetController
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.observer import Observer
@@ -35,6 +37,7 @@ class Stage:
         self.namespace = namespace
         self.kubelet = kubelet
         self.observer = observer
+        self.jobs = StagedJobs(self.api, namespace, kubelet)
         self.started = ExitStack()
 
     def start_scheduler(
@@ -78,6 +81,10 @@ class Stage:
         """Jobs get their pods, and what lost its owner goes."""
         process = self.cluster.start_controller_manager()
         self.started.callback(process.kill)
+
+    def start_jobset_controller(self) -> JobSetController:
+        """The real one, beside kube-controller-manager; such tests are marked `jobset`."""
+        return self.started.enter_context(JobSetController(self.cluster))
 
     def start_wire(self, server: str | None = None) -> TcpProxy:
         """A wire to the API server, or to a proxy in front of it, that can be cut."""
@@ -133,6 +140,10 @@ class Stage:
         """A PodGroup and its pods `name-0`, `name-1`, ...; minMember is all of them unless given."""
         self.group(name, size if min_member is None else min_member, queue=queue)
         return self.pods(name, size, group=name, **pod)
+
+    def job(self, name: str, **options: Any) -> Json:
+        """A Job; as `harness.jobs.job` takes them. What else there is to say of it: `stage.jobs`."""
+        return self.jobs.create(name, **options)
 
     def group(self, name: str, min_member: int, **spec: Any) -> Json:
         """A PodGroup alone; as `objects.pod_group` takes it."""

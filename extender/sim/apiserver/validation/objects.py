@@ -15,6 +15,7 @@ from extender.sim.apiserver.kinds import (
 from extender.sim.apiserver.schemas.field_schemas import schema_of
 from extender.sim.apiserver.validation.amounts import node_errors
 from extender.sim.apiserver.validation.crds import schema_errors
+from extender.sim.apiserver.validation.jobs import job_change_errors
 from extender.sim.apiserver.validation.metadata import metadata_errors
 from extender.sim.apiserver.validation.pods import pod_errors, taint_errors
 from extender.sim.apiserver.validation.queues import queue_errors
@@ -46,6 +47,8 @@ def change_errors(kind: ResourceKind, before: Json, obj: Json) -> FieldErrors:
     yield from _own_errors(kind, obj)
     if kind is PRIORITY_CLASSES and before.get("value") != obj.get("value"):
         yield forbidden_field("value", "may not be changed in an update.")
+    if kind is JOBS:
+        yield from job_change_errors(before, obj)
 
 
 def _own_errors(kind: ResourceKind, obj: Json) -> FieldErrors:

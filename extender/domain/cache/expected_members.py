@@ -1,0 +1,123 @@
+"""Members that a job has still to make: they stand in its group and are planned like others, until the pods
+come.
+
+    suspended ──► expected ──planned──► let go ──► each pod that comes takes over the claim of an expected one
+
+An expected member is a record without a pod. Callers hold the ledger's lock.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from extender.domain.cache.claim_stages import ClaimEvent
+from extender.domain.cache.groups import Group
+from extender.domain.cache.parts import Parts
+from extender.domain.cache.pod_intake import PodIntake
+from extender.domain.jobs.job_record import JobRecord, JobRules
+from extender.domain.model.records import PodRecord, Uid
+
+
+class ExpectedMembers:
+    def __init__(self, parts: Parts, pods: PodIntake, rules: JobRules) -> None:
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._changes, self._clock = parts.changes, parts.clock
+        self._pods = pods
+        self._rules = rules
+
+    def manages(self, job: JobRecord) -> bool:
+        return self._rules.manage(job, self._registry.namespace_queues.get(job.namespace, ""))
+
+    def settle(self) -> None:
+        """Bring the expected members of all groups that were touched in line with the jobs and the pods that
+        are there."""
+        for key in self._registry.touched_jobs():
+            self._settle(self._registry.group(key), self._registry.jobs.get(key))
+
+    # ---- inside
+
+    def _settle(self, group: Group, job: JobRecord | None) -> None:
+        group.job = job if job is not None and self.manages(job) else None
+        if job is not None and job.suspended:
+            self._forget_ended(group)
+        missing = self._missing(group)
+        for index in sorted(missing.keys() | {index for index, _ in map(_place_of, _expected(group))}):
+            self._settle_part(group, index, *missing.get(index, (0, [])))
+        group.note_job(self._clock())
+
+    def _missing(self, group: Group) -> dict[int, tuple[int, list[PodRecord]]]:
+        """By part of the job: how many pods are still to come, and the pods of it that have no claim."""
+        job, there = group.job, [pod for pod in group.pods.values() if not pod.to_be]
+        if job is None or not _expects(group, job, there):
+            return {}
+        left = [each.count for each in job.pods]
+        newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
+        for pod in there:
+            index = _part_of(pod, job, left)
+            if index is not None and not pod.deleting:
+                left[index] -= 1
+                if pod.waiting and self._claims.get(pod.uid) is None:
+                    newcomers[index].append(pod)
+        return {index: (left[index], newcomers[index]) for index in range(len(job.pods))}
+
+    def _settle_part(self, group: Group, index: int, wanted: int, newcomers: list[PodRecord]) -> None:
+        there = [pod for pod in _expected(group) if _place_of(pod)[0] == index]
+        there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
+        for pod in there[: max(len(there) - wanted, 0)]:
+            self._pass_on(group, pod, newcomers)
+        if group.job is not None and len(there) < wanted:
+            self._expect(group, group.job, index, wanted)
+
+    def _pass_on(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
+        """A pod that has come takes over the claim of an expected one; without any, the claim ends."""
+        claim = self._claims.get(expected.uid)
+        if claim is not None:
+            self._moves.end(expected, ClaimEvent.WITHDRAW)
+        group.forget(expected.uid)
+        if claim is not None and newcomers and self._claims.fits(newcomers[-1], claim.node):
+            self._moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
+        self._changes.mark()
+
+    def _expect(self, group: Group, job: JobRecord, index: int, wanted: int) -> None:
+        part = job.pods[index]
+        for number in range(wanted):
+            uid = Uid(f"{job.uid}/{index}/{number}")
+            if uid not in group.pods:
+                name = "-".join(filter(None, (job.name, part.role, str(number))))
+                group.pods[uid] = replace(part.pod, uid=uid, name=name)
+        self._registry.touch(group.key)
+        self._changes.mark()
+
+    def _forget_ended(self, group: Group) -> None:
+        """What an earlier start of the job has left does not count for its next one."""
+        for pod in [each for each in group.pods.values() if each.phase in ("Succeeded", "Failed")]:
+            self._pods.leave_group(pod)
+
+
+def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
+    """A suspended job expects all its pods once those of an earlier start are gone; one that Muster has let
+    go those that have not come yet, until it stands whole or its start is given up."""
+    if job.fault or (job.suspended and job.started):
+        return False
+    if job.suspended:
+        return not any(pod.waiting or pod.holds_room for pod in there)
+    under_way = group.start.admitted or not group.waited
+    return job.started and under_way and not group.stood_whole
+
+
+def _expected(group: Group) -> Iterator[PodRecord]:
+    return (pod for pod in list(group.pods.values()) if pod.to_be)
+
+
+def _place_of(pod: PodRecord) -> tuple[int, int]:
+    """The part of its job, and its number among those."""
+    _, index, number = pod.uid.rsplit("/", 2)
+    return int(index), int(number)
+
+
+def _part_of(pod: PodRecord, job: JobRecord, left: list[int]) -> int | None:
+    """The part of a job that a pod belongs to: one of its shape, else, since webhooks may have changed it,
+    any; None: no more were expected."""
+    open_parts = [index for index, count in enumerate(left) if count > 0]
+    alike = (index for index in open_parts if job.pods[index].pod.shape is pod.shape)
+    return next(alike, next(iter(open_parts), None))

@@ -1,0 +1,128 @@
+"""Jobs of any kind, as the ledger remembers them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects import Meta, Pod, Wire
+from extender.api.quantities import BadQuantity
+from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.lifecycle import is_suspended, outcome_of
+from extender.api.workloads.pod_sets import JobPodSet, pod_sets
+from extender.api.workloads.shape import Json, Kinds
+from extender.domain.jobs.job_record import ExpectedPods, JobKind, JobRecord
+from extender.domain.model.ownership import group_name, queue_named_by
+from extender.domain.model.pod_owners import controller_of, group_name_of
+from extender.domain.model.records import GroupKey
+from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import pod_record
+
+MOST_PODS = 10_000  # of one job at once: far more than any window lets start
+_TOLERATED = 300  # seconds for which admission lets pods stay on a node that is away
+_AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+class Job(Wire, frozen=True):
+    """Of any kind whose controller makes pods."""
+
+    metadata: Meta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+def job_record(
+    kind: JobKind, job: Job, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
+) -> JobRecord:
+    """What is wrong with it is kept in `fault`: this job waits, and no other is affected."""
+    meta, obj, row = job.metadata, as_json(kind, job), table[kind]
+    record = JobRecord(
+        uid=meta.uid,
+        kind=kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        group=GroupKey(f"{meta.namespace}/{group_name_of(meta.uid)}"),
+        created=meta.creation_timestamp or "",
+        queue=queue_named_by(meta),
+        suspended=is_suspended(row, obj),
+        started=keys.STARTED in (meta.annotations or {}),
+        finished=outcome_of(row, obj) is not None,
+        is_part=_is_part(meta, table),
+    )
+    try:
+        declared = sum(each.count for each in pod_sets({**obj, "status": {}}, table))
+        record = replace(record, declared=declared)
+        return _with_pods(record, pod_sets(obj, table), shapes, frozenset(schedulers), auto_groups)
+    except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
+        return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
+
+
+def _is_part(meta: Meta, table: Kinds) -> bool:
+    """Whether its controller is a job that can be suspended itself."""
+    controller = controller_of(meta.owner_references)
+    row = table.get((controller.api_version, controller.kind)) if controller else None
+    return row is not None and row.manageable
+
+
+def as_json(kind: JobKind, job: Job) -> Json:
+    """As the table of kinds reads it."""
+    meta = job.metadata
+    metadata: Json = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    metadata |= {"labels": meta.labels or {}, "annotations": meta.annotations or {}}
+    head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    return {**head, "spec": job.spec, "status": job.status}
+
+
+def _with_pods(
+    record: JobRecord, sets: list[JobPodSet], shapes: Shapes, schedulers: frozenset[str], auto_groups: bool
+) -> JobRecord:
+    needed = sum(each.count for each in sets)
+    pods = [_pod_of(record, each) for each in sets]
+    fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
+    expected = zip(sets, pods, strict=True) if not fault else ()
+    return replace(
+        record,
+        queue=record.queue or next((queue_named_by(pod.metadata) for pod in pods), ""),
+        priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
+        pods=tuple(_expected(record, each, pod, shapes, auto_groups) for each, pod in expected),
+        fault=fault,
+        ours=all((pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods),
+        named_group=any(group_name(pod) not in ("", record.group.partition("/")[2]) for pod in pods),
+    )
+
+
+def _pod_of(record: JobRecord, each: JobPodSet) -> Pod:
+    """As the API server will take it in: with its defaults, and what admission adds."""
+    spec, meta = {**each.template["spec"]}, {**(each.template.get("metadata") or {})}
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *_default_tolerations(spec)]
+    for kind in ("containers", "initContainers"):
+        spec[kind] = [_with_requests(container) for container in spec.get(kind) or ()]
+    meta |= {"namespace": record.namespace, "uid": record.uid, "creationTimestamp": record.created}
+    return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": spec}), type=Pod)
+
+
+def _with_requests(container: Json) -> Json:
+    """What is limited and not requested is requested up to the limit."""
+    given = container.get("resources") or {}
+    requests = {**(given.get("limits") or {}), **(given.get("requests") or {})}
+    return {**container, "resources": {**given, "requests": requests}}
+
+
+def _default_tolerations(spec: Json) -> list[Json]:
+    """Kubernetes' admission plugin DefaultTolerationSeconds."""
+    given = [each for each in spec.get("tolerations") or () if each.get("effect") in (None, "", "NoExecute")]
+    return [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED}
+        for key in _AWAY
+        if not any(each.get("key") in (None, "", key) for each in given)
+    ]
+
+
+def _expected(
+    record: JobRecord, each: JobPodSet, pod: Pod, shapes: Shapes, auto_groups: bool
+) -> ExpectedPods:
+    waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
+    expected = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
+    return ExpectedPods(each.role, each.count, expected)

@@ -1,0 +1,82 @@
+"""What is to be done about a job that is managed: its PodGroup is made, it is let go when its group starts,
+and suspended again when it has to make room or does not get going in time."""
+
+from enum import Enum, auto
+
+import msgspec
+
+from extender.domain.decisions.decisions import GroupDecision
+from extender.domain.jobs.job_record import JobRecord
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupRecord
+
+
+class JobStep(Enum):
+    NOTHING = auto()
+    MAKE_UNIT = auto()  # its PodGroup
+    UPDATE_UNIT = auto()  # the job asks for something else now
+    LET_GO = auto()  # its pods may be made
+    GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
+    GIVE_WAY = auto()  # it is suspended, because others need the room
+
+
+class ManagedJob(msgspec.Struct, frozen=True):
+    """A job at one moment."""
+
+    job: JobRecord
+    queue: str  # in which it waits or runs
+    group: GroupRecord | None = None  # its PodGroup
+    decision: GroupDecision | None = None  # on its group
+    let_go: float | None = None  # since when it is not suspended, as far as was seen
+    got_going: bool = False  # all needed pods have run at the same time since then
+    runs: bool = False  # pods of it are on nodes
+    timeout: float = 300.0  # seconds that this may take
+    is_victim: bool = False  # its pods have to give their room back
+
+    @property
+    def late_at(self) -> float | None:
+        """When its start has taken too long; None: it is not starting."""
+        is_starting = self.job.started and not self.job.suspended and not self.got_going
+        return self.let_go + self.timeout if is_starting and self.let_go is not None else None
+
+
+def next_step(managed: ManagedJob, now: float) -> JobStep:
+    job, decision = managed.job, managed.decision
+    if managed.group is None:
+        return JobStep.MAKE_UNIT
+    if decision is None or (job.suspended and job.started):  # suspended by its user
+        return JobStep.NOTHING
+    if job.suspended:
+        starts = decision.verdict is Verdict.STARTING and bool(decision.plan)
+        return JobStep.LET_GO if starts else _update(managed)
+    if not job.started:  # nobody but Muster may let it go; what runs already is left alone
+        return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
+    if managed.is_victim:
+        return JobStep.GIVE_WAY
+    if _has_failed(decision) or (managed.late_at is not None and now >= managed.late_at):
+        return JobStep.GIVE_UP
+    return _update(managed)
+
+
+def _has_failed(decision: GroupDecision) -> bool:
+    """Its start, by the decision on its group."""
+    waits = decision.verdict is Verdict.WAITING
+    return waits and (bool(decision.undo) or decision.reason is Reason.BACKING_OFF)
+
+
+def _update(managed: ManagedJob) -> JobStep:
+    return JobStep.UPDATE_UNIT if differences(managed) else JobStep.NOTHING
+
+
+def differences(managed: ManagedJob) -> dict[str, object]:
+    """The fields of its PodGroup's spec that do not say any more what the job asks for. What runs stays where
+    it is, and needs fewer pods only if the job declares fewer: those that end count as there."""
+    group, job = managed.group, managed.job
+    if group is None or job.fault:
+        return {}
+    if managed.got_going:
+        return {"minMember": job.declared} if job.declared < group.min_member else {}
+    wanted = {"minMember": job.needed, "queue": managed.queue, "priorityClassName": job.priority_class}
+    there = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
+    followed = wanted if job.suspended else ("minMember",)
+    return {name: wanted[name] for name in followed if there[name] != wanted[name]}

@@ -1,0 +1,37 @@
+"""The unit of queueing: the PodGroup of a job, made before its pods are."""
+
+from collections import Counter
+from typing import Any
+
+from extender.domain.jobs.job_record import JobRecord
+from extender.domain.model.resources import PODS, quantities
+from extender.domain.model.shapes import requests_of
+
+
+def unit(job: JobRecord, queue: str) -> dict[str, Any]:
+    """As it is created. It belongs to the job, and ends with it."""
+    asked = requests_of(Counter({each.pod.shape: each.count for each in job.pods}))
+    spec = {
+        "minMember": job.needed,
+        "queue": queue,
+        "priorityClassName": job.priority_class,
+        "minResources": quantities({name: amount for name, amount in asked.items() if name != PODS}),
+    }
+    owner = {
+        "apiVersion": job.kind.api_version,
+        "kind": job.kind.kind,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": job.group.partition("/")[2],
+            "namespace": job.namespace,
+            "ownerReferences": [owner],
+        },
+        "spec": {name: value for name, value in spec.items() if value or name == "minMember"},
+        "status": {"phase": "Pending"},
+    }

@@ -1,0 +1,195 @@
+"""Jobs wait as jobs: their pods-to-be are planned on real nodes, and each claim passes to a pod that
+comes."""
+
+import pytest
+
+from extender.api import keys
+from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.jobs.steps import JobStep
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import group, node, queue
+from tests.domain.job_world import JobWorld, job, unit_name
+
+
+def test_a_job_waits_without_pods_until_all_of_them_find_room() -> None:
+    world = JobWorld(node("n0", cpu="4")).submit(job("first", 4), job("second", 2)).run_whole("first")
+    world.work()
+    assert world.suspended("second")
+    assert world.pods_of("second") == []
+    assert world.reason(unit_name("second")) is Reason.NO_ROOM
+    assert world.verdict(unit_name("first")) is Verdict.RUNNING
+
+
+def test_room_is_claimed_before_the_pods_are_there_and_passes_to_them() -> None:
+    world = JobWorld(node("n0", cpu="2"), node("n1", cpu="2"))
+    world.stopped = True
+    world.submit(job("train", 4)).work()
+    assert not world.suspended("train")
+    assert sorted(world.decision(unit_name("train")).plan.values()) == ["n0", "n0", "n1", "n1"]
+    world.submit(job("late", 1)).work()
+    assert world.suspended("late"), "the room is taken, although no pod stands on it"
+    world.stopped = False
+    world.work()
+    assert {world.stage(name) for name in world.pods_of("train")} == {ClaimStage.PLANNED}
+    assert sorted(world.plan(unit_name("train")).values()) == ["n0", "n0", "n1", "n1"]
+
+
+def test_the_next_job_starts_when_the_first_has_ended() -> None:
+    world = JobWorld(node("n0", cpu="2")).submit(job("first"), job("second")).run_whole("first").work()
+    assert world.suspended("second")
+    world.finish(*world.pods_of("first")).work()
+    assert not world.suspended("second")
+
+
+def test_a_job_that_does_not_get_going_goes_back_and_makes_room() -> None:
+    world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m"))
+    world.stopped = True
+    world.submit(job("stuck", queue="q"), job("next", queue="q", created="2026-01-02T00:00:00Z")).work()
+    assert [world.suspended(name) for name in ("stuck", "next")] == [False, True]
+    world.advance(61).work()
+    assert ("stuck", JobStep.GIVE_UP) in world.steps
+    assert [world.suspended(name) for name in ("stuck", "next")] == [True, False]
+    assert world.reason(unit_name("stuck")) is Reason.BACKING_OFF
+
+
+def test_after_three_times_it_is_held() -> None:
+    world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m"))
+    world.stopped = True
+    world.submit(job("stuck", queue="q")).work()
+    for _ in range(3):
+        world.advance(400).work()
+        world.advance(400).work()
+    assert world.suspended("stuck")
+    assert world.reason(unit_name("stuck")) is Reason.START_TIMED_OUT
+    assert world.claim_count() == 0
+
+
+def test_pods_that_are_bound_but_do_not_run_in_time_make_it_go_back() -> None:
+    world = (
+        JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m")).submit(job("pulls", queue="q")).work()
+    )
+    world.scheduler_takes(*world.pods_of("pulls"))
+    world.pass_time(61)
+    world.work()
+    assert world.suspended("pulls")
+    assert world.pods_of("pulls") == []
+
+
+def test_one_that_got_going_is_left_alone_however_long_it_runs() -> None:
+    world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m")).submit(job("runs", queue="q"))
+    world.run_whole("runs").work()
+    world.pass_time(10_000)
+    world.work()
+    assert not world.suspended("runs")
+
+
+def test_a_job_suspended_by_its_user_gives_its_room_back_and_stays_out() -> None:
+    world = JobWorld(node("n0", cpu="2")).submit(job("first"), job("second")).run_whole("first").work()
+    world.change("first", suspend=True)
+    world.work()
+    assert world.suspended("first")
+    assert not world.suspended("second")
+
+
+def test_a_job_deleted_between_decision_and_start_leaves_no_claim() -> None:
+    world = JobWorld(node("n0", cpu="2"))
+    world.stopped = True
+    world.submit(job("gone")).settle()
+    assert world.claim_count() == 2
+    world.remove("gone")
+    world.settle()
+    assert world.claim_count() == 0
+
+
+@pytest.mark.parametrize("parallelism", [0, 10**9, -1, "many"])
+def test_absurd_counts_cost_only_their_own_job(parallelism: object) -> None:
+    world = JobWorld(node("n0", cpu="2"))
+    world.submit(job("odd", parallelism), job("fine")).work()  # type: ignore[arg-type]
+    assert not world.suspended("fine")
+
+
+def test_a_template_that_cannot_be_read_is_the_jobs_reason() -> None:
+    world = JobWorld(node("n0", cpu="2"))
+    broken = job("odd")
+    broken.spec["template"]["spec"]["containers"] = "none"
+    world.submit(broken, job("fine")).work()
+    assert world.reason(unit_name("odd")) is Reason.INVALID_SPEC
+    assert not world.suspended("fine")
+
+
+def test_a_job_whose_pods_another_scheduler_places_is_left_alone() -> None:
+    world = JobWorld(node("n0", cpu="2")).submit(job("theirs", scheduler="default-scheduler")).work()
+    assert world.steps == []
+
+
+def test_a_job_that_names_no_queue_is_left_alone() -> None:
+    world = JobWorld(node("n0", cpu="2")).submit(job("free", queue="")).work()
+    assert world.steps == []
+
+
+def test_after_a_restart_an_unsuspended_job_without_pods_gets_its_room_again() -> None:
+    before = JobWorld(node("n0", cpu="2"))
+    before.stopped = True
+    before.submit(job("train")).work()
+    world = JobWorld(node("n0", cpu="2"))
+    world.stopped = True
+    world.units = dict(before.units)
+    world.add(*world.units.values()).submit(before.jobs["train"], job("late", 1)).work()
+    assert world.suspended("late"), "its room is not given twice"
+    world.stopped = False
+    world.run_whole("train").work()
+    assert world.verdict(unit_name("train")) is Verdict.RUNNING
+
+
+def test_what_an_earlier_run_has_finished_does_not_count_for_the_next_start() -> None:
+    world = JobWorld(node("n0", cpu="2")).submit(job("train", 2)).run_whole("train").work()
+    world.finish("train-0")
+    finished = world.pods["train-0"]
+    world._suspend("train", True)
+    world.work()
+    world.add(finished)
+    world.work()
+    assert world.decision(unit_name("train")).verdict is Verdict.STARTING
+    assert not world.suspended("train")
+
+
+def test_parallelism_changed_while_it_waits_is_followed() -> None:
+    world = JobWorld(node("n0", cpu="2")).submit(job("train", 5)).work()
+    assert world.reason(unit_name("train")) is Reason.NEVER_FITS
+    world.change("train", parallelism=2)
+    world.work()
+    assert not world.suspended("train")
+    assert keys.STARTED in (world.jobs["train"].metadata.annotations or {})
+
+
+# ---- jobs as victims
+
+
+def full_of_jobs() -> JobWorld:
+    """Two jobs of a queue that deserves the half, then one of a queue that has nothing."""
+    world = JobWorld(node("n0", cpu="4"), queue("greedy"), queue("starved"))
+    for name, created in (("old", "2026-01-01T00:00:00Z"), ("young", "2026-01-02T00:00:00Z")):
+        world.submit(job(name, 2, queue="greedy", created=created)).run_whole(name).work()
+    world.pass_time(60)
+    return world.submit(job("due", 2, queue="starved"))
+
+
+def test_a_job_that_has_to_give_its_room_back_is_suspended_as_a_whole_and_queues_again() -> None:
+    world = full_of_jobs().work()
+    assert ("young", JobStep.GIVE_WAY) in world.steps
+    assert [world.suspended(name) for name in ("old", "young")] == [False, True]
+    world.run_whole("due").work()
+    assert world.verdict(unit_name("due")) is Verdict.RUNNING
+    assert world.verdict(unit_name("young")) is Verdict.WAITING
+    world.finish(*world.pods_of("due")).work()
+    assert not world.suspended("young")
+
+
+def test_no_single_pod_of_a_job_is_chosen() -> None:
+    world = full_of_jobs()
+    for name in ("old", "young"):
+        world.add(group(unit_name(name), 1, queue="greedy"))  # all its pods but one are surplus
+    world.settle()
+    world.settle()
+    victims = {each.victim.name for each in world.decisions.evictions.values()}
+    assert victims in ({"old-0", "old-1"}, {"young-0", "young-1"})

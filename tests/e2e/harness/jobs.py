@@ -1,0 +1,122 @@
+"""Jobs of batch/v1 and the words for them. Their pods are made by the real job controller, which a test has
+to start: `stage.start_controller_manager()`."""
+
+from typing import Any
+
+from tests.e2e.harness import objects
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.resources import JOBS, PODS
+from tests.e2e.harness.waiting import GENEROUS, wait_for
+
+Json = dict[str, Any]
+OF_JOB = "batch.kubernetes.io/job-name"
+
+
+def job(
+    name: str,
+    *,
+    namespace: str,
+    parallelism: int = 1,
+    completions: int | None = None,
+    suspend: bool = False,
+    queue: str | None = None,
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    more: Json | None = None,
+    **pod: Any,
+) -> Json:
+    """The queue is named on the Job and on its pods. `more` goes into the spec as it is:
+    `{"backoffLimit": 0}`; other keywords are those of `objects.pod`."""
+    named = {} if queue is None else {objects.QUEUE_NAME: queue}
+    made = objects.pod("", namespace=namespace, queue=queue, **{"restartPolicy": "Never", **pod})
+    meta = {key: value for key, value in made["metadata"].items() if key in ("labels", "annotations")}
+    spec = {
+        "parallelism": parallelism,
+        "suspend": suspend,
+        "template": {"metadata": meta, "spec": made["spec"]},
+        **({} if completions is None else {"completions": completions}),
+        **(more or {}),
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels or {},
+            "annotations": named | (annotations or {}),
+        },
+        "spec": spec,
+    }
+
+
+class StagedJobs:
+    """`stage.jobs`: the Jobs of one namespace."""
+
+    def __init__(self, client: Client, namespace: str, kubelet: Kubelet) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._kubelet = kubelet
+
+    def create(self, name: str, **options: Any) -> Json:
+        """As `job` takes them."""
+        return self._client.create(JOBS, job(name, namespace=self._namespace, **options))
+
+    def get(self, name: str) -> Json:
+        return self._client.get(JOBS, name, self._namespace)
+
+    def change(self, name: str, **spec: Any) -> Json:
+        """`change("work", parallelism=3)`."""
+        return self._client.patch(JOBS, name, {"spec": spec}, self._namespace)
+
+    def suspend(self, name: str) -> None:
+        self.change(name, suspend=True)
+
+    def resume(self, name: str) -> None:
+        self.change(name, suspend=False)
+
+    def delete(self, name: str) -> None:
+        """With its pods."""
+        path = JOBS.path(self._namespace, name)
+        self._client.request("DELETE", path, {"propagationPolicy": "Background"})
+
+    def pods(self, name: str, phase: str = "") -> list[str]:
+        """The names of its pods, or of those in this phase."""
+        found = self._client.items(PODS, self._namespace, labelSelector=f"{OF_JOB}={name}")
+        return sorted(
+            each["metadata"]["name"]
+            for each in found
+            if phase in ("", each["status"]["phase"]) and "deletionTimestamp" not in each["metadata"]
+        )
+
+    def wait_pods(self, name: str, count: int, phase: str = "") -> list[str]:
+        """Until it has so many pods, or so many in this phase."""
+        wait_for(lambda: len(self.pods(name, phase)) == count, what=f"Job {name}: {count} pods {phase}")
+        return self.pods(name, phase)
+
+    def finish(self, name: str, phase: str = "Succeeded") -> None:
+        """Its pods that run come to their end."""
+        self._kubelet.finish(self._namespace, self.pods(name, "Running"), phase)
+
+    def condition(self, name: str, type_: str) -> Json:
+        """Empty where it has none of this type, or is not there yet."""
+        found = self._client.find(JOBS, name, self._namespace) or {}
+        conditions = found.get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == type_), {})
+
+    def wait_condition(self, name: str, type_: str, status: str = "True", timeout: float = GENEROUS) -> Json:
+        """`wait_condition("work", "Complete")`; also Failed and Suspended."""
+        what = f"Job {name}: {type_}={status}"
+        wait_for(lambda: self.condition(name, type_).get("status") == status, timeout, what)
+        return self.condition(name, type_)
+
+    def wait_status(self, name: str, **status: Any) -> Json:
+        """Until its status says this: `wait_status("work", active=2, succeeded=1)`; what is absent is 0."""
+
+        def said() -> bool:
+            found = self.get(name).get("status", {})
+            return all(found.get(key, 0) == value for key, value in status.items())
+
+        wait_for(said, what=f"Job {name} {status}")
+        return dict(self.get(name)["status"])

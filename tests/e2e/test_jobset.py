@@ -1,0 +1,87 @@
+"""JobSets with their real controller: what suspension does to their pods, which Muster starts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import manifests
+from tests.e2e.harness.access import User
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.jobset import JOB_SETS, job_set
+from tests.e2e.harness.resources import POD_GROUPS
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+
+pytestmark = pytest.mark.jobset
+
+Json = dict[str, Any]
+JOB_NAMES = ("train-workers-0", "train-workers-1")
+
+
+def test_a_suspended_jobset_has_no_pods_until_it_is_resumed_and_again_when_it_is_suspended(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(2, cpu="2")
+    stage.start_controller_manager()
+    stage.start_jobset_controller()
+    made = job_set("train", namespace=stage.namespace, replicas=2, parallelism=2, suspend=True)
+    stage.api.create(JOB_SETS, made)
+    for name in JOB_NAMES:
+        stage.jobs.wait_condition(name, "Suspended")
+    assert not any(stage.jobs.pods(name) for name in JOB_NAMES)
+
+    _suspend(stage, suspended=False)
+    for name in JOB_NAMES:
+        stage.jobs.wait_pods(name, 2, "Running")
+    _suspend(stage, suspended=True)
+    for name in JOB_NAMES:
+        stage.jobs.wait_pods(name, 0)
+
+    _suspend(stage, suspended=False)
+    for name in JOB_NAMES:
+        stage.jobs.wait_pods(name, 2, "Running")
+        stage.jobs.finish(name)
+        stage.jobs.wait_condition(name, "Complete")
+    wait_for(lambda: _condition(stage, "Completed") == "True", what="the JobSet has completed")
+
+
+def _suspend(stage: Stage, *, suspended: bool) -> None:
+    stage.api.patch(JOB_SETS, "train", {"spec": {"suspend": suspended}}, stage.namespace)
+
+
+def _condition(stage: Stage, type_: str) -> str:
+    found = stage.api.get(JOB_SETS, "train", stage.namespace).get("status", {}).get("conditions", [])
+    return next((each["status"] for each in found if each["type"] == type_), "")
+
+
+@pytest.fixture
+def rights(cluster: ControlPlane) -> Iterator[None]:
+    """Before Muster looks for them."""
+    written = manifests.apply(cluster.admin, "jobs/jobset/rbac.yaml", "jobs/batch/rbac.yaml")
+    yield
+    manifests.remove(cluster.admin, written)
+
+
+def test_a_jobset_waits_as_one_job_and_starts_whole(stage: Stage, rights: None, muster_user: User) -> None:
+    stage.nodes(2, cpu="2")
+    stage.start_controller_manager()
+    stage.start_jobset_controller()
+    muster = stage.start_muster(user=muster_user)
+    stage.start_sidecar(muster, user=muster_user)
+    filler = stage.pods("filler", 1, cpu="1")
+    stage.wait_phase(filler)
+    made = job_set(
+        "train", namespace=stage.namespace, replicas=2, parallelism=2, suspend=True, queue="default"
+    )
+    uid = stage.api.create(JOB_SETS, made)["metadata"]["uid"]
+    unit = stage.wait_group(f"podgroup-{uid}", phase="Pending")
+    assert unit["spec"]["minMember"] == 4
+    stage.wait_reason(f"podgroup-{uid}", "NoRoom", "Fragmented")
+    groups = {each["metadata"]["name"] for each in stage.api.items(POD_GROUPS, stage.namespace)}
+    assert groups == {f"podgroup-{uid}", stage.own_group("filler-0")}, "its Jobs do not wait on their own"
+    stage.finish(filler)
+    for name in JOB_NAMES:
+        stage.jobs.wait_pods(name, 2, "Running")
+    stage.wait_group(f"podgroup-{uid}", phase="Running", running=4)
