@@ -54,11 +54,16 @@ def job_record(
         is_part=_is_part(meta, table),
     )
     try:
-        declared = sum(each.count for each in pod_sets({**obj, "status": {}}, table))
+        declared = sum(each.count for each in _first_sets({**obj, "status": {}}, table))
         record = replace(record, declared=declared)
-        return _with_pods(record, pod_sets(obj, table), shapes, frozenset(schedulers), auto_groups)
+        return _with_pods(record, _first_sets(obj, table), shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
+
+
+def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
+    """Those that come at the start: nothing is kept for pods that are made once others have ended."""
+    return [each for each in pod_sets(obj, table) if not each.later]
 
 
 def _is_part(meta: Meta, table: Kinds) -> bool:
