@@ -7,7 +7,7 @@ from pathlib import Path
 
 DOMAIN = Path(__file__).parent.parent / "extender" / "domain"
 PREFIX = "extender.domain."
-MOST_ARROWS = 50
+MOST_ARROWS = 53
 
 Arrow = tuple[str, str]
 

@@ -4,6 +4,7 @@ from extender import __version__
 
 Change = tuple[str, str]
 
+JOB_KINDS = ("batch", "jobset", "kubeflow", "ray", "spark", "trainer")  # folders of manifests/jobs/
 VIEW = 'and .Values.view.enabled (eq .Values.install "sidecar")'
 GATES_OF_THE_API_SERVER = 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version'
 WHEN = {
@@ -17,6 +18,7 @@ WHEN = {
     "older-kubernetes": f'and (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) (not ({VIEW}))',
     "cert-manager": ".Values.certManager.enabled",
     "provisioning": ".Values.provisioning.enabled",
+    **{f"jobs/{kinds}": f'has "{kinds}" .Values.jobs.kinds' for kinds in JOB_KINDS},
 }
 # Files that are rendered under a condition more than their folder's.
 ALSO_WHEN = {

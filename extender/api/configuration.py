@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import msgspec
 
 from extender.api.durations import as_duration, as_seconds
+from extender.api.workloads.further import FurtherKind
 
 API_VERSION = "config.kube-muster.io/v1alpha1"
 KIND = "MusterConfiguration"
@@ -318,6 +319,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         one_of("debug", "info", "warning", "error"),
         "The lowest level of log lines that are written.",
     ] = "info"
+    # Of no row in the table: only the file has room for it.
+    job_kinds: tuple[FurtherKind, ...] = ()
 
 
 class Setting(NamedTuple):
@@ -354,15 +357,19 @@ class Setting(NamedTuple):
 def _settings() -> Iterator[Setting]:
     hints = get_type_hints(Configuration, include_extras=True)
     for field in msgspec.structs.fields(Configuration):
-        yield Setting(field.name, field.default, *hints[field.name].__metadata__)
+        if meaning := getattr(hints[field.name], "__metadata__", None):
+            yield Setting(field.name, field.default, *meaning)
 
 
 SETTINGS = tuple(_settings())
+JOB_KINDS = "jobKinds"  # the key of further kinds of jobs
 
 
 def as_document(configuration: Configuration) -> dict[str, Any]:
     """`configuration` as the file that would set it."""
-    values = {each.key: each.written(getattr(configuration, each.field)) for each in SETTINGS}
+    values: dict[str, Any] = {each.key: each.written(getattr(configuration, each.field)) for each in SETTINGS}
+    if configuration.job_kinds:
+        values[JOB_KINDS] = [each.written for each in configuration.job_kinds]
     return {"apiVersion": API_VERSION, "kind": KIND, **values}
 
 

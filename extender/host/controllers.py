@@ -1,7 +1,8 @@
 """The controllers, and the order in which they get new decisions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from extender.api.workloads.shape import Kinds
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.bus_commands import BusCommandsController
 from extender.controllers.controller import ControllerContext
@@ -28,9 +29,7 @@ from extender.controllers.start_changes import StartChanges
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.pod_conditions import ConditionPolicy
-from extender.domain.jobs.job_record import JobKind
 from extender.kube.calls import ApiClient
-from extender.kube.resources import Resource
 from extender.kube.writers import Writers
 
 PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay a gate's removal
@@ -39,7 +38,7 @@ PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay 
 class Controllers:
     """Controllers that move pods write through `writers`, the others through separate, patient ones; both
     write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler.
-    `conditions`: what waiting pods say. `job_kinds`: the kinds of jobs that are managed."""
+    `conditions`: what waiting pods say. `job_table`: all kinds of jobs that are known."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class Controllers:
         leads: Callable[[], bool],
         volcano_namespace: str,
         conditions: ConditionPolicy,
-        job_kinds: Mapping[JobKind, Resource],
+        job_table: Kinds,
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers = (writers, patient_writers)
@@ -66,7 +65,7 @@ class Controllers:
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
         self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
-        self.jobs = JobsController(urgent, recorder, job_kinds)
+        self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()

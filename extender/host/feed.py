@@ -4,7 +4,7 @@ Pods are read last: whether they are ours, and in which queue they wait, depends
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event, Thread
 from typing import Any, Generic, TypeVar
@@ -23,6 +23,7 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
+from extender.api.workloads.shape import WorkloadRow
 from extender.controllers.object_store import QueueCopy
 from extender.controllers.provisioning_objects import MANAGED_BY
 from extender.domain.cache.ledger import Ledger
@@ -51,7 +52,7 @@ from extender.kube.resources import (
     QUEUES,
     REPLICA_SETS,
     STATEFUL_SETS,
-    Resource,
+    resource_of,
 )
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ class Feed:
         ledger: Ledger,
         controllers: Controllers,
         auto_groups: bool,
-        job_kinds: Mapping[JobKind, Resource],
+        job_kinds: Sequence[WorkloadRow],
     ) -> None:
         self._ledger = ledger
         self._objects = controllers.objects
@@ -112,7 +113,10 @@ class Feed:
         self._optional = OptionalWatches(
             ApiClient(connection),
             optional,
-            granted_apart={PROVISIONING_REQUESTS: "watch", **dict.fromkeys(job_kinds.values(), "patch")},
+            granted_apart={
+                PROVISIONING_REQUESTS: "watch",
+                **dict.fromkeys(map(resource_of, job_kinds), "patch"),
+            },
         )
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
@@ -138,7 +142,7 @@ class Feed:
         ]
         owners = _Sink(self._set_owner, self._drop_owner)
         kinds = _OWNERS if self._auto_podgroups else ()
-        jobs = [watch(where, Job, self._job_sink(kind)) for kind, where in self._job_kinds.items()]
+        jobs = [watch(resource_of(row), Job, self._job_sink(JobKind(*row.key))) for row in self._job_kinds]
         return groups + [watch(kind, Workload, owners) for kind in kinds] + jobs
 
     def _job_sink(self, kind: JobKind) -> "_Sink[Job]":

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from extender.api.workloads.shape import WorkloadRow
+
 
 @dataclass(frozen=True)
 class Resource:
@@ -26,6 +28,11 @@ class Resource:
         scope = ("namespaces", quote(namespace, safe="")) if namespace else ()
         parts = (self.root, *scope, self.plural, quote(name, safe=""), subresource)
         return "/".join(part for part in parts if part)
+
+
+def resource_of(row: WorkloadRow) -> Resource:
+    """That of a kind of the table."""
+    return Resource(f"/apis/{row.api_version}" if row.group else f"/api/{row.api_version}", row.plural)
 
 
 PODS = Resource("/api/v1", "pods")

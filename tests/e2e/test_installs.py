@@ -63,6 +63,7 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
     ("monitoring",): {"monitoring.enabled": "true"},
     ("cert-manager",): {"certManager.enabled": "true"},
     ("provisioning",): {"provisioning.enabled": "true"},
+    ("jobs/batch", "jobs/ray"): {"jobs.kinds": "{batch,ray}"},
 }
 VARIANTS = [
     Variant(install, (*mode, *components), {"install": install, **values, **more})

@@ -36,10 +36,11 @@ class Station:
             lambda: True,
             "volcano-system",
             ConditionPolicy(),
+            {},
         )
         self.writers = controllers.all_writers
         self.objects, self.bus_commands = controllers.objects, controllers.bus_commands
-        self.feed = Feed(connection, self.ledger, controllers, auto_groups=True)
+        self.feed = Feed(connection, self.ledger, controllers, True, [])
 
     def _notice(self) -> None:
         with self.changed:

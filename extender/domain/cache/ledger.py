@@ -65,15 +65,15 @@ class Ledger(LedgerQueries):
     ) -> None:
         self.limits = limits or Limits()
         parts = Parts.of(self.limits, clock, on_change, on_shown)
-        lock = lock or nullcontext()
+        lock, jobs = lock or nullcontext(), jobs or JobRules()
         pods = PodIntake(parts, ownership)
         views = GroupViews(parts.registry, parts.claims)
         budgets = DisruptionBudgets(parts.changes)
-        self._expected = ExpectedMembers(parts, pods, jobs or JobRules())
+        self._expected = ExpectedMembers(parts, pods, jobs)
         publishing = Publishing(parts, self.limits, views, self._expected, budgets, wall_clock, pods.others)
         self._attendance = parts.attendance
         self._disruption_budgets = budgets
-        self._intake = Intake(parts, pods)
+        self._intake = Intake(parts, pods, jobs)
         self._reservations = Reservations(parts, pods.pods, lambda: publishing.decisions)
         self._grants = PreemptionGrants(pods.pods, parts.registry, parts.claims, clock)
         self.shown = ShownPods(parts, lock, pods)
