@@ -473,3 +473,24 @@ def test_a_pod_of_others_that_comes_later_is_noticed() -> None:
 
 def _in_kube_system(name: str) -> Meta:
     return replace(stranger(name).metadata, namespace="kube-system")
+
+
+def test_a_claimant_whose_room_somebody_else_took_says_so_at_once() -> None:
+    """Nothing is left to wait for; the deadline would keep it waiting, and its queue idle, for minutes."""
+    world = borrowed().add(gang("x", 2, queue="a")).settle()
+    going = evicted(world)
+    world.delete(*going).add(stranger("s", on="n")).settle()
+    assert world.reason("x") is Reason.BACKING_OFF
+    assert "whoever was to leave has gone" in world.detail("x")
+
+
+def test_a_node_that_is_cordoned_meanwhile_ends_a_reclaim() -> None:
+    world = World(*nodes("m", "n", cpu="2"), queue("a"), queue("b"))
+    for name in ("w", "x", "y", "z"):
+        world.add(gang(name, 1, queue="b")).start(name)
+    world.add(gang("claimant", 1, queue="a")).settle()
+    (first,) = evicted(world)
+    on = str(world.pods[first].spec.node_name)
+    world.add(node(on, cpu="2", cordoned=True)).settle()
+    (second,) = evicted(world)
+    assert world.pods[second].spec.node_name != on

@@ -271,7 +271,7 @@ class Sharing(RuleBasedStateMachine):
         else:
             raise AssertionError(f"it does not end: {self.world.decisions.evictions}")
         reclaiming = [each for each in self.world.decisions.groups.values() if each.reason is Reason.RECLAIMING]
-        assert not reclaiming or any(each.metadata.deletion_timestamp for each in self.world.pods.values())
+        assert not reclaiming or any(each.metadata.deletion_timestamp for each in self.world.pods.values()), (reclaiming, self.world.nodes)
         self.world.pass_time(310.0)
         
 

@@ -8,7 +8,6 @@ victims gone. What becomes of it is in `reclaiming`.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -26,7 +25,7 @@ from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.reclaiming import evictions_for, is_limited
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.victims import Candidates
-from extender.domain.scheduling.victims_left import left
+from extender.domain.scheduling.victims_left import departing, left
 from extender.domain.snapshot.group_view import GroupView
 
 _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
@@ -155,7 +154,7 @@ class _Beginning:
         """The room once all that is leaving is gone; shares are counted in the same way."""
         if self._base is None:
             self._base = self._round.budget.planner.clone()
-            gone = tuple(_departing(self._round))
+            gone = tuple(_leaving(self._round))
             self._base.free(gone)
             self._count_off(gone)
         return self._base
@@ -201,11 +200,9 @@ def _scarce(planner: Planner, wanted: Missing) -> frozenset[str]:
     return frozenset(name for name, n in wanted.requests.items() if n > there.get(name, 0))
 
 
-def _departing(round_: Round) -> Iterator[PodRecord]:
+def _leaving(round_: Round) -> Iterator[PodRecord]:
     """Pods that are being deleted, and victims that are about to be."""
-    for group in round_.snapshot.groups.values():
-        yield from group.departing
-    yield from filter(attrgetter("deleting"), round_.snapshot.others.values())
+    yield from departing(round_)
     for key, reclaim in round_.reclaims.items():
         if key in round_.decided and round_.decided[key].reclaim is reclaim:
             pods = (left(round_, victim) for victim in reclaim.victims)
