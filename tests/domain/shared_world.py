@@ -50,7 +50,9 @@ class SharedWorld(World):
         assert reclaim.until - reclaim.since <= LIMITS.reclaim_deadline
         for victim in {each.group for each in reclaim.victims if each.group}:
             last = self.taken.get((key, victim))
-            assert last is None or self.now - last >= LIMITS.reclaim_memory, f"{key} takes from {victim} again"
+            assert last is None or self.now - last >= LIMITS.reclaim_memory, (
+                f"{key} takes from {victim} again"
+            )
             self.taken[key, victim] = self.now
 
 
@@ -77,7 +79,9 @@ class Picture:
     def new(self, group: GroupView) -> list[PodRecord]:
         """Members for which room is found in this decision."""
         return [
-            pod for pod in group.waiting if group.planned.get(pod.uid) != self.now.groups[group.key].plan.get(pod.uid)
+            pod
+            for pod in group.waiting
+            if group.planned.get(pod.uid) != self.now.groups[group.key].plan.get(pod.uid)
             and pod.uid in self.now.groups[group.key].plan
         ]
 
@@ -141,7 +145,12 @@ def check_nodes(picture: Picture) -> None:
 
 def check_ceilings(picture: Picture) -> None:
     """What starts now leaves all queues above it within their capability."""
-    queues = {queue for each in picture.snapshot.groups.values() if picture.new(each) for queue in picture.path(each.queue)}
+    queues = {
+        queue
+        for each in picture.snapshot.groups.values()
+        if picture.new(each)
+        for queue in picture.path(each.queue)
+    }
     for queue in queues:
         capability = picture.snapshot.queues[queue].record.capability or {}
         assert picture.held(queue) <= capability.get(CPU, 10**9), f"queue {queue} is over its capability"

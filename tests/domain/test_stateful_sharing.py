@@ -160,7 +160,9 @@ class Sharing(RuleBasedStateMachine):
 
     def on_nodes(self) -> list[str]:
         """Members that run."""
-        there = (name for name, each in self.world.pods.items() if each.spec.node_name and name.startswith("g"))
+        there = (
+            name for name, each in self.world.pods.items() if each.spec.node_name and name.startswith("g")
+        )
         return [name for name in there if self.world.pods[name].status.phase in ("Pending", "Running")]
 
     def leave(self, name: str, again: bool = True) -> None:
@@ -171,7 +173,9 @@ class Sharing(RuleBasedStateMachine):
         if again:
             self.count += 1
             cpu = (before.spec.containers[0].resources.requests or {})["cpu"]
-            new = pod(f"{name.partition('.')[0]}.{self.count}", group, str(cpu), priority=before.spec.priority)
+            new = pod(
+                f"{name.partition('.')[0]}.{self.count}", group, str(cpu), priority=before.spec.priority
+            )
             self.world.add(new)
 
     # ---- evictions
@@ -270,10 +274,15 @@ class Sharing(RuleBasedStateMachine):
                 self.leave(name)
         else:
             raise AssertionError(f"it does not end: {self.world.decisions.evictions}")
-        reclaiming = [each for each in self.world.decisions.groups.values() if each.reason is Reason.RECLAIMING]
-        assert not reclaiming or any(each.metadata.deletion_timestamp for each in self.world.pods.values()), (reclaiming, self.world.nodes)
+        reclaiming = [
+            each for each in self.world.decisions.groups.values() if each.reason is Reason.RECLAIMING
+        ]
+        assert not reclaiming or any(each.metadata.deletion_timestamp for each in self.world.pods.values()), (
+            reclaiming,
+            self.world.nodes,
+        )
         self.world.pass_time(310.0)
-        
+
 
 Sharing.TestCase.settings = settings(
     max_examples=EXAMPLES,

@@ -1,10 +1,11 @@
 """Room that is being taken back: it is held for the group, also what becomes free bit by bit, and the victims
 are evicted.
 
-It ends when the group starts, when the group needs no room any more, or when nobody is left to make way or the
-time is up: these count as a failed start. How it begins is in `starving`.
+It ends when the group starts, when the group needs no room any more, or when nobody is left to make way or
+the time is up: these count as a failed start. How it begins is in `starving`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -15,10 +16,17 @@ from extender.domain.lifecycle.quorum import Missing, missing
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.shapes import requests_of
 from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.victims_left import departing, is_any_in_part, left, would_be_split
+from extender.domain.scheduling.victims_left import (
+    departing,
+    is_any_in_part,
+    leaving_of,
+    left,
+    would_be_split,
+)
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import NodeTable
 
@@ -63,7 +71,17 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
     if any(would_be_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
         return False
     takes_from_others = any(victim.cause is not EvictionCause.PREEMPT for victim in reclaim.victims)
-    return not (takes_from_others and round_.budget.shares.is_above_share(group.queue, wanted.requests))
+    return not takes_from_others or _stays_within_share(round_, group)
+
+
+def _stays_within_share(round_: Round, group: GroupView) -> bool:
+    """Once all that is leaving its queue is gone."""
+    shares, queue = round_.budget.shares, group.queue
+    leaving = requests_of(Counter(pod.shape for pod in leaving_of(round_, queue)))
+    shares.take(queue, leaving, -1)
+    is_above = shares.is_above_share(queue, missing(group).requests)
+    shares.take(queue, leaving)
+    return not is_above
 
 
 def _may_stand(nodes: NodeTable, pod: PodRecord, node: str) -> bool:

@@ -32,6 +32,14 @@ def departing(round_: Round) -> Iterator[PodRecord]:
     yield from filter(attrgetter("deleting"), round_.snapshot.others.values())
 
 
+def leaving_of(round_: Round, queue: str) -> Iterator[PodRecord]:
+    """Pods of a queue's groups that are being deleted, or give their room to others."""
+    groups = round_.snapshot.groups.values()
+    for group in filter(lambda each: each.queue == queue, groups):
+        yield from group.departing
+        yield from (pod for pod in group.placed if pod.uid in round_.promised and pod.holds_room)
+
+
 def to_be_evicted(round_: Round) -> Iterator[PodRecord]:
     """The pods of this round's evictions so far; none of them is being deleted yet."""
     pods = (left(round_, each.victim) for each in round_.evictions.values())
