@@ -102,6 +102,7 @@ class _Beginning:
         self._lending = lending
         self._candidates = candidates
         self._vain: set[object] = set()  # what was searched for in vain
+        self._leaving = tuple(_leaving(round_))
         self._base = self._without_leaving()
         """The room once all that is leaving is gone; shares are counted in the same way."""
 
@@ -138,15 +139,16 @@ class _Beginning:
 
     def _search(self, group: GroupView, wanted: Missing) -> Found | None:
         for causes in _causes(self._round, group, wanted):
-            units = self._candidates.of(group, causes)
-            if units and (found := self._search_among(units, causes, group, wanted)) is not None:
-                return found
+            units, from_others = self._candidates.of(group, causes), EvictionCause.RECLAIM in causes
+            if units or (from_others and self._leaving):
+                found = self._search_among(units, group, wanted, from_others)
+                if found is not None:
+                    return found
         return None
 
     def _search_among(
-        self, units: Sequence[Unit], causes: Sequence[EvictionCause], group: GroupView, wanted: Missing
+        self, units: Sequence[Unit], group: GroupView, wanted: Missing, from_others: bool
     ) -> Found | None:
-        from_others = EvictionCause.RECLAIM in causes
         journal = self._round.budget.journal
         for way in _ways(self._round, group, wanted):
             planner = self._base.clone()
@@ -160,9 +162,9 @@ class _Beginning:
         return None
 
     def _without_leaving(self) -> Planner:
-        base, gone = self._round.budget.planner.clone(), tuple(_leaving(self._round))
-        base.free(gone)
-        self._count_off(gone)
+        base = self._round.budget.planner.clone()
+        base.free(self._leaving)
+        self._count_off(self._leaving)
         return base
 
     def _count_off(self, pods: Iterable[PodRecord]) -> None:
