@@ -15,7 +15,7 @@ from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, Uid
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.shared_world import SharedWorld
-from tests.domain.world import gang, timestamp
+from tests.domain.world import LIMITS, gang, timestamp
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "40"))
 NODES = ("n0", "n1", "n2")
@@ -274,14 +274,9 @@ class Sharing(RuleBasedStateMachine):
                 self.leave(name)
         else:
             raise AssertionError(f"it does not end: {self.world.decisions.evictions}")
-        reclaiming = [
-            each for each in self.world.decisions.groups.values() if each.reason is Reason.RECLAIMING
-        ]
-        assert not reclaiming or any(each.metadata.deletion_timestamp for each in self.world.pods.values()), (
-            reclaiming,
-            self.world.nodes,
-        )
-        self.world.pass_time(310.0)
+        self.world.pass_time(LIMITS.reclaim_deadline + 1.0)
+        for each in self.world.decisions.groups.values():
+            assert each.reclaim is None or each.reclaim.until > self.world.now
 
 
 Sharing.TestCase.settings = settings(

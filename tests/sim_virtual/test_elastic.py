@@ -5,7 +5,7 @@
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -82,7 +82,7 @@ def test_with_constant_demand_all_comes_to_rest(given_jobs: list[Job], weights: 
     rows, at = [], 0.0
     for number, job in enumerate(given_jobs):
         at, needed = at + job.after, max(job.members - job.spare, 1)
-        more = {"queue": job.queue, "priority": job.priority}
+        more: dict[str, Any] = {"queue": job.queue, "priority": job.priority}
         rows.append(row(f"g{number}", job.members, at, None, str(job.cpus), needed, **more))
     changes = watched(rows, weights)
     assert not [moment for moment in changes.started if moment > at + CALM]
