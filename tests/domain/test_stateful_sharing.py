@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, Uid
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.shared_world import SharedWorld

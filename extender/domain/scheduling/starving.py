@@ -140,10 +140,11 @@ class _Beginning:
     def _search(self, group: GroupView, wanted: Missing) -> Found | None:
         for causes in _causes(self._round, group, wanted):
             units, from_others = self._candidates.of(group, causes), EvictionCause.RECLAIM in causes
-            if units or (from_others and self._leaving):
-                found = self._search_among(units, group, wanted, from_others)
-                if found is not None:
-                    return found
+            if not (units or (from_others and self._leaving)):
+                return None  # where its own queue gives nothing, others alone do not help either
+            found = self._search_among(units, group, wanted, from_others)
+            if found is not None:
+                return found
         return None
 
     def _search_among(
