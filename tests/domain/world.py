@@ -222,13 +222,16 @@ class World:
     def decide(self) -> Decisions:
         return decide(self.ledger.snapshot(), self.ledger.decisions)
 
+    def publish(self, decisions: Decisions) -> None:
+        self.ledger.publish(decisions)
+
     def settle(self) -> Self:
         """Decide and publish until nothing changes."""
         if self.scheduler_asks:
             self.ledger.note_asked()
         for _ in range(_PATIENCE):
             decisions, before = self.decide(), self.ledger.version
-            self.ledger.publish(decisions)
+            self.publish(decisions)
             self._release()
             self._give_up_calls()
             if self.ledger.version == before:
