@@ -107,7 +107,8 @@ def _in_vain(round_: Round, reclaim: Reclaim) -> str:
     """Why there is no point in waiting longer; empty while there is."""
     if round_.is_due(reclaim.until):
         return "the room did not become free in time"
-    goes_on = any(left(round_, victim) is not None for victim in reclaim.victims)
+    victims = (victim for each in round_.reclaims.values() for victim in each.victims)
+    goes_on = any(left(round_, victim) is not None for victim in victims)
     return "" if goes_on or any(departing(round_)) else "whoever was to leave has gone, and it does not fit"
 
 

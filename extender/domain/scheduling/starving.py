@@ -103,6 +103,7 @@ class _Beginning:
         self._candidates = candidates
         self._vain: set[object] = set()  # what was searched for in vain
         self._leaving = tuple(_leaving(round_))
+        self._is_any_departing = any(pod.deleting for pod in self._leaving)
         self._base = self._without_leaving()
         """The room once all that is leaving is gone; shares are counted in the same way."""
 
@@ -140,7 +141,7 @@ class _Beginning:
     def _search(self, group: GroupView, wanted: Missing) -> Found | None:
         for causes in _causes(self._round, group, wanted):
             units, from_others = self._candidates.of(group, causes), EvictionCause.RECLAIM in causes
-            if not (units or (from_others and self._leaving)):
+            if not (units or (from_others and self._is_any_departing)):
                 return None  # where its own queue gives nothing, others alone do not help either
             found = self._search_among(units, group, wanted, from_others)
             if found is not None:
