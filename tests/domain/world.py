@@ -222,7 +222,7 @@ class World:
     def decide(self) -> Decisions:
         return decide(self.ledger.snapshot(), self.ledger.decisions)
 
-    def publish(self, decisions: Decisions) -> None:
+    def take(self, decisions: Decisions) -> None:
         self.ledger.publish(decisions)
 
     def settle(self) -> Self:
@@ -231,7 +231,7 @@ class World:
             self.ledger.note_asked()
         for _ in range(_PATIENCE):
             decisions, before = self.decide(), self.ledger.version
-            self.publish(decisions)
+            self.take(decisions)
             self._release()
             self._give_up_calls()
             if self.ledger.version == before:
