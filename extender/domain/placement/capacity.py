@@ -5,6 +5,7 @@ Counts are computed for all rows at once with numpy, and kept until room is take
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,18 @@ from extender.domain.placement.kept_totals import FEW, KeptTotals
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
+
+
+class CapacityCounts(NamedTuple):
+    """What has been counted of a capacity; valid until room is taken."""
+
+    counts: dict[Shape, Rows]
+    totals: dict[Shape, int]
+    sums: dict[frozenset[object], dict[str, int]]
+
+    def belongs_with(self, other: "CapacityCounts") -> bool:
+        """Whether no room was taken or given back between both."""
+        return self.totals is other.totals
 
 
 class Capacity:
@@ -55,6 +68,14 @@ class Capacity:
         """Itself, to be kept: without the counts by row, which are as many as shapes times nodes."""
         self._counts = {}
         return self
+
+    @property
+    def known(self) -> CapacityCounts:
+        return CapacityCounts(self._counts, self._totals, self._sums)
+
+    def recall(self, known: CapacityCounts) -> None:
+        """The room is again as it was when this was counted."""
+        self._counts, self._totals, self._sums = known
 
     # ---- looking
 
@@ -168,6 +189,16 @@ class Capacity:
             columns, asked = self._request(shape)
             np.add.at(sums, (np.searchsorted(on, of_shape)[:, None], columns), asked)
         return on, sums
+
+    def amounts_on(self, on: Rows, rows: Mapping[Shape, Rows]) -> AmountRows:
+        """What pods ask for on the rows `on`, which differ: a row of amounts for each. `rows`: for each shape
+        one row number per pod, of which others do not count."""
+        sums = np.zeros((len(on), self.left.shape[1]), dtype=np.int64)
+        for shape, of_shape in rows.items():
+            columns, asked = self._request(shape)
+            pods = np.bincount(of_shape, minlength=len(self.left))[on]
+            sums[:, columns] += pods[:, None] * asked
+        return sums
 
     def suits(self, shape: Shape, rows: Rows) -> bool:
         """Whether labels, taints and refusals allow pods of `shape` on all of `rows`; -1 for no node."""

@@ -33,14 +33,19 @@ class QueueShares:
         self._division = self.kept.division
         self._holdings = self.kept.holdings.copy()
         self._ceilings: dict[int, Portions] = {}
+        self._slacks: dict[str, Portions] = {}  # until anything is taken
         self._journal = Journal() if journal is None else journal
 
     # ---- taking
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
         """The queue holds so much more; -1 times gives it back."""
+        self._take(queue, asked, times)
+        self._journal.note(partial(self._take, queue, asked, -times))
+
+    def _take(self, queue: str, asked: Resources, times: int) -> None:
         self._holdings.take(queue, asked, times)
-        self._journal.note(partial(self._holdings.take, queue, asked, -times))
+        self._slacks.clear()
 
     # ---- looking
 
@@ -126,12 +131,25 @@ class QueueShares:
     def above_ceiling(self, queue: str, asked: Resources) -> str:
         """A sentence on how `asked` would break the ceiling of the queue, or of one above it; empty when it
         would not."""
+        slack = self._slack(queue)
+        if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
+            return ""
         for node, more, over in self._climb(queue, asked):
             if over:
                 name = self.tree.queues[node]
                 where = "" if name == queue else f"in queue {name} above it, "
                 return where + ", ".join(self._excess(node, resource, more[resource]) for resource in over)
         return ""
+
+    def _slack(self, queue: str) -> Portions:
+        """What the ceilings on the way up to root allow at least, of each resource that nodes offer."""
+        if queue not in self._slacks:
+            path = [(node, self._holdings.filled(node)) for node in self.tree.path(queue)]
+            self._slacks[queue] = {
+                name: min(self._limit(node, name) - filled.get(name, 0) for node, filled in path)
+                for name in self._cluster
+            }
+        return self._slacks[queue]
 
     def _climb(self, queue: str, asked: Resources) -> Iterator[tuple[int, Resources, list[str]]]:
         """Each node up to root, what it has to give of `asked`, and of which resources it cannot."""
