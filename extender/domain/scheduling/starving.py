@@ -206,7 +206,7 @@ class _Beginning:
         round_.evictions |= {each.victim.uid: each for each in evictions_for(round_, group, reclaim)}
 
 
-def _causes(round_: Round, group: GroupView, wanted: Missing) -> Sequence[EvictionCause]:
+def _causes(round_: Round, group: GroupView, wanted: Missing) -> tuple[EvictionCause, ...]:
     """Others give only what brings the queue up to what it deserves. Its own groups make way beyond that. At
     a ceiling, which may be that of a queue above, only what counts for it helps."""
     if round_.budget.shares.is_above_share(group.queue, wanted.requests):

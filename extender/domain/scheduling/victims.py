@@ -17,6 +17,8 @@ from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.victims_left import to_be_evicted
 from extender.domain.snapshot.group_view import GroupView
 
+_ALL = tuple(EvictionCause)
+
 
 class Candidates:
     """Looked up once for all groups of a round that need room."""
@@ -25,6 +27,7 @@ class Candidates:
         self._round = round_
         self._known: dict[str, list[GroupView]] = {}
         self._lowest_of: dict[str, float] = {}
+        self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
         self._units_of_others: dict[Uid, Unit] = {}
         self.taken: set[Uid] = set()
         """Pods that were promised to a group in this round."""
@@ -38,10 +41,13 @@ class Candidates:
         budgets = self._round.snapshot.disruption_budgets
         return Disruptions(budgets, to_be_evicted(self._round) if budgets else ())
 
-    def may_exist_for(self, group: GroupView, causes: Iterable[EvictionCause] = tuple(EvictionCause)) -> bool:
+    def may_exist_for(self, group: GroupView, causes: tuple[EvictionCause, ...] = _ALL) -> bool:
         """False: nothing runs that any of these rules could find. Cheap, since it is asked of all groups that
         wait."""
-        return any(self._may_find(group, cause) for cause in causes)
+        alike = group.queue, group.priority, causes
+        if alike not in self._may_exist:
+            self._may_exist[alike] = any(self._may_find(group, cause) for cause in causes)
+        return self._may_exist[alike]
 
     def _may_find(self, group: GroupView, cause: EvictionCause) -> bool:
         rules = self._round.snapshot.queues[group.queue].record.preemption
