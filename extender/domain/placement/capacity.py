@@ -15,6 +15,7 @@ from extender.domain.placement.kept_totals import FEW, KeptTotals
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
+_DEARER = 8  # times as much as one of all rows costs a row that is counted alone, twice
 
 
 class CapacityCounts(NamedTuple):
@@ -99,7 +100,8 @@ class Capacity:
 
     def _from_kept(self, shape: Shape) -> int | None:
         """The total at the beginning of the round, corrected by what was taken since."""
-        at_first = self.kept.of(shape, self._count_on) if self.kept and len(self._taken) <= FEW else None
+        few = min(FEW, len(self.left) // _DEARER)
+        at_first = self.kept.of(shape, self._count_on) if self.kept and len(self._taken) <= few else None
         if at_first is None or self.kept is None or not self._taken:
             return at_first
         rows = np.fromiter(self._taken, dtype=np.int64)
