@@ -33,7 +33,7 @@ class SharedWorld(World):
         check(Picture(snapshot, before, decisions))
         return decisions
 
-    def take(self, decisions: Decisions) -> None:
+    def take_over(self, decisions: Decisions) -> None:
         before = self.decisions
         for key, decision in decisions.groups.items():
             was = before.groups[key].reclaim if key in before.groups else None
@@ -44,7 +44,7 @@ class SharedWorld(World):
             if decision.reclaim is not None and (now is None or now.reclaim is None):
                 self.ended_reclaims.append((key, decision.reclaim, now))
                 check_outcome(decision.reclaim, now)
-        super().take(decisions)
+        super().take_over(decisions)
 
     def _note(self, key: GroupKey, reclaim: Reclaim) -> None:
         assert reclaim.until - reclaim.since <= LIMITS.reclaim_deadline

@@ -253,7 +253,7 @@ class Sharing(RuleBasedStateMachine):
     def decisions_are_published(self) -> None:
         """Whatever came in between."""
         assert self.old is not None
-        self.world.take(self.old)
+        self.world.take_over(self.old)
         self.old = None
 
     @invariant()

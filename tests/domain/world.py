@@ -222,7 +222,7 @@ class World:
     def decide(self) -> Decisions:
         return decide(self.ledger.snapshot(), self.ledger.decisions)
 
-    def take(self, decisions: Decisions) -> None:
+    def take_over(self, decisions: Decisions) -> None:
         self.ledger.publish(decisions)
 
     def settle(self) -> Self:
@@ -231,7 +231,7 @@ class World:
             self.ledger.note_asked()
         for _ in range(_PATIENCE):
             decisions, before = self.decide(), self.ledger.version
-            self.take(decisions)
+            self.take_over(decisions)
             self._release()
             self._give_up_calls()
             if self.ledger.version == before:

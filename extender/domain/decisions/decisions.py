@@ -16,7 +16,7 @@ from extender.domain.queues.queue_states import Mark, QueueState
 NOT_WORKED_OUT = Life()  # until all is decided
 
 
-class GroupDecision(msgspec.Struct, frozen=True):
+class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     """What is decided for one group."""
 
     key: GroupKey
@@ -71,7 +71,7 @@ class GroupDecision(msgspec.Struct, frozen=True):
         return goes_on and self.reason is not Reason.GROUP_NOT_FOUND
 
 
-class QueueDecision(msgspec.Struct, frozen=True):
+class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     """What is decided for one queue. Amounts are by resource."""
 
     name: str

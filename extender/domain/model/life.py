@@ -15,7 +15,7 @@ class Phase(StrEnum):
     COMPLETED = "Completed"  # it has ended, successfully or not
 
 
-class Life(msgspec.Struct, frozen=True):
+class Life(msgspec.Struct, frozen=True, gc=False):
     phase: Phase = Phase.PENDING
     running: int = 0  # members in pod phase Running that are not being deleted
     succeeded: int = 0  # members in pod phase Succeeded

@@ -20,6 +20,7 @@ from extender.domain.scheduling.memory import Memory, Waiting
 from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.running_counts import pods_of
 from extender.domain.scheduling.shortages import Shortages
+from extender.domain.scheduling.starving import next_turn
 from extender.domain.scheduling.unschedulable import explain_shortage
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
@@ -167,10 +168,19 @@ def _decisions(snapshot: Snapshot, previous: Decisions, changed: _Changed, memor
         queues=previous.queues if counts == previous.counts else _recounted(previous.queues, counts, memory),
         counts=counts,
         local_counts=recount_local(previous.local_counts, previous.groups, groups, changed),
+        wake_at=_wake_at(snapshot, previous, memory),
         serial=previous.serial + 1,
         turned=tuple(changed),
         memory=memory,
     )
+
+
+def _wake_at(snapshot: Snapshot, previous: Decisions, memory: Memory) -> float | None:
+    """After a change, all that look for victims have their turn once more."""
+    if memory.waiting is None or not memory.waiting.shortages.seek_in_turn:
+        return previous.wake_at
+    moment = next_turn(snapshot.now)
+    return moment if previous.wake_at is None else min(previous.wake_at, moment)
 
 
 def _with_changes(

@@ -33,14 +33,19 @@ class QueueShares:
         self._division = self.kept.division
         self._holdings = self.kept.holdings.copy()
         self._ceilings: dict[int, Portions] = {}
+        self._slacks: dict[str, Portions] = {}  # until anything is taken
         self._journal = Journal() if journal is None else journal
 
     # ---- taking
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
         """The queue holds so much more; -1 times gives it back."""
+        self._take(queue, asked, times)
+        self._journal.note(partial(self._take, queue, asked, -times))
+
+    def _take(self, queue: str, asked: Resources, times: int) -> None:
         self._holdings.take(queue, asked, times)
-        self._journal.note(partial(self._holdings.take, queue, asked, -times))
+        self._slacks.clear()
 
     # ---- looking
 
@@ -128,6 +133,9 @@ class QueueShares:
     def above_ceiling(self, queue: str, asked: Resources) -> str:
         """A sentence on how `asked` would break the ceiling of the queue, or of one above it; empty when it
         would not."""
+        slack = self._slack(queue)
+        if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
+            return ""
         more = asked = self._there(asked)
         for node in self.tree.path(queue):
             if over := self._over(node, more, asked):
@@ -148,6 +156,16 @@ class QueueShares:
     def _holds_less(self, node: int) -> bool:
         """Whether anything is kept below a node besides what is held. At root, that is a question of room."""
         return node != TOP and self._holdings.filled(node) is not self._holdings.held(node)
+
+    def _slack(self, queue: str) -> Portions:
+        """What the ceilings on the way up to root allow at least, of each resource that nodes offer."""
+        if queue not in self._slacks:
+            path = [(node, self._holdings.filled(node)) for node in self.tree.path(queue)]
+            self._slacks[queue] = {
+                name: min(self._limit(node, name) - filled.get(name, 0) for node, filled in path)
+                for name in self._cluster
+            }
+        return self._slacks[queue]
 
     def _limit(self, node: int, name: str) -> float:
         """The ceiling of a node, in a resource. What is kept for queues limits root, too."""

@@ -31,7 +31,7 @@ from extender.domain.snapshot.group_view import GroupView
 
 _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # in vain, in one round
-_NEXT_SEARCHES = 1.0  # seconds after which others are searched for
+_IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
 _WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.UNMANAGED)
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
@@ -50,6 +50,11 @@ def begin(round_: Round, lending: Lending) -> None:
     _Beginning(round_, lending, candidates).begin(seeking, places)
     round_.budget.journal.roll_back(mark)
     round_.shortages.minds_disruptions = candidates.disruptions.matter
+
+
+def next_turn(now: float) -> float:
+    """When others have their turn to look for victims: with the next second."""
+    return int(now) + 1.0
 
 
 def _takes_from_others(round_: Round, group: GroupView) -> bool:
@@ -107,21 +112,37 @@ class _Beginning:
         self._base = self._without_leaving()
         """The room once all that is leaving is gone; shares are counted in the same way."""
 
-    def begin(self, starving: Sequence[GroupView], places: int) -> None:
+    def begin(self, starving: Iterable[GroupView], places: int) -> None:
+        starving = [group for group in starving if self._round.judge(self._may_find, group)]
         for group in self._in_turn(starving):
-            if places <= 0 or len(self._vain) > _SEARCHES:
-                self._round.wake_at.append(self._round.snapshot.now + _NEXT_SEARCHES)
+            if places <= 0:
+                return
+            if len(self._vain) > _SEARCHES:
+                self._come_back(starving)
                 return
             if self._round.judge(self._try, group):
                 places -= 1
+
+    def _may_find(self, round_: Round, group: GroupView) -> bool:
+        """Whether anything runs that might be a victim, by what queues hold now: a reclaim that counts on
+        others to leave would not go on. If not, it takes no search from the others."""
+        turns = _causes(round_, group, missing(group))
+        return self._candidates.may_exist_for(group, tuple(cause for causes in turns for cause in causes))
 
     def _in_turn(self, starving: Sequence[GroupView]) -> Sequence[GroupView]:
         """The first ones first; of very many, the others get their searches in turn."""
         if len(starving) <= _SEARCHES:
             return starving
-        head, rest = starving[: _SEARCHES // 2], starving[_SEARCHES // 2 :]
-        first = int(self._round.snapshot.now) * (_SEARCHES // 2) % len(rest)
+        head, rest = starving[:_IN_TURN], starving[_IN_TURN:]
+        first = int(self._round.snapshot.now) * _IN_TURN % len(rest)
         return [*head, *rest[first:], *rest[:first]]
+
+    def _come_back(self, starving: Sequence[GroupView]) -> None:
+        """With each second others have their turn, until all have had one since anything changed."""
+        self._round.shortages.seek_in_turn = True
+        snapshot = self._round.snapshot
+        if (int(snapshot.now) - int(snapshot.changed_at)) * _IN_TURN < len(starving) - _IN_TURN:
+            self._round.wake_at.append(next_turn(snapshot.now))
 
     def _try(self, round_: Round, group: GroupView) -> bool:
         """Whether a reclaim is begun for a group."""

@@ -17,14 +17,14 @@ from extender.domain.queues.local_queue_records import LocalQueueRecord
 T = TypeVar("T")
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, gc=False):
     """The scheduler's refusal of a planned member."""
 
     text: str  # its message
     at: float  # when the ledger read it, on the ledger's clock
 
 
-class Start(msgspec.Struct, frozen=True):
+class Start(msgspec.Struct, frozen=True, gc=False):
     """The history of a group's starts."""
 
     admitted_at: float | None = None
