@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import msgspec
 
 from extender.api.durations import as_duration, as_seconds
+from extender.api.quotas import QuotaKind
 from extender.api.workloads.further import FurtherKind
 
 API_VERSION = "config.kube-muster.io/v1alpha1"
@@ -117,6 +118,21 @@ def duration(least: str, most: str) -> Kind:
 
 def factor(most: int) -> Kind:
     return Kind(f"a number from 1 to {most}, such as 1.5", _within(_decimal, "1", str(most)), "{:g}".format)
+
+
+def some_of(*values: str) -> Kind:
+    """Any of these, or none, as one text."""
+
+    def read(text: str) -> frozenset[str]:
+        parts = [] if text == "off" else text.split(",")
+        if len(set(parts)) < len(parts) or not set(parts) <= set(values):
+            raise ValueError(text)
+        return frozenset(parts)
+
+    def write(given: frozenset[str]) -> str:
+        return ",".join(value for value in values if value in given) or "off"
+
+    return Kind(f"off, or one or more of {', '.join(values)}, separated by commas", read, write)
 
 
 TEXT = Kind("any text", str)
@@ -308,6 +324,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         factor(100),
         "How many times the capability of a queue may be admitted, where its spec.oversell says nothing.",
     ] = 1.0
+    quota_sources: Annotated[
+        frozenset[str],
+        some_of(*QuotaKind),
+        "The kinds of quotas from which queues are made, where the cluster has them and Muster may read "
+        "them.",
+    ] = frozenset({QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA})
     log_format: Annotated[
         str,
         one_of("text", "json"),

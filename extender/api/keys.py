@@ -3,6 +3,8 @@
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"  # scheduler-plugins
 QUEUE = "scheduling.volcano.sh/queue-name"  # annotation or label of a pod, annotation of a namespace
+LOCAL_QUEUE = "kube-muster.io/local-queue"  # label of a PodGroup, pod or job: a LocalQueue of its namespace
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # the same in Kueue's words
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent closes it
 HIERARCHY = "volcano.sh/hierarchy"  # annotation of a queue: its path, for hierarchical fair shares
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # one weight for each part of that path
@@ -15,6 +17,9 @@ MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 
 LAST_COMMAND = "kube-muster.io/last-command"  # annotation of a queue: the UID of the Command obeyed last
+QUOTA_SOURCE = "kube-muster.io/quota-source"  # annotation of a queue: the quota that it is made from
+QUOTA_NAMESPACES = "kube-muster.io/quota-namespaces"  # the namespaces that the quota lets enter it
+QUOTA_ENDED = "kube-muster.io/quota-ended"  # "true": Muster closes it, because its quota is gone
 GATE = "kube-muster.io/admission"
 NUDGE = "kube-muster.io/nudge"
 PLACE_MARK = "kube-muster.io/place"

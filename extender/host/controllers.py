@@ -13,6 +13,8 @@ from extender.controllers.event_recorder import EventRecorder
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
 from extender.controllers.jobs import JobsController
+from extender.controllers.kueue_presence import KueuePresence
+from extender.controllers.local_queue_status import LocalQueueStatusController
 from extender.controllers.mark_trust import MarkTrust
 from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
@@ -23,6 +25,8 @@ from extender.controllers.provisioning_objects import ProvisioningRequests
 from extender.controllers.provisioning_queues import ProvisioningQueues
 from extender.controllers.queue_status import QueueStatusController
 from extender.controllers.queue_waits import QueueWaits
+from extender.controllers.quota_objects import QuotaObjects
+from extender.controllers.quota_queues import QuotaQueuesController
 from extender.controllers.releases import Releaser
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.controllers.start_changes import StartChanges
@@ -38,7 +42,8 @@ PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay 
 class Controllers:
     """Controllers that move pods write through `writers`, the others through separate, patient ones; both
     write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler.
-    `conditions`: what waiting pods say. `job_table`: all kinds of jobs that are known."""
+    `conditions`: what waiting pods say. `job_table`: all kinds of jobs that are known. `max_queue_depth`: how
+    many levels of queues quotas may make."""
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Controllers:
         volcano_namespace: str,
         conditions: ConditionPolicy,
         job_table: Kinds,
+        max_queue_depth: int,
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers = (writers, patient_writers)
@@ -63,14 +69,21 @@ class Controllers:
             patient, self.objects.podgroups, self.provisioning_requests, changes
         )
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
+        local_queue_status = LocalQueueStatusController(patient, self.objects.local_queues)
         self.bus_commands = BusCommandsController(patient, recorder)
+        self.quotas = QuotaObjects(ledger, max_queue_depth)
+        self.quota_queues = QuotaQueuesController(
+            patient, recorder, self.quotas, self.objects.queues, lambda kind: self.quota_is_read(kind)
+        )
         self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
         self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
+        self.kueue_presence = KueuePresence(ledger, cluster)
         self.decision_log = DecisionLog()
         self._queue_waits = QueueWaits()
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
+        self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).look,
             self.jobs.look,
@@ -81,7 +94,10 @@ class Controllers:
             ProvisioningController(patient, asking, self.provisioning_requests, conditions).look,
             self.auto_podgroups.look,
             DefaultQueuesController(patient).look,
+            self.quotas.look,
+            self.quota_queues.look,
             queue_status.look,
+            local_queue_status.look,
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,
             self.volcano.look,
@@ -95,9 +111,11 @@ class Controllers:
             each.start()
         self.volcano.start()
         self.mark_trust.start()
+        self.kueue_presence.start()
 
     def stop(self) -> None:
         self.volcano.stop()
         self.mark_trust.stop()
+        self.kueue_presence.stop()
         for each in self.all_writers:
             each.stop()

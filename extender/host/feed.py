@@ -4,13 +4,14 @@ Pods are read last: whether they are ours, and in which queue they wait, depends
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from threading import Event, Thread
 from typing import Any, Generic, TypeVar
 
 from extender.api.objects import (
     Command,
+    LocalQueue,
     Namespace,
     NativePodGroup,
     Node,
@@ -23,6 +24,7 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
+from extender.api.quotas import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.api.workloads.shape import WorkloadRow
 from extender.controllers.object_store import QueueCopy
 from extender.controllers.provisioning_objects import MANAGED_BY
@@ -40,7 +42,10 @@ from extender.kube.resources import (
     COMMANDS,
     DAEMON_SETS,
     DISRUPTION_BUDGETS,
+    ELASTIC_QUOTA_TREES,
+    ELASTIC_QUOTAS,
     JOBS,
+    LOCAL_QUEUES,
     NAMESPACES,
     NATIVE_POD_GROUPS,
     NODES,
@@ -51,7 +56,9 @@ from extender.kube.resources import (
     PROVISIONING_REQUESTS,
     QUEUES,
     REPLICA_SETS,
+    RESOURCE_QUOTAS,
     STATEFUL_SETS,
+    Resource,
     resource_of,
 )
 
@@ -66,6 +73,12 @@ _GROUPS_OF_OTHERS = (
     (PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
     (NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
 )
+_QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
+    QuotaKind.ELASTIC_QUOTA_TREE: (ELASTIC_QUOTA_TREES, ElasticQuotaTree),
+    QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
+    QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
+}
+_GRANTED_APART = dict.fromkeys((PROVISIONING_REQUESTS, *(each for each, _ in _QUOTAS.values())), "watch")
 
 
 class _Sink(Generic[T]):
@@ -76,7 +89,7 @@ class _Sink(Generic[T]):
 
 class Feed:
     """`reflectors` are all watches. Nothing waits long for those of kinds that a cluster may lack. Without
-    `auto_groups`, the owners of pods are not read."""
+    `auto_groups`, the owners of pods are not read. `quota_sources`: the kinds of quotas that are."""
 
     def __init__(
         self,
@@ -85,8 +98,10 @@ class Feed:
         controllers: Controllers,
         auto_groups: bool,
         job_kinds: Sequence[WorkloadRow],
+        quota_sources: Collection[str] = (),
     ) -> None:
         self._ledger = ledger
+        self._quotas = controllers.quotas
         self._objects = controllers.objects
         self._volcano = controllers.volcano
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
@@ -109,14 +124,19 @@ class Feed:
                 lambda gone: ledger.drop_disruption_budget(gone.namespace, gone.name),
             ),
         )
-        optional = (commands, asked, budgets, *self._optional_reflectors(watch))
+        quotas = {
+            name: watch(resource, type_, controllers.quotas.sinks[name])
+            for name, (resource, type_) in _QUOTAS.items()
+            if name in quota_sources
+        }
+        controllers.quota_is_read = lambda kind: any(
+            name == kind.lower() and each.synced for name, each in quotas.items()
+        )
+        local_queues = watch(LOCAL_QUEUES, LocalQueue, _Sink(self._set_local_queue, self._drop_local_queue))
+        optional = (local_queues, commands, asked, budgets, *quotas.values())
+        apart = _GRANTED_APART | {resource_of(row): "patch" for row in job_kinds}
         self._optional = OptionalWatches(
-            ApiClient(connection),
-            optional,
-            granted_apart={
-                PROVISIONING_REQUESTS: "watch",
-                **dict.fromkeys(map(resource_of, job_kinds), "patch"),
-            },
+            ApiClient(connection), (*optional, *self._optional_reflectors(watch)), granted_apart=apart
         )
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
@@ -171,6 +191,7 @@ class Feed:
         while not (all(reflector.synced for reflector in others) and self._optional.settled):
             if self._stopping.wait(_PATIENCE):
                 return
+        self._quotas.refresh()  # whether a pod is ours may depend on the queue of its namespace
         last.start()
 
     def stop(self) -> None:
@@ -204,6 +225,15 @@ class Feed:
     def _drop_queue(self, gone: Removed) -> None:
         self._objects.queues.drop(gone.name)
         self._ledger.drop_queue(gone.name)
+
+    def _set_local_queue(self, local: LocalQueue) -> None:
+        self._ledger.set_local_queue(local)
+        self._objects.local_queues.put(f"{local.metadata.namespace}/{local.metadata.name}", local)
+
+    def _drop_local_queue(self, gone: Removed) -> None:
+        key = f"{gone.namespace}/{gone.name}"
+        self._objects.local_queues.drop(key)
+        self._ledger.drop_local_queue(key)
 
     def _set_group(self, group: PodGroup) -> None:
         key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")

@@ -134,9 +134,11 @@ class Host:
             configuration.volcano_namespace,
             _conditions(configuration, is_viewed=self.ledger.shown.is_on),
             with_further(configuration.job_kinds),
+            configuration.max_queue_depth,
         )
+        kinds = _managed_kinds(configuration)
         self._feed = Feed(
-            connection, self.ledger, self._controllers, auto_groups, _managed_kinds(configuration)
+            connection, self.ledger, self._controllers, auto_groups, kinds, configuration.quota_sources
         )
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         listeners = (
@@ -189,7 +191,14 @@ class Host:
 
     def _views(self) -> dict[str, View]:
         decision_log = self._controllers.decision_log
-        views = Views(self.ledger, self._barrier, self._feed, decision_log, self._configuration)
+        views = Views(
+            self.ledger,
+            self._barrier,
+            self._feed,
+            decision_log,
+            self._configuration,
+            self._controllers.quota_queues,
+        )
         table = {**views.table(), "leadership": self._show_leadership}
         return {**table, "view": self._view.show} if self._view else table
 

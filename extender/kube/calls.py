@@ -19,6 +19,7 @@ from extender.kube.resources import (
     COMMANDS,
     EVENTS,
     LEASES,
+    LOCAL_QUEUES,
     POD_GROUPS,
     POD_TEMPLATES,
     PODS,
@@ -228,6 +229,12 @@ class ApiClient(Requests):
         """Merge `patch` ({"status": …}) through a Queue's status subresource."""
         self._patch(QUEUES.path(name=name, subresource="status"), patch, timeout)
 
+    def patch_local_queue_status(
+        self, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10
+    ) -> None:
+        """Merge `patch` ({"status": …}) through a LocalQueue's status subresource."""
+        self._patch(LOCAL_QUEUES.path(namespace, name, "status"), patch, timeout)
+
     def set_queue_status_state(
         self, name: str, uid: str, state: str, version: str | None = None, timeout: float = 10
     ) -> str:
@@ -277,10 +284,20 @@ class ApiClient(Requests):
         answer = self._patch(QUEUES.path(name=name), patch, timeout, query=_DRY_RUN)
         return decoded(answer, Queue, name).spec.state == state
 
-    def create_queue(self, name: str, spec: dict[str, Any], timeout: float = 10) -> None:
+    def create_queue(
+        self,
+        name: str,
+        spec: dict[str, Any],
+        annotations: dict[str, str] | None = None,
+        timeout: float = 10,
+    ) -> None:
         """Raises Conflict if a queue of that name exists already."""
-        queue = {"apiVersion": QUEUES.version, "kind": "Queue"}
-        self._post(QUEUES.path(), {**queue, "metadata": {"name": name}, "spec": spec}, timeout)
+        metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
+        queue = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": metadata, "spec": spec}
+        self._post(QUEUES.path(), queue, timeout)
+
+    def delete_queue(self, name: str, uid: str, timeout: float = 10) -> None:
+        self._delete(QUEUES.path(name=name), uid, timeout)
 
     def queue_uid(self, name: str, timeout: float = 10) -> str:
         """The UID of the queue that the API server has now."""

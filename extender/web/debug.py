@@ -30,6 +30,9 @@ class Endpoint(NamedTuple):
 
 ENDPOINTS = (
     Endpoint("queues", "queues", "weight, deserved, allocated, share and state of each queue"),
+    Endpoint(
+        "localqueues", "local_queues", "whether each LocalQueue leads anywhere, and what comes in by it"
+    ),
     Endpoint("podgroups", "podgroups", "verdict, reason and position of each group"),
     Endpoint("podgroups/<namespace>/<name>", "podgroup", "one group: members, plan, why it waits"),
     Endpoint(
@@ -40,6 +43,9 @@ ENDPOINTS = (
     Endpoint("nodes", "nodes", "what is idle on each node, and whose claims are on it"),
     Endpoint("pods/<namespace>/<name>", "pod", "one pod: its node, its claim, and the decision on its group"),
     Endpoint("held", "held", "bind calls that wait for the rest of their gang"),
+    Endpoint(
+        "quotas", "quotas", "queues that quotas ask for, who enters them, and what is wrong with quotas"
+    ),
     Endpoint(
         "decisions",
         "decisions",

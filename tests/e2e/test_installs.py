@@ -64,6 +64,7 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
     ("cert-manager",): {"certManager.enabled": "true"},
     ("provisioning",): {"provisioning.enabled": "true"},
     ("jobs/batch", "jobs/ray"): {"jobs.kinds": "{batch,ray}"},
+    ("quota",): {"quota.enabled": "true"},
 }
 VARIANTS = [
     Variant(install, (*mode, *components), {"install": install, **values, **more})

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from extender.api.objects import (
+    LocalQueue,
     Namespace,
     NativePodGroup,
     Node,
@@ -142,6 +143,20 @@ class Ledger(LedgerQueries):
         with self._lock:
             self._intake.drop_queue(name)
 
+    def set_local_queue(self, local: LocalQueue) -> None:
+        with self._lock:
+            self._intake.set_local_queue(local)
+
+    def drop_local_queue(self, key: str) -> None:
+        """`key`: namespace/name."""
+        with self._lock:
+            self._intake.drop_local_queue(key)
+
+    def note_kueue(self, is_served: bool) -> None:
+        """Whether the cluster has Kueue's own LocalQueues, so that its labels may be meant for those."""
+        with self._lock:
+            self._intake.note_kueue(is_served)
+
     def set_namespace(self, namespace: Namespace) -> None:
         with self._lock:
             self._intake.set_namespace(namespace)
@@ -149,6 +164,11 @@ class Ledger(LedgerQueries):
     def drop_namespace(self, name: str) -> None:
         with self._lock:
             self._intake.drop_namespace(name)
+
+    def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
+        """By namespace: the queue that its quota gives it, which counts where its annotation names none."""
+        with self._lock:
+            self._intake.set_quota_namespaces(queues)
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:

@@ -13,10 +13,21 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from extender.api.keys import GATE
-from extender.api.objects import Meta, Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Workload
+from extender.api.objects import (
+    LocalQueue,
+    Meta,
+    Namespace,
+    Node,
+    Pod,
+    PodGroup,
+    PriorityClass,
+    Queue,
+    Workload,
+)
 from extender.api.workloads.shape import KindName
 from extender.domain.model.ownership import group_name
 from extender.sim.apiserver.kinds import (
+    LOCAL_QUEUES,
     NAMESPACES,
     NODES,
     POD_GROUPS,
@@ -67,6 +78,7 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
         queues=_all(made[_name(QUEUES)], Queue),
         priority_classes=_all(made[_name(PRIORITY_CLASSES)], PriorityClass),
         namespaces=_all(made[_name(NAMESPACES)], Namespace),
+        local_queues=_all(made[_name(LOCAL_QUEUES)], LocalQueue),
         owners=_all((each for name in _OWNERS for each in made[name]), Workload),
         groups=tuple(groups),
         members=tuple(_member(each, comes) for each in made[_name(PODS)]),
