@@ -63,7 +63,7 @@ def test_it_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:
 
 def test_suspended_jobs_are_resumed_when_they_have_room(cluster: Embedded) -> None:
     """A Job, then a JobSet, each with room for itself alone."""
-    options = {"namespace": "default", "parallelism": 4, "cpu": "2", "suspend": True}
+    options: Json = {"namespace": "default", "parallelism": 4, "cpu": "2", "suspend": True}
     in_queue = {objects.QUEUE_NAME: "default", RUN_SECONDS: "20"}
     first = jobs.job("first", completions=8, annotations=in_queue, **options)
     second = jobset.job_set("second", annotations=in_queue, **options)
