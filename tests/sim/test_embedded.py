@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.sim.apiserver.kinds import POD_GROUPS, PODS, QUEUES
+from extender.sim.apiserver.conditions import find_stored_condition
+from extender.sim.apiserver.kinds import BY_NAME, JOBS, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
-from tests.e2e.harness import objects
+from tests.e2e.harness import jobs, jobset, objects
 from tests.e2e.harness.waiting import wait_for
 
 
@@ -34,8 +35,9 @@ def nodes_of(cluster: Embedded, name: str) -> list[str]:
 
 
 def reason(cluster: Embedded, name: str) -> str:
-    conditions = cluster.service.get(POD_GROUPS, "default", name).get("status", {}).get("conditions", [])
-    return next((each["reason"] for each in conditions if each["type"] == "Scheduled"), "")
+    """Empty before there is such a group, or it says something."""
+    found = cluster.store.get(POD_GROUPS, "default", name) or {}
+    return str(find_stored_condition(found, "Scheduled").get("reason", ""))
 
 
 def test_a_gang_waits_whole_and_starts_whole(cluster: Embedded) -> None:
@@ -57,6 +59,29 @@ def test_it_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:
     wait_for(cluster.settled)
     assert reason(cluster, "too-large") == "NeverFits"
     assert nodes_of(cluster, "too-large") == []
+
+
+def test_suspended_jobs_are_resumed_when_they_have_room(cluster: Embedded) -> None:
+    """A Job, then a JobSet, each with room for itself alone."""
+    options: Json = {"namespace": "default", "parallelism": 4, "cpu": "2", "suspend": True}
+    in_queue = {objects.QUEUE_NAME: "default", RUN_SECONDS: "20"}
+    first = jobs.job("first", completions=8, annotations=in_queue, **options)
+    second = jobset.job_set("second", annotations=in_queue, **options)
+    job_sets = BY_NAME[second["apiVersion"], second["kind"]]
+    cluster.create([(JOBS, first)])
+    cluster.start()
+    wait_for(lambda: len(nodes_of(cluster, "first")) == 4)
+    uid = cluster.service.create(job_sets, "", second)["metadata"]["uid"]
+    wait_for(lambda: reason(cluster, f"podgroup-{uid}") == "NoRoom")
+    assert nodes_of(cluster, "second") == []
+    wait_for(lambda: len(nodes_of(cluster, "second")) == 4)
+    wait_for(lambda: ended(cluster.service.get(job_sets, "default", "second"), "Completed"))
+    wait_for(lambda: ended(cluster.service.get(JOBS, "default", "first"), "Complete"))
+    assert len(nodes_of(cluster, "first")) == 8
+
+
+def ended(job: Json, as_: str) -> bool:
+    return find_stored_condition(job, as_).get("status") == "True"
 
 
 def test_what_it_started_ends_with_it() -> None:
