@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.harness import objects
 from tests.e2e.harness.access import User
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import LOCAL_QUEUES, NAMESPACES, POD_GROUPS, QUEUES
+from tests.e2e.harness.resources import LOCAL_QUEUES, NAMESPACES, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -81,10 +81,7 @@ def test_pods_without_a_group_enter_by_their_own_label(stage: Stage, scheduler: 
     local_queue(stage, "door", "q")
     (name,) = stage.pods("alone", 1, labels={OURS: "door"}, gated=True)
     stage.wait_phase([name])
-    made = wait_for(
-        lambda: stage.api.find(POD_GROUPS, stage.own_group(name), stage.namespace), what="its group"
-    )
-    assert made is not None
+    made = stage.wait_group(stage.own_group(name), phase="Running")
     assert made["metadata"]["labels"][OURS] == "door"
     wait_status(stage, "door", admitted=1)
 

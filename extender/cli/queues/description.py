@@ -44,7 +44,7 @@ def description(place: ClusterAccess, name: str) -> str:
         verdict,
         section("Shares:", _shares(queue_figures_of(queue))),
         section("Flavors:", _flavors(queue)),
-        section("LocalQueues:", [*_local_queues(evidence, name)]),
+        section("LocalQueues:", list(_local_queues(evidence, name))),
         *_groups(evidence, name),
         *rest,
         section("Conditions:", conditions(queue.status.conditions)),
