@@ -127,7 +127,8 @@ class Evidence:
         except NotFound:
             return None
         except Forbidden:
-            self.unread.append(resource.plural)
+            if resource.plural not in self.unread:
+                self.unread.append(resource.plural)
             return None
 
     def reason_in_events(self, pod: Pod) -> tuple[str, str]:
@@ -153,13 +154,13 @@ class Evidence:
 
     def queue_of(self, group: ObservedGroup) -> str:
         """As Muster reads it, where the namespace may be read."""
-        return queue_of_podgroup(group.spec.queue, self._queue_of_namespace(group.namespace))
+        return queue_of_podgroup(group.spec.queue, self.queue_of_namespace(group.namespace))
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""
-        return queue_of_pods(own_queue(pod), self._queue_of_namespace(pod.metadata.namespace))
+        return queue_of_pods(own_queue(pod), self.queue_of_namespace(pod.metadata.namespace))
 
-    def _queue_of_namespace(self, name: str) -> str:
+    def queue_of_namespace(self, name: str) -> str:
         """Empty where it names none, or where that may not be read."""
         return self._namespace_queues.get(name, "")
 

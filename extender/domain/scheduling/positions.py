@@ -22,6 +22,7 @@ _NOT_IN_LINE = (
     Reason.QUEUE_NOT_OPEN,
     Reason.QUEUE_STOPPED,
     Reason.HELD,
+    Reason.START_TIMED_OUT,
     Reason.NOT_ENOUGH_MEMBERS,
     Reason.NEVER_FITS,
     Reason.TOO_LARGE_FOR_WINDOW,
