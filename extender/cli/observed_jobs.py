@@ -9,6 +9,7 @@ from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.api.objects import Meta
 from extender.api.workloads.lifecycle import is_suspended, outcome_of
 from extender.api.workloads.shape import WorkloadRow
+from extender.api.workloads.table import WORKLOADS
 from extender.cli.explain.pod_state import SCHEDULERS
 from extender.cli.observed import ObservedGroup
 from extender.domain.decisions.wording import position_in
@@ -122,7 +123,7 @@ class ObservedJob(NamedTuple):
         if self.obj is None:
             return None
         kind, job = JobKind(*self.row.key), msgspec.convert(self.obj, Job, strict=False)
-        return job_record(kind, job, Shapes(), SCHEDULERS, auto_groups=True)
+        return job_record(kind, job, WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
 
 
 def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> ObservedJob:

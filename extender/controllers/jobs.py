@@ -6,14 +6,13 @@ suspends them again.
 A job that is written names its UID and version, so what somebody else changes meanwhile is looked at again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
 from extender.api import keys
-from extender.api.workloads.shape import at
-from extender.api.workloads.table import WORKLOADS
+from extender.api.workloads.shape import Kinds, at
 from extender.api.workloads.template_paths import annotation_paths
 from extender.controllers.conditions import timestamp
 from extender.controllers.controller import ControllerContext, RecordingController
@@ -21,13 +20,13 @@ from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
 from extender.controllers.references import of_group, of_job
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.jobs import changes
-from extender.domain.jobs.job_record import JobKind, JobRecord
+from extender.domain.jobs.job_record import JobRecord
 from extender.domain.jobs.steps import JobStep, ManagedJob, differences, next_step
 from extender.domain.jobs.unit import unit
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Conflict, Invalid, NotFound
-from extender.kube.resources import Resource
+from extender.kube.resources import resource_of
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
@@ -36,16 +35,14 @@ _TOO_LATE = "not all its pods ran within {:g} s"
 
 
 class JobsController(RecordingController[GroupKey]):
-    """`kinds`: the resources of the kinds that are watched."""
+    """`table`: all kinds that are known."""
 
     name = "jobs"
     pause = 1.0
 
-    def __init__(
-        self, context: ControllerContext, recorder: EventRecorder, kinds: Mapping[JobKind, Resource]
-    ) -> None:
+    def __init__(self, context: ControllerContext, recorder: EventRecorder, table: Kinds) -> None:
         super().__init__(context, recorder)
-        self._kinds = kinds
+        self._table = table
 
     def notice(self, key: GroupKey) -> None:
         """A job is new, has changed or is gone."""
@@ -98,11 +95,13 @@ class JobsController(RecordingController[GroupKey]):
 
     def _let_go(self, managed: ManagedJob) -> None:
         job = managed.job
-        obj, row = self._newest(job), WORKLOADS[job.kind]
+        obj, row = self._newest(job), self._table[job.kind]
         if obj is None or at(obj, row.suspend) is not True:
             return
         group, now = job.group.partition("/")[2], timestamp(datetime.now(UTC))
-        self._change(job, changes.let_go(obj, row.suspend, annotation_paths(row, obj), group, now))
+        self._change(
+            job, changes.let_go(obj, row.suspend, annotation_paths(row, obj, self._table), group, now)
+        )
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, "all its pods find room")
 
     def _give_up(self, managed: ManagedJob) -> None:
@@ -125,14 +124,14 @@ class JobsController(RecordingController[GroupKey]):
         obj = self._newest(job)
         if obj is None:
             return
-        self._change(job, changes.suspend(obj, WORKLOADS[job.kind].suspend))
+        self._change(job, changes.suspend(obj, self._table[job.kind].suspend))
         for about in (of_job(job), *([of_group(managed.group)] if managed.group else [])):
             self._recorder.record(about, WARNING, reason, f"{job.spoken_name} was suspended: {why}")
 
     def _newest(self, job: JobRecord) -> dict[str, object] | None:
         """As the API server has it now; None if it is gone, or another one has its name."""
         try:
-            obj = self._cluster.job(self._kinds[job.kind], job.namespace, job.name)
+            obj = self._cluster.job(resource_of(self._table[job.kind]), job.namespace, job.name)
         except NotFound:
             return None
         return obj if obj["metadata"]["uid"] == job.uid else None
@@ -140,7 +139,7 @@ class JobsController(RecordingController[GroupKey]):
     def _change(self, job: JobRecord, operations: list[changes.Operation]) -> None:
         """Raises Conflict if it is in another version now."""
         try:
-            self._cluster.patch_job(self._kinds[job.kind], job.namespace, job.name, operations)
+            self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)
         except Invalid as fault:
             raise Conflict(409, "Conflict", fault.message) from fault
 

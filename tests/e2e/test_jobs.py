@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.harness import manifests
+from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import POD_GROUPS, PODS
@@ -18,17 +19,14 @@ pytestmark = pytest.mark.view
 @pytest.fixture(scope="module", autouse=True)
 def component(cluster: ControlPlane) -> Iterator[None]:
     """The rights, before Muster looks for them."""
-    name = {"name": "kube-muster-jobs"}
-    api = "rbac.authorization.k8s.io"
-    verbs = ["get", "list", "watch", "patch"]
-    role = {"kind": "ClusterRole", "rules": [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs}]}
-    subjects = [{"kind": "ServiceAccount", "name": "muster", "namespace": "kube-muster"}]
-    reference = {"apiGroup": api, "kind": "ClusterRole", **name}
-    binding = {"kind": "ClusterRoleBinding", "subjects": subjects, "roleRef": reference}
-    head = {"apiVersion": f"{api}/v1", "metadata": name}
-    written = manifests.install(cluster.admin, [head | role, head | binding])
+    written = manifests.apply(cluster.admin, "jobs/batch/rbac.yaml")
     yield
     manifests.remove(cluster.admin, written)
+
+
+@pytest.fixture
+def muster_flags() -> tuple[str, ...]:
+    return ("--start-backoff=1s",)
 
 
 @pytest.fixture
@@ -67,12 +65,12 @@ def test_jobs_wait_without_pods_and_start_whole(jobs: Stage) -> None:
 
 def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> None:
     jobs.queue("q", startTimeout="5s")
-    jobs.kubelet.pause()
+    jobs.kubelet.off()
     jobs.job("pulls", parallelism=2, suspend=True, queue="q")
     wait_unit(jobs, "pulls", "BackingOff")
     jobs.jobs.wait_condition("pulls", "Suspended")
     jobs.jobs.wait_pods("pulls", 0)
-    jobs.kubelet.resume()
+    jobs.kubelet.on()
     jobs.jobs.wait_pods("pulls", 2, "Running")
 
 

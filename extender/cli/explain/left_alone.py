@@ -9,9 +9,8 @@ from extender.cli.explain.offers import Offer, checking
 from extender.cli.explain.pod_state import SCHEDULERS
 from extender.cli.lookup import ListedObject
 from extender.cli.observed_jobs import Json, ObservedJob
-from extender.cli.owner_kinds import job_row
 from extender.domain.model.pod_owners import controller_of
-from extender.kube.resources import Resource
+from extender.kube.resources import POD_GROUPS, Resource
 
 _LOCAL_QUEUES = Resource("/apis/kube-muster.io/v1alpha1", "localqueues")
 
@@ -19,7 +18,7 @@ _LOCAL_QUEUES = Resource("/apis/kube-muster.io/v1alpha1", "localqueues")
 def why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Offer]]:
     """A sentence that goes on after a colon, and what may be done about it."""
     record, owner = job.record, controller_of(job.meta.owner_references)
-    if owner and job_row(owner.api_version, owner.kind):
+    if owner and record and record.is_part:
         return _of_owner(job, f"{owner.kind.lower()}/{owner.name}")
     if record and record.named_group:
         return "its pods name a PodGroup, so once it is let go, they wait in that.", [_letting_go(job)]
@@ -34,7 +33,7 @@ def why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Offe
 
 def _of_owner(job: ObservedJob, owner: str) -> tuple[str, list[Offer]]:
     namespace = job.meta.namespace
-    line, right = f"muster why {owner} -n {namespace}", right_to("get", job.resource, namespace)
+    line, right = f"muster why {owner} -n {namespace}", right_to("get", POD_GROUPS, namespace)
     return f"it belongs to {owner}, which starts as a whole.", [Offer("ask about that", line, right)]
 
 
