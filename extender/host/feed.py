@@ -132,9 +132,7 @@ class Feed:
         )
         apart = _GRANTED_APART | {resource_of(row): "patch" for row in job_kinds}
         optional = (commands, asked, budgets, *quotas.values(), *self._optional_reflectors(watch))
-        self._optional = OptionalWatches(
-            ApiClient(connection), optional, granted_apart=_GRANTED_APART | changed
-        )
+        self._optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
                 NAMESPACES,

@@ -295,7 +295,8 @@ def test_a_kind_that_is_no_job_is_refused(desk: Desk, value: str) -> None:
     desk.refuses("job", "describe", value, status=2)
 
 
-def test_a_kind_that_the_cluster_lacks_is_named(desk: Desk) -> None:
+def test_a_kind_that_the_cluster_lacks_is_named(desk: Desk, front: Front) -> None:
+    front.workload("batch/v1", "Job", "x")
     assert "the cluster knows no rayjobs.ray.io" in desk.refuses("job", "describe", "rayjob/x")
 
 

@@ -56,6 +56,11 @@ class Gang(msgspec.Struct, frozen=True):
         return self.state in ("runs", "ended")
 
     @property
+    def size(self) -> int:
+        """How many pods it has, or will have: those of a job come once it is let go."""
+        return self.pods or self.summary.min_member
+
+    @property
     def left_out(self) -> int:
         """How many members wait although the gang runs: it has more than it needs, or replaces lost ones."""
         return self.pods - self.summary.bound if self.state == "runs" else 0

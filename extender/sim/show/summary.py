@@ -80,7 +80,7 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
     if not gang.has_started or times is None:
         reason = f"{waiting_for(gang)}{ahead(gang, cluster)}"
         return (
-            f"is starting with {many(gang.pods, 'pod')}." if gang.state == "starts" else _waits(gang, reason)
+            f"is starting with {many(gang.size, 'pod')}." if gang.state == "starts" else _waits(gang, reason)
         )
     return f"{_progress(gang, times)}{left_out(gang) or '.'}"
 

@@ -35,9 +35,16 @@ from extender.sim.embedded import node
 from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import Manifest, Manifests
 from extender.sim.kubelets import fails, run_seconds
-from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
+from extender.sim.virtual.let_go import as_let_go
+from extender.sim.virtual.workload import (
+    ARRIVAL,
+    GroupArrival,
+    InvalidWorkload,
+    PodArrival,
+    VirtualWorkload,
+    stamp,
+)
 
-ARRIVAL = "sim.kube-muster.io/arrival-seconds"
 _OWNERS = (("batch/v1", "Job"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
 Thing = TypeVar("Thing")
 
@@ -57,7 +64,8 @@ def made_nodes(count: int, cpu: str, memory: str, gpu: int = 0) -> VirtualWorklo
 def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
     """Raises InvalidWorkload with what the API server says."""
     creation = Creation(Service(Store(), random.Random(seed)))
-    creation.create(manifests.objects)
+    objects = as_let_go(manifests.objects)
+    creation.create(objects)
     made = _by_kind(creation)
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
@@ -71,7 +79,7 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
         owners=_all((each for name in _OWNERS for each in made[name]), Workload),
         groups=tuple(groups),
         members=tuple(_member(each, comes) for each in made[_name(PODS)]),
-        notes=(*manifests.notes, *_not_played(manifests.objects)),
+        notes=(*manifests.notes, *_not_played(objects)),
     )
 
 

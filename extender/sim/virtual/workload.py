@@ -9,6 +9,7 @@ from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, 
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 
+ARRIVAL = "sim.kube-muster.io/arrival-seconds"  # annotation of an object: when it comes
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
