@@ -56,7 +56,7 @@ def _not_seen(job: ObservedJob) -> str:
     return (
         "nothing on the job itself stands against it. Wait a moment. If it stays so, either Muster does not"
         f" run, or its role for {job.row.plural} is not installed, or --manage-jobs is off, or"
-        f" --unmanaged-namespaces or --unmanaged-kinds names {job.meta.namespace} or {kind}."
+        f" --unmanaged-namespace or --unmanaged-kind names {job.meta.namespace} or {kind}."
     )
 
 
