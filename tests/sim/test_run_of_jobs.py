@@ -7,6 +7,7 @@ import pytest
 from extender.sim.apiserver.kinds import JOBS, POD_GROUPS, PODS, Json
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
+from extender.sim.show.cluster_state import ShownObjects, observe
 from tests.e2e.harness.jobs import job
 from tests.e2e.harness.waiting import wait_for
 
@@ -52,3 +53,10 @@ def test_the_second_of_two_suspended_jobs_waits_without_pods_and_runs_after_the_
     assert pods(cluster, "second") == []
     wait_for(lambda: found(cluster, "second").get("status", {}).get("succeeded") == 2)
     wait_for(cluster.settled)
+
+
+def test_a_job_that_waits_is_shown_with_the_pods_that_it_will_have(cluster: Embedded) -> None:
+    submit(cluster, "large", 5)
+    wait_for(lambda: reason(cluster, "large") in ("NoRoom", "NeverFits"))
+    (gang,) = observe(ShownObjects.of(cluster.store), cluster.muster.look).gangs
+    assert (gang.title, gang.state, gang.pods, gang.size) == ("default/job/large", "waits", 0, 5)

@@ -86,8 +86,10 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
 
 
 def _waits(gang: Gang, reason: str) -> str:
-    if not gang.pods:
+    if not gang.size:
         return f"never started, and has no pods. {reason}"
+    if not gang.pods:
+        return f"never started; its {many(gang.size, 'pod')} were not made. {reason}"
     return f"never started; {gang.summary.bound} of {many(gang.pods, 'pod')} placed. {reason}"
 
 
