@@ -143,25 +143,35 @@ def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> N
     ]
 
 
-def suspended_job(name: str, pods: int, queue: str) -> str:
-    notes = f"{{scheduling.volcano.sh/queue-name: {queue}}}" if queue else "{}"
-    container = "{name: main, image: x, resources: {requests: {cpu: '1'}}}"
-    return (
-        f"apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}, annotations: {notes}}}\n"
-        f"spec:\n  suspend: true\n  parallelism: {pods}\n  completions: {pods}\n  template:\n"
-        f"    metadata: {{annotations: {{{RUN}: '10'}}}}\n"
-        f"    spec: {{schedulerName: muster, restartPolicy: Never, containers: [{container}]}}\n"
-    )
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: NAME, annotations: {scheduling.volcano.sh/queue-name: default, RUN: "10"}}
+spec:
+  suspend: true
+  parallelism: 3
+  completions: 3
+  template:
+    spec:
+      schedulerName: muster
+      restartPolicy: Never
+      containers: [{name: main, image: x, resources: {requests: {cpu: "2"}}}]
+"""
 
 
-def test_jobs_that_wait_suspended_start_when_they_find_room(tmp_path: Path) -> None:
-    queue = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\n"
-    jobs = suspended_job("first", 3, "q"), suspended_job("second", 2, "q"), suspended_job("free", 1, "")
-    path = tmp_path / "jobs.yaml"
-    path.write_text("---\n".join((queue, *jobs)))
-    given = from_manifests(load([path]), seed=0) + cluster(nodes=1)
-    assert [each.partition(": ")[2] for each in given.notes] == ['Job "free": suspended: no pods are made']
+def test_suspended_jobs_of_a_queue_wait_and_start_whole(tmp_path: Path) -> None:
+    documents = [JOB.replace("NAME", name).replace("RUN", RUN) for name in ("first", "second")]
+    given = loaded(tmp_path, *documents)
+    assert [(each.group.spec.min_member, each.group.spec.queue) for each in given.groups] == [
+        (3, "default")
+    ] * 2
+    assert given.notes == ()
     result = run(given)
-    assert sorted(starts(result).values()) == [0.0, 10.0]
-    assert (result.report.done, result.report.makespan) == (2, 20.0)
-    assert [each.groups for each in result.report.queues if each.name == "q"] == [2]
+    assert set(starts(result).values()) == {0.0, 10.0}
+    assert result.report.done == 2
+
+
+def test_a_suspended_job_that_names_no_queue_stays_suspended(tmp_path: Path) -> None:
+    job = JOB.replace("scheduling.volcano.sh/queue-name", "else").replace("NAME", "first").replace("RUN", RUN)
+    given = loaded(tmp_path, job)
+    assert (given.members, len(given.notes)) == ((), 1)

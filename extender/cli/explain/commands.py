@@ -133,6 +133,7 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.QUEUE_NOT_FOUND: _without_queue,
     Reason.INVALID_SPEC: _edited,
     Reason.QUEUE_NOT_OPEN: queue_offers.opened,
+    Reason.NAMESPACE_NOT_ALLOWED: queue_offers.namespace_labelled,
     Reason.QUEUE_STOPPED: queue_offers.resumed,
     Reason.HELD: _resumed,
     Reason.START_TIMED_OUT: _tried_again,

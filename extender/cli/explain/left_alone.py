@@ -2,17 +2,15 @@
 
 import json
 
-from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, QUEUE
+from extender.api.keys import DEFAULT_QUEUE, QUEUE
 from extender.cli.access_reviews import Right, right_to
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.offers import Offer, checking
 from extender.cli.explain.pod_state import SCHEDULERS
-from extender.cli.lookup import ListedObject
 from extender.cli.observed_jobs import Json, ObservedJob
+from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.pod_owners import controller_of
-from extender.kube.resources import POD_GROUPS, Resource
-
-_LOCAL_QUEUES = Resource("/apis/kube-muster.io/v1alpha1", "localqueues")
+from extender.kube.resources import POD_GROUPS
 
 
 def why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Offer]]:
@@ -38,16 +36,13 @@ def _of_owner(job: ObservedJob, owner: str) -> tuple[str, list[Offer]]:
 
 
 def _without_queue(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Offer]]:
-    labels = job.meta.labels or {}
-    named = next(((label, labels[label]) for label in (LOCAL_QUEUE, KUEUE_QUEUE) if labels.get(label)), None)
-    offers = [_naming_queue(job), _letting_go(job)]
-    if named is None:
+    label, offers = local_queue_label(job.meta), [_naming_queue(job), _letting_go(job)]
+    if label is None:
         return "it names no queue, and neither does its namespace.", offers
-    label, queue = named
-    if evidence.find(_LOCAL_QUEUES, queue, ListedObject):
+    if not label.is_kueues or f"{job.meta.namespace}/{label.name}" in evidence.local_queues:
         return _not_seen(job), [checking()]
-    theirs = " It is Kueue's to start, where Kueue is installed." if label == KUEUE_QUEUE else ""
-    return f"its label {label} names a LocalQueue that Muster does not have here.{theirs}", offers
+    why = f"its label {label.key} names a LocalQueue that Muster does not have here."
+    return f"{why} It is Kueue's to start, where Kueue is installed.", offers
 
 
 def _not_seen(job: ObservedJob) -> str:

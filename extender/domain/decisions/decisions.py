@@ -130,6 +130,8 @@ class Decisions(msgspec.Struct, frozen=True):
     """The pods that have to give their room back, by UID."""
     counts: Mapping[tuple[str, str], int] = {}
     """How many groups there are by (queue, column of its status)."""
+    local_counts: Mapping[tuple[str, str], int] = {}
+    """How many groups there are by (LocalQueue, column of its status)."""
     serial: int = 0
     """One more than that of the previous decisions."""
     turned: Sequence[GroupKey] = ()

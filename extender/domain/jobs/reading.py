@@ -14,6 +14,7 @@ from extender.api.workloads.lifecycle import is_suspended, outcome_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.shape import Json, Kinds
 from extender.domain.jobs.job_record import ExpectedPods, JobKind, JobRecord
+from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.ownership import group_name, queue_named_by
 from extender.domain.model.pod_owners import controller_of, group_name_of
 from extender.domain.model.records import GroupKey
@@ -46,17 +47,23 @@ def job_record(
         group=GroupKey(f"{meta.namespace}/{group_name_of(meta.uid)}"),
         created=meta.creation_timestamp or "",
         queue=queue_named_by(meta),
+        local_queue=local_queue_label(meta),
         suspended=is_suspended(row, obj),
         started=keys.STARTED in (meta.annotations or {}),
         finished=outcome_of(row, obj) is not None,
         is_part=_is_part(meta, table),
     )
     try:
-        declared = sum(each.count for each in pod_sets({**obj, "status": {}}, table))
+        declared = sum(each.count for each in _first_sets({**obj, "status": {}}, table))
         record = replace(record, declared=declared)
-        return _with_pods(record, pod_sets(obj, table), shapes, frozenset(schedulers), auto_groups)
+        return _with_pods(record, _first_sets(obj, table), shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
+
+
+def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
+    """Those that come at the start: nothing is kept for pods that are made once others have ended."""
+    return [each for each in pod_sets(obj, table) if not each.later]
 
 
 def _is_part(meta: Meta, table: Kinds) -> bool:

@@ -22,3 +22,4 @@ class Life(msgspec.Struct, frozen=True):
     failed: int = 0  # members in pod phase Failed
     outcome: Outcome | None = None  # how it ended; None while it has not
     in_queue: bool = True  # whether its queue counts it
+    local_queue: str = ""  # the LocalQueue that counts it, too: namespace/name; empty: none does

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import Decisions, GroupDecision, QueueDecision
-from extender.domain.decisions.queue_counts import columns_by_queue, recount
+from extender.domain.decisions.queue_counts import columns_by_queue, recount, recount_local
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.kept_totals import FEW
@@ -109,6 +109,8 @@ def _resting(snapshot: Snapshot, previous: Decisions, then: Snapshot) -> _Change
         decision = at_rest(now) if now is not None else None
         if now is not None and decision is None:
             return None
+        if now is not None and (now.queue, now.local_queue) != (before.queue, before.local_queue):
+            return None
         if (pods_of(now) if now is not None else 0) != pods_of(before):
             return None
         changed[key] = decision
@@ -164,6 +166,7 @@ def _decisions(snapshot: Snapshot, previous: Decisions, changed: _Changed, memor
         groups=groups,
         queues=previous.queues if counts == previous.counts else _recounted(previous.queues, counts, memory),
         counts=counts,
+        local_counts=recount_local(previous.local_counts, previous.groups, groups, changed),
         serial=previous.serial + 1,
         turned=tuple(changed),
         memory=memory,
