@@ -172,7 +172,7 @@ def test_without_the_right_to_list_groups_of_all_namespaces_it_names_the_role(to
 
 def test_all_about_a_job_that_waits(town: Desk) -> None:
     about = {"kind": "Job", "name": "waits"}
-    said = {"type": "Warning", "reason": "StartGivenUp", "message": "m", "lastTimestamp": ago(minutes=3)}
+    said = {"type": "Warning", "reason": "StartGivenUp", "message": "m", "lastTimestamp": ago(hours=5)}
     town._put(EVENTS, {"name": "e", "namespace": "team"}, {"involvedObject": about, **said})
     told = town.says("job", "describe", "waits")
     paragraphs = [each.splitlines() for each in told.split("\n\n")]
@@ -185,7 +185,7 @@ def test_all_about_a_job_that_waits(town: Desk) -> None:
     assert sets[1:] == ["  ROLE   COUNT   REQUESTS OF EACH", "  -      4       cpu 2, memory 1Gi"]
     (events,) = [each for each in paragraphs if each[0] == "Events:"]
     assert events[1].split()[:3] == ["TYPE", "REASON", "AGE"]
-    assert events[2].split() == ["Warning", "StartGivenUp", "3m", "m"]
+    assert events[2].split() == ["Warning", "StartGivenUp", "5h", "m"]
 
 
 def test_when_it_was_let_go_and_how_often_it_came_too_late(town: Desk) -> None:
