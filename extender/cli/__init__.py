@@ -9,6 +9,7 @@ from extender import __version__
 from extender.cli.certificates import certificates
 from extender.cli.check import check
 from extender.cli.completion import completion
+from extender.cli.jobs import job
 from extender.cli.podgroups import pg, podgroup
 from extender.cli.podgroups.hold import hold, resume
 from extender.cli.queues import q, queue
@@ -33,5 +34,5 @@ def version() -> None:
 main.add_command(run)
 main.add_command(serve)
 main.add_command(simulate)
-for command in (why, queue, q, podgroup, pg, hold, resume, check, certificates, completion):
+for command in (why, job, queue, q, podgroup, pg, hold, resume, check, certificates, completion):
     main.add_command(command)

@@ -4,7 +4,8 @@ A shell waits for this with every press of the key, so it takes two seconds at m
 offers nothing.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from extender.kube.resources import Resource
+
+T = TypeVar("T")
 
 _TIMEOUT = 2.0  # seconds
 _KINDS = ("podgroup", "queue", "job", "cronjob", "deployment", "statefulset")
@@ -34,6 +37,18 @@ def complete_group(
     from extender.kube.resources import POD_GROUPS
 
     return _names_in(context, POD_GROUPS, incomplete)
+
+
+def complete_job(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
+    """NAME, or KIND/NAME, of a job that has a PodGroup."""
+    from extender.cli.observed import ObservedGroup
+    from extender.kube.resources import POD_GROUPS
+
+    owners = [each.job for each in _offered(lambda: _read(context, POD_GROUPS, ObservedGroup))]
+    names = sorted({(f"{each.kind.lower()}/{each.name}", each.name) for each in owners if each})
+    return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
 
 
 def complete_target(
@@ -67,23 +82,32 @@ def _resource_of(kind: str) -> "Resource | None":
 def _names_in(
     context: click.Context, resource: "Resource", incomplete: str, prefix: str = ""
 ) -> list["CompletionItem"]:
+    from extender.cli.lookup import ListedObject
+
+    found = _offered(lambda: _read(context, resource, ListedObject))
+    names = sorted(each.metadata.name for each in found)
+    return _items((f"{prefix}{name}" for name in names), prefix + incomplete)
+
+
+def _items(words: Iterable[str], incomplete: str) -> list["CompletionItem"]:
     from click.shell_completion import CompletionItem
 
-    given = context.params
-    flags = Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))
+    return [CompletionItem(each) for each in words if each.startswith(incomplete)]
+
+
+def _offered(read: Callable[[], list[T]]) -> list[T]:
     try:
-        names = _names(flags, resource)
+        return read()
     except Exception:
         return []
-    return [CompletionItem(f"{prefix}{name}") for name in names if name.startswith(incomplete)]
 
 
-def _names(flags: Flags, resource: "Resource") -> list[str]:
+def _read(context: click.Context, resource: "Resource", kind: type[T]) -> list[T]:
     from extender.cli.access import opened
-    from extender.cli.lookup import names
     from extender.kube.reader import Reader
     from extender.kube.resources import QUEUES
 
-    with opened(flags) as place:
+    given = context.params
+    with opened(Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))) as place:
         scope = "" if resource is QUEUES else place.namespace
-        return names(Reader(place.connection, _TIMEOUT), resource, scope) or []
+        return Reader(place.connection, _TIMEOUT).list(resource, scope, kind)

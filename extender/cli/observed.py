@@ -2,7 +2,8 @@
 
 from extender.api.conditions import condition
 from extender.api.keys import QUOTA_NAMESPACES, QUOTA_SOURCE, SCHEDULED
-from extender.api.objects import Condition, PodGroup, Queue
+from extender.api.objects import Condition, OwnerReference, PodGroup, Queue
+from extender.cli.owner_kinds import job_row
 from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.reasons import Reason
 
@@ -71,6 +72,14 @@ class ObservedGroup(PodGroup, frozen=True):
         """Whether Muster made it for pods that name no group."""
         owners = self.metadata.owner_references or ()
         return self.name in {group_name_of(owner.uid) for owner in owners}
+
+    @property
+    def job(self) -> OwnerReference | None:
+        """The job that it stands for; None for another group."""
+        owners = (
+            each for each in self.metadata.owner_references or () if self.name == group_name_of(each.uid)
+        )
+        return next((each for each in owners if job_row(each.api_version, each.kind)), None)
 
     @property
     def scheduled(self) -> Condition | None:

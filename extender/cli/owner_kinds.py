@@ -1,5 +1,5 @@
 """The kinds of objects that own pods, by all names that kubectl knows them by: those of the table of
-workloads, and those whose pods only a cluster knows.
+workloads, and those whose pods only a cluster knows. JOB_KINDS are those that can wait as a whole, suspended.
 
 Which version of them a cluster serves, it says itself: operators are of many releases.
 """
@@ -7,6 +7,7 @@ Which version of them a cluster serves, it says itself: operators are of many re
 from typing import NamedTuple
 
 from extender.api.objects import OwnerReference, Wire
+from extender.api.workloads.shape import WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 
 
@@ -59,6 +60,18 @@ OWNER_KINDS = (
     *dict.fromkeys(OwnerKind(row.kind, row.group, row.short) for row in WORKLOADS.values() if row.group),
     *_OF_CLUSTERS,
 )
+
+JOB_KINDS = tuple(
+    dict.fromkeys(OwnerKind(row.kind, row.group, row.short) for row in WORKLOADS.values() if row.manageable)
+)
+
+
+def job_row(api_version: str, kind: str) -> WorkloadRow | None:
+    """What the table says of a kind of jobs, if need be of another version of it. None for what is no job."""
+    group = api_version.rpartition("/")[0]
+    alike = (row for row in WORKLOADS.values() if (row.group, row.kind) == (group, kind))
+    row = WORKLOADS.get((api_version, kind)) or next(alike, None)
+    return row if row and row.manageable else None
 
 
 def owner_kind(name: str) -> OwnerKind | None:

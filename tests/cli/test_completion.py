@@ -65,6 +65,16 @@ def test_names_of_workloads_are_offered(town: Desk, front: Front) -> None:
     assert words(town, "why", "secret/t") == [":4"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "found"), [("", ["train", ":4"]), ("tr", ["train", ":4"]), ("job/t", ["job/train", ":4"])]
+)
+@pytest.mark.parametrize("command", ["describe", "hold", "resume", "stop"])
+def test_names_of_jobs_are_those_of_podgroups(town: Desk, command: str, typed: str, found: list[str]) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    town.group("podgroup-u", more_metadata={"ownerReferences": [owner]})
+    assert words(town, "job", command, typed) == found
+
+
 def test_commands_come_with_what_they_do() -> None:
     assert "create\tCreate a queue." in next(completions(main, ["queue", "cr"]))
 

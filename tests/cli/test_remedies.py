@@ -51,6 +51,13 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         [("let it admit groups again", "muster queue resume research", "patch queues research")],
     ),
     Reason.HELD: ("", [("let it start", "muster resume g -n team", "patch podgroups in team")]),
+    Reason.START_TIMED_OUT: (
+        "its pods did not all run in time 3 times in a row",
+        [
+            ("see what failed", "muster podgroup describe g -n team", "list events in team"),
+            ("let it start", "muster resume g -n team", "patch podgroups in team"),
+        ],
+    ),
     Reason.NOT_ENOUGH_MEMBERS: (
         "2 of 4 members exist",
         [

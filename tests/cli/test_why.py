@@ -60,7 +60,7 @@ Waiting for 30m: NoRoom
 Members: 4 needed, 4 there, 0 on nodes, 4 gated
 
 Queue research: Open, uses 67% of what it deserves
-  Weight 2; of its groups 1 Pending, 0 Inqueue, 1 Running
+  Weight 2; of its groups 2 Pending, 0 Inqueue, 1 Running
   RESOURCE   USES   DESERVES   AT MOST
   cpu        4      6          -
 
@@ -88,7 +88,7 @@ Running for 30m
 Members: 2 needed, 2 there, 2 on nodes
 
 Queue research: Open, uses 67% of what it deserves
-  Weight 2; of its groups 1 Pending, 0 Inqueue, 1 Running
+  Weight 2; of its groups 2 Pending, 0 Inqueue, 1 Running
   RESOURCE   USES   DESERVES   AT MOST
   cpu        4      6          -
 """
@@ -485,7 +485,7 @@ Open
   It takes new groups. It uses 67% of what it deserves (cpu 4 of 6). Groups that
   wait have a claim on the rest.
 
-  Weight 2; of its groups 1 Pending, 0 Inqueue, 1 Running
+  Weight 2; of its groups 2 Pending, 0 Inqueue, 1 Running
   RESOURCE   USES   DESERVES   AT MOST
   cpu        4      6          -
 
@@ -493,6 +493,8 @@ Groups that wait in it:
   podgroup/team/sweep waits: NoRoom (cpu: 8 needed, 2 left on suitable nodes;
     room for 1 of 4 members; position 1 in queue research; it starts once
     other/report (3 pods) ends)
+  podgroup/team/podgroup-4c1d waits: NoRoom (cpu: 16 needed, 2 left on suitable
+    nodes; room for 1 of 8 members; position 2 in queue research)
 
 Queues above their share:
   queue/reports uses 150% of what it deserves (cpu 6 of 4): cpu 6

@@ -193,7 +193,7 @@ def test_pods_without_a_group_that_stand_alike_are_one_answer(desk: Desk, front:
 @pytest.mark.parametrize(
     ("kind", "parts", "verdict", "words"),
     [
-        ("Job", {"spec": {"suspend": True}}, "NoPods", "It is suspended."),
+        ("CronJob", {"spec": {"suspend": True}}, "NoPods", "It is suspended."),
         ("Deployment", {"spec": {"replicas": 0}}, "NoPods", "It wants no pods: spec.replicas is 0."),
         ("Job", {}, "NoPods", "Its controller has made no pods for it."),
         (

@@ -76,6 +76,11 @@ CASES = {
         f'the annotation {keys.HOLD} is "true"',
         lambda: World(node("n"), gang("g", 1, notes={keys.HOLD: "true"})),
     ),
+    "a job that was started in vain too often": Case(
+        Reason.START_TIMED_OUT,
+        "its pods did not all run in time 3 times in a row",
+        lambda: World(node("n"), gang("g", 1, notes={keys.START_TIMEOUTS: "3"})),
+    ),
     "too few members": Case(
         Reason.NOT_ENOUGH_MEMBERS,
         "2 of 3 members exist",
@@ -248,5 +253,5 @@ def test_the_message_of_a_reason_is_constant_and_ours(reason: Reason) -> None:
 
 
 def test_every_reason_that_can_occur_has_a_case() -> None:
-    later = {Reason.RESERVED, Reason.RECLAIMING, Reason.NOT_READY, Reason.START_TIMED_OUT}
+    later = {Reason.RESERVED, Reason.RECLAIMING, Reason.NOT_READY}
     assert {case.reason for case in CASES.values()} == set(Reason) - later

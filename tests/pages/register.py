@@ -40,7 +40,7 @@ TUTORIAL = "docs/tutorial.md"
 REGISTER = (
     Entry(r"muster run .* --speed 1|muster (why|queue) .*", Way.TUTORIAL, page=TUTORIAL),
     Entry(r"make run|export PATH=.*", Way.ELSEWHERE, "they prepare the reader's shell", page=TUTORIAL),
-    Entry(r"(kubectl )?muster (why|queue|q|podgroup|pg) .*", Way.TOWN),
+    Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg) .*", Way.TOWN),
     Entry(r"muster simulate .*", Way.ALONE),
     Entry(r"muster run( .*)?", Way.ALONE),
     Entry(r"muster certificates .*", Way.CLUSTER),  # what they make goes into a Secret

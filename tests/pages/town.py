@@ -2,21 +2,45 @@
 
 from typing import Any
 
-from tests.cli.desk import Desk
+from extender.api.keys import QUEUE
+from extender.sim.apiserver.kinds import JOBS
+from tests.cli.desk import Desk, ago
 
 NUMBERS = (
     "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members; position 1 in queue research;"
     " it starts once other/report (3 pods) ends"
 )
+BEHIND = "cpu: 16 needed, 2 left on suitable nodes; room for 1 of 8 members; position 2 in queue research"
+UID = "4c1d"
 
 
 def settle(desk: Desk) -> Desk:
-    """sweep waits for room; fit of its queue and report of a queue above its share hold it."""
+    """sweep and job/train wait for room; fit of their queue and report of a queue above its share hold it."""
     held: dict[str, Any] = {"allocated": {"cpu": "4", "pods": "2"}, "deserved": {"cpu": "6", "memory": "0"}}
-    desk.queue("research", {"weight": 2}, state="Open", **held, share=0.667, pending=1, running=1)
+    desk.queue("research", {"weight": 2}, state="Open", **held, share=0.667, pending=2, running=1)
     above: dict[str, Any] = {"allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}
     desk.queue("reports", {"capability": {"cpu": "8"}}, state="Open", **above, share=1.5, running=1)
     desk.gang("fit", 2, node="n0", phase="Running", reason="Running", queue="research")
     desk.gang("sweep", 4, message=NUMBERS, queue="research", days=10)
     desk.group("report", "Running", "Running", queue="reports", namespace="other", min_member=3)
+    waiting_job(desk)
     return desk
+
+
+def waiting_job(desk: Desk) -> None:
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}}
+    template = {"spec": {"schedulerName": "muster", "containers": [container]}}
+    meta = {"name": "train", "namespace": "team", "uid": UID, "creationTimestamp": ago(days=2)}
+    notes = {"annotations": {QUEUE: "research"}}
+    spec = {"suspend": True, "parallelism": 8, "template": template}
+    desk._put(JOBS, meta | notes, {"spec": spec, "status": {}})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": UID, "controller": True}
+    desk.group(
+        f"podgroup-{UID}",
+        message=BEHIND,
+        min_member=8,
+        queue="research",
+        days=2,
+        more_spec={"minResources": {"cpu": "16", "memory": "32Gi"}},
+        more_metadata={"ownerReferences": [owner]},
+    )

@@ -19,6 +19,7 @@ from extender.cli.explain.offers import (
     is_name,
     offered,
 )
+from extender.cli.observed import ObservedGroup
 from extender.domain.model.reasons import Reason
 from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.near_misses import near_miss
@@ -91,8 +92,19 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
 
 def _resumed(case: Case) -> Iterator[Offer]:
     if case.group:
-        line = f"muster resume {case.group.name} -n {case.namespace}"
+        what = f"job resume {job}" if (job := _job_of(case.group)) else f"resume {case.group.name}"
+        line = f"muster {what} -n {case.namespace}"
         yield Offer("let it start", line, right_to("patch", POD_GROUPS, case.namespace))
+
+
+def _tried_again(case: Case) -> Iterator[Offer]:
+    yield from _what_failed(case)
+    yield from _resumed(case)
+
+
+def _job_of(group: ObservedGroup) -> str:
+    """`job/train`; empty for a group that stands for no job."""
+    return f"{group.job.kind.lower()}/{group.job.name}" if group.job else ""
 
 
 # ---- looking further
@@ -100,7 +112,10 @@ def _resumed(case: Case) -> Iterator[Offer]:
 
 def _what_failed(case: Case) -> Iterator[Offer]:
     if case.group:
-        line = f"muster podgroup describe {case.group.name} -n {case.namespace}"
+        what = (
+            f"job describe {job}" if (job := _job_of(case.group)) else f"podgroup describe {case.group.name}"
+        )
+        line = f"muster {what} -n {case.namespace}"
         yield Offer("see what failed", line, right_to("list", EVENTS, case.namespace))
 
 
@@ -121,6 +136,7 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.NAMESPACE_NOT_ALLOWED: queue_offers.namespace_labelled,
     Reason.QUEUE_STOPPED: queue_offers.resumed,
     Reason.HELD: _resumed,
+    Reason.START_TIMED_OUT: _tried_again,
     Reason.NOT_ENOUGH_MEMBERS: _fewer_members,
     Reason.NEVER_FITS: queue_offers.higher_capability,
     Reason.QUEUE_CEILING: queue_offers.higher_capability,

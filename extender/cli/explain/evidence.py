@@ -131,7 +131,8 @@ class Evidence:
         except NotFound:
             return None
         except Forbidden:
-            self.unread.append(resource.plural)
+            if resource.plural not in self.unread:
+                self.unread.append(resource.plural)
             return None
 
     def reason_in_events(self, pod: Pod) -> tuple[str, str]:
@@ -158,13 +159,13 @@ class Evidence:
     def queue_of(self, group: ObservedGroup) -> str:
         """As Muster reads it, where the namespace may be read."""
         local = self._queue_by_label(group.metadata)
-        return queue_of_podgroup(group.spec.queue, self._queue_of_namespace(group.namespace), local)
+        return queue_of_podgroup(group.spec.queue, self.queue_of_namespace(group.namespace), local)
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""
         meta = pod.metadata
         local = self._queue_by_label(meta)
-        return queue_of_pods(own_queue(pod), self._queue_of_namespace(meta.namespace), local)
+        return queue_of_pods(own_queue(pod), self.queue_of_namespace(meta.namespace), local)
 
     def _queue_by_label(self, meta: Meta) -> str:
         """The queue of the LocalQueue that an object names; empty if it names none."""
@@ -194,7 +195,7 @@ class Evidence:
         served = self.find(API_GROUPS, "", dict[str, Any]) or {}
         return KUEUE_LOCAL_QUEUES[0].group in {each.get("name") for each in served.get("groups") or ()}
 
-    def _queue_of_namespace(self, name: str) -> str:
+    def queue_of_namespace(self, name: str) -> str:
         """Empty where neither it nor its quota names one, or where that may not be read."""
         return self._namespace_queues.get(name) or self._quota_queues.get(name, "")
 

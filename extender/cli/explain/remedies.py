@@ -28,6 +28,9 @@ REMEDIES: Mapping[Reason, str] = {
         "another."
     ),
     Reason.HELD: "Resume the group: take the annotation `kube-muster.io/hold` from its PodGroup.",
+    Reason.START_TIMED_OUT: (
+        "Look at why its pods did not run (images, volumes), then let it try again: `muster job resume NAME`."
+    ),
     Reason.NOT_ENOUGH_MEMBERS: (
         "Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the "
         "same namespace and has the right `schedulerName`."

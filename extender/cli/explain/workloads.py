@@ -10,11 +10,13 @@ from extender.cli.access_reviews import right_to
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import EMPTY, OVER, UNSEEN, Explanation
 from extender.cli.explain.groups import explain_group
+from extender.cli.explain.job_objects import job_of_kind
+from extender.cli.explain.jobs import explain_job
 from extender.cli.explain.offers import Offer, offered
 from extender.cli.explain.owner_chain import OwnerChain
 from extender.cli.explain.owner_objects import OwnerObjects
 from extender.cli.explain.pods import explain_pod
-from extender.cli.owner_kinds import OwnerKind, kind_of_owner
+from extender.cli.owner_kinds import JOB_KINDS, OwnerKind, kind_of_owner
 from extender.domain.model.ownership import group_name
 from extender.kube.resources import EVENTS, Resource
 
@@ -43,9 +45,16 @@ class Workloads:
     def explain(self, kind: OwnerKind, name: str) -> list[Explanation]:
         """An answer for each of its groups, and for pods without one; none where there is no such workload.
         What has ended is left out while something of it has not."""
+        if waiting := self._as_job(kind, name):
+            return [waiting]
         found = [*self._of_groups(kind, name), *self._of_pods(kind, name)]
         going_on = [each for each in found if each.verdict != OVER]
         return going_on or found[-1:] or self._without_pods(kind, name)
+
+    def _as_job(self, kind: OwnerKind, name: str) -> Explanation | None:
+        """Of a job that is suspended: it waits as a whole, whatever its last pods do."""
+        job = job_of_kind(self._evidence, self.objects, kind, name) if kind in JOB_KINDS else None
+        return explain_job(self._evidence, job) if job else None
 
     # ---- what belongs to it
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from extender.api.keys import HOLD
+from extender.api.keys import HOLD, START_TIMEOUTS
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion_names import complete_group
 from extender.cli.dry_run import CLIENT, SERVER, dry_run_flag, say
@@ -19,7 +19,7 @@ _names = click.argument("names", metavar="GROUP...", nargs=-1, required=True, sh
 @access_flags
 def hold(names: tuple[str, ...], **rest: Any) -> None:
     """Keep groups back: they do not start. Those that run go on, and no further members join them."""
-    _annotate(names, "true", "held", **rest)
+    _annotate(names, {HOLD: "true"}, "held", **rest)
 
 
 @click.command("resume")
@@ -27,18 +27,20 @@ def hold(names: tuple[str, ...], **rest: Any) -> None:
 @dry_run_flag
 @access_flags
 def resume(names: tuple[str, ...], **rest: Any) -> None:
-    """Let groups start that were held."""
-    _annotate(names, None, "resumed", **rest)
+    """Let groups start that were held, or that came too late too often (StartTimedOut)."""
+    _annotate(names, {HOLD: None, START_TIMEOUTS: None}, "resumed", **rest)
 
 
-def _annotate(names: tuple[str, ...], value: str | None, done: str, dry_run: str, **flags: Any) -> None:
+def _annotate(
+    names: tuple[str, ...], annotations: dict[str, str | None], done: str, dry_run: str, **flags: Any
+) -> None:
     with opened(Flags(**flags)) as place:
         for name in names:
-            _write(place, name, value, dry_run)
+            _write(place, name, annotations, dry_run)
             say(name, done, dry_run, _GROUP)
 
 
-def _write(place: ClusterAccess, name: str, value: str | None, dry_run: str) -> None:
+def _write(place: ClusterAccess, name: str, annotations: dict[str, str | None], dry_run: str) -> None:
     """With a dry run by the client, only whether there is such a group."""
     from extender.cli.lookup import fetch
     from extender.kube.resources import POD_GROUPS
@@ -46,5 +48,5 @@ def _write(place: ClusterAccess, name: str, value: str | None, dry_run: str) -> 
     if dry_run == CLIENT:
         fetch(place.reader, POD_GROUPS, place.namespace, name, dict)
         return
-    patch = {"metadata": {"annotations": {HOLD: value}}}
+    patch = {"metadata": {"annotations": annotations}}
     place.editor.patch(POD_GROUPS, place.namespace, name, patch, dry_run == SERVER)

@@ -23,6 +23,7 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
     Reason.BACKING_OFF: (passing.time,),
     Reason.NOT_ENOUGH_MEMBERS: (group_changes.members,),
     Reason.HELD: (group_changes.resumed,),
+    Reason.START_TIMED_OUT: (group_changes.tried_again,),
     Reason.QUEUE_STOPPED: (queue_changes.queue_resumed, group_changes.local_queue_resumed),
     Reason.NAMESPACE_NOT_ALLOWED: (queue_changes.namespace_allowed,),
 }

@@ -74,6 +74,12 @@ def resumed(case: WaitingCase) -> StartChange:
     return case.told(f"without the annotation {keys.HOLD}", resumed)
 
 
+def tried_again(case: WaitingCase) -> StartChange:
+    """Of a job whose start came too late too often."""
+    again = with_group(case.snapshot, replace(case.group, start_timeouts=0))
+    return case.told(f"without the annotation {keys.START_TIMEOUTS}", again)
+
+
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     """Of the LocalQueue by which it comes into its queue."""
     local = case.group.local_queue

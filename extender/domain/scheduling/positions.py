@@ -23,6 +23,7 @@ _NOT_IN_LINE = (
     Reason.NAMESPACE_NOT_ALLOWED,
     Reason.QUEUE_STOPPED,
     Reason.HELD,
+    Reason.START_TIMED_OUT,
     Reason.NOT_ENOUGH_MEMBERS,
     Reason.NEVER_FITS,
     Reason.TOO_LARGE_FOR_WINDOW,

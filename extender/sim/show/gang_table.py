@@ -56,10 +56,11 @@ def rows_of(
 def _pods(gang: Gang, canvas: Canvas) -> str:
     ended = gang.state == "ended"
     part = gang.ended - gang.failed if ended else gang.summary.bound
-    counts = f"{part}/{gang.pods}"
-    if not canvas.wide or not gang.pods:
+    size = gang.pods if ended else gang.size
+    counts = f"{part}/{size}"
+    if not canvas.wide or not size:
         return counts
-    return f"{canvas.bar_of(part / gang.pods, min(gang.pods, _LONGEST_BAR))} {counts}"
+    return f"{canvas.bar_of(part / size, min(size, _LONGEST_BAR))} {counts}"
 
 
 def _waited(gang: Gang, log: TransitionLog, second: float) -> str:

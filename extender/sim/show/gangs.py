@@ -8,6 +8,7 @@ import msgspec
 from extender.api.conditions import condition
 from extender.api.keys import ENDED_PHASES, SCHEDULED
 from extender.api.objects import Meta, Pod, PodGroup
+from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.pod_owners import controller_of, group_name_of
 from extender.domain.model.queue_of_group import queue_of_podgroup
@@ -32,6 +33,7 @@ class Gang(msgspec.Struct, frozen=True):
     failed: int
     nodes: tuple[str, ...]
     position: int = 0  # in the line of its queue, as Muster decided; 0: it is in none
+    is_job: bool = False  # it stands for a job, which may wait before it has pods
     hint: str = ""  # what was probably meant where a name leads nowhere, as a sentence
 
     @property
@@ -57,6 +59,11 @@ class Gang(msgspec.Struct, frozen=True):
     def has_started(self) -> bool:
         """Whether the members that it needs have started."""
         return self.state in ("runs", "ended")
+
+    @property
+    def size(self) -> int:
+        """How many pods it has, or will have: those of a job come once it is let go."""
+        return self.pods if self.pods or not self.is_job else self.summary.min_member
 
     @property
     def left_out(self) -> int:
@@ -102,6 +109,7 @@ def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
         ended=sum(phase in ENDED_PHASES for phase in phases),
         failed=phases.count("Failed"),
         nodes=tuple(sorted(set(bound))),
+        is_job=_is_job(meta),
     )
 
 
@@ -110,6 +118,12 @@ def _title(meta: Meta) -> str:
     if owner and meta.name == group_name_of(owner.uid):
         return f"{meta.namespace}/{owner.kind.lower()}/{owner.name}"
     return key_of(meta)
+
+
+def _is_job(meta: Meta) -> bool:
+    owner = controller_of(meta.owner_references)
+    row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
+    return bool(row and row.manageable and owner and meta.name == group_name_of(owner.uid))
 
 
 def key_of(meta: Meta) -> str:

@@ -18,7 +18,7 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
         case "runs":
             return f"runs: {gang.running} of {many(gang.pods, 'pod')} on {listed(gang.nodes)}{left_out(gang)}"
         case "starts":
-            return f"starts: admitted whole, with {many(gang.pods, 'pod')}"
+            return f"starts: admitted whole, with {many(gang.size, 'pod')}"
         case "pending":
             return "is pending. Muster has not decided about it yet."
     return f"waits. {waiting_for(gang)}{ahead(gang, cluster)}"

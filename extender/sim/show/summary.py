@@ -80,14 +80,16 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
     if not gang.has_started or times is None:
         reason = f"{waiting_for(gang)}{ahead(gang, cluster)}"
         return (
-            f"is starting with {many(gang.pods, 'pod')}." if gang.state == "starts" else _waits(gang, reason)
+            f"is starting with {many(gang.size, 'pod')}." if gang.state == "starts" else _waits(gang, reason)
         )
     return f"{_progress(gang, times)}{left_out(gang) or '.'}"
 
 
 def _waits(gang: Gang, reason: str) -> str:
-    if not gang.pods:
+    if not gang.size:
         return f"never started, and has no pods. {reason}"
+    if not gang.pods:
+        return f"never started; its {many(gang.size, 'pod')} were not made. {reason}"
     return f"never started; {gang.summary.bound} of {many(gang.pods, 'pod')} placed. {reason}"
 
 

@@ -1,0 +1,358 @@
+"""`muster job`, and `muster why` of jobs that wait without pods."""
+
+import json
+from typing import Any
+
+import pytest
+
+from extender.api.keys import HOLD, KUEUE_QUEUE, QUEUE, START_TIMEOUTS, STARTED
+from extender.sim.apiserver.kinds import EVENTS, JOBS, POD_GROUPS, Json
+from extender.sim.apiserver.status_errors import StatusError
+from tests.cli.desk import Desk, ago
+from tests.cli.front import Front
+
+NO_ROOM = "cpu: 8 needed, 2 left on suitable nodes; position 2 in queue research"
+DONE = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
+def job(
+    desk: Desk,
+    name: str,
+    *,
+    suspend: bool = True,
+    parallelism: int = 4,
+    queue: str = "research",
+    scheduler: str = "muster",
+    notes: Json | None = None,
+    labels: Json | None = None,
+    status: Json | None = None,
+    owner: Json | None = None,
+) -> Json:
+    """Its own reference, as its PodGroup bears it."""
+    notes = {**({QUEUE: queue} if queue else {}), **(notes or {})}
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
+    spec = {
+        "suspend": suspend,
+        "parallelism": parallelism,
+        "template": {"spec": {"schedulerName": scheduler, "containers": [container]}},
+    }
+    meta = {"name": name, "namespace": "team", "annotations": notes, "labels": labels or {}}
+    owners = {"ownerReferences": [owner]} if owner else {}
+    desk._put(JOBS, meta | owners, {"spec": spec, "status": status or {}})
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"uid-{name}"}
+    return {**reference, "controller": True}
+
+
+def queued(
+    desk: Desk, name: str, notes: Json | None = None, job_notes: Json | None = None, **rest: Any
+) -> None:
+    """A job with its PodGroup."""
+    said = {key: rest.pop(key) for key in ("phase", "reason", "message") if key in rest}
+    owner = job(desk, name, notes=job_notes, **rest)
+    meta = {"ownerReferences": [owner], "annotations": notes or {}}
+    more = {"minResources": {"cpu": "8"}}
+    desk.group(
+        f"podgroup-uid-{name}", queue="research", min_member=4, more_metadata=meta, more_spec=more, **said
+    )
+
+
+def unit(desk: Desk, name: str) -> Json:
+    found = desk.store.get(POD_GROUPS, "team", f"podgroup-uid-{name}")
+    assert found is not None
+    return found
+
+
+def stored(desk: Desk, name: str) -> Json:
+    found = desk.store.get(JOBS, "team", name)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def town(desk: Desk) -> Desk:
+    """One job in each state."""
+    started = {STARTED: ago(hours=2)}
+    desk.queue("research", {"weight": 2}, state="Open")
+    queued(desk, "waits", message=NO_ROOM)
+    queued(desk, "held", notes={HOLD: "true"}, reason="Held")
+    queued(desk, "late", notes={START_TIMEOUTS: "3"}, reason="StartTimedOut", message="3 times in a row")
+    queued(desk, "starts", suspend=False, job_notes=started, phase="Inqueue", reason="Starting")
+    queued(desk, "runs", suspend=False, job_notes=started, phase="Running", reason="Running")
+    queued(desk, "stopped", job_notes=started)
+    queued(desk, "over", suspend=False, job_notes=started, phase="Completed", status=DONE)
+    return desk
+
+
+def states(desk: Desk, *more: str) -> dict[str, Json]:
+    items = json.loads(desk.says("job", "list", "-o", "json", *more))["items"]
+    return {each["name"]: each for each in items}
+
+
+# ---- list
+
+
+def test_each_state_is_told(town: Desk) -> None:
+    assert {name: each["state"] for name, each in states(town).items()} == {
+        "waits": "Waiting",
+        "held": "Held",
+        "late": "Held",
+        "starts": "Starting",
+        "runs": "Running",
+        "stopped": "Suspended",
+        "over": "Finished",
+    }
+
+
+def test_the_table_has_queue_position_pods_and_reason(town: Desk) -> None:
+    head, *rows = (line.split() for line in town.says("job", "list").splitlines())
+    assert head == ["NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE"]
+    assert ["waits", "Job", "research", "Waiting", "2", "4", "NoRoom", "20d"] in rows
+    assert ["late", "Job", "research", "Held", "-", "4", "StartTimedOut", "20d"] in rows
+    assert ["runs", "Job", "research", "Running", "-", "4", "-", "20d"] in rows
+
+
+def test_wide_tells_more(town: Desk) -> None:
+    (line,) = [
+        each for each in town.says("job", "list", "-o", "wide").splitlines() if each.startswith("late")
+    ]
+    assert line.split()[8:] == ["-", "3", "podgroup-uid-late", "3", "times", "in", "a", "row"]
+
+
+def test_the_json_form_is_for_programs(town: Desk) -> None:
+    assert states(town)["waits"] == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "namespace": "team",
+        "name": "waits",
+        "queue": "research",
+        "state": "Waiting",
+        "position": 2,
+        "pods": 4,
+        "reason": "NoRoom",
+        "message": NO_ROOM,
+        "letGo": None,
+        "startTimeouts": 0,
+        "podGroup": "podgroup-uid-waits",
+    }
+
+
+def test_names_are_what_kubectl_takes(town: Desk) -> None:
+    assert "job.batch/waits" in town.says("job", "list", "-o", "name").splitlines()
+
+
+def test_all_namespaces(town: Desk) -> None:
+    assert town.says("job", "list", "-A").startswith("NAMESPACE   NAME")
+    assert states(town, "-A").keys() == states(town).keys()
+
+
+def test_groups_of_no_job_are_left_out(desk: Desk) -> None:
+    desk.group("plain")
+    desk.group(
+        "podgroup-u", more_metadata={"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "uid": "u"}]}
+    )
+    result = desk.muster("job", "list")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No jobs found in namespace team\n")
+
+
+def test_jobs_that_may_not_be_read_are_shown_by_their_podgroups(town: Desk) -> None:
+    town.lock(("jobs", "team"))
+    result = town.muster("job", "list")
+    assert "you may not list jobs in team" in result.stderr
+    shown = {line.split()[0]: line.split()[3] for line in result.stdout.splitlines()[1:]}
+    assert (shown["waits"], shown["held"], shown["runs"]) == ("Waiting", "Held", "Running")
+
+
+def test_without_the_right_to_list_groups_of_all_namespaces_it_names_the_role(town: Desk) -> None:
+    town.lock(("podgroups", ""))
+    assert "kube-muster-view" in town.refuses("job", "list", "-A")
+
+
+# ---- describe
+
+
+def test_all_about_a_job_that_waits(town: Desk) -> None:
+    about = {"kind": "Job", "name": "waits"}
+    said = {"type": "Warning", "reason": "StartGivenUp", "message": "m", "lastTimestamp": ago(hours=5)}
+    town._put(EVENTS, {"name": "e", "namespace": "team"}, {"involvedObject": about, **said})
+    told = town.says("job", "describe", "waits")
+    paragraphs = [each.splitlines() for each in told.split("\n\n")]
+    assert paragraphs[0] == ["job/waits in namespace team, of podgroup/podgroup-uid-waits"]
+    assert [line.split(":")[1].strip() for line in paragraphs[1]] == [
+        *("Waiting", "research", "4 pods", "cpu 8", "2", "-", "-", "none", "20d")
+    ]
+    assert paragraphs[2][0] == "Waiting for 30m: NoRoom"
+    (sets,) = [each for each in paragraphs if each[0] == "Pods that it makes:"]
+    assert sets[1:] == ["  ROLE   COUNT   REQUESTS OF EACH", "  -      4       cpu 2, memory 1Gi"]
+    (events,) = [each for each in paragraphs if each[0] == "Events:"]
+    assert events[1].split()[:3] == ["TYPE", "REASON", "AGE"]
+    assert events[2].split() == ["Warning", "StartGivenUp", "5h", "m"]
+
+
+def test_when_it_was_let_go_and_how_often_it_came_too_late(town: Desk) -> None:
+    assert "Let go:          120m ago" in town.says("job", "describe", "job/runs")
+    assert "Start timeouts:  3 in a row" in town.says("job", "describe", "jobs/late")
+
+
+def test_pods_that_cannot_be_told_are_said(desk: Desk) -> None:
+    queued(desk, "odd", parallelism="many", reason="InvalidSpec")
+    assert "its pods cannot be told: spec.parallelism: got 'many'" in desk.says("job", "describe", "odd")
+
+
+# ---- hold, resume, stop
+
+
+def test_a_job_that_waits_is_held_and_resumed(town: Desk) -> None:
+    assert town.says("job", "hold", "waits") == "job.batch/waits held\n"
+    assert unit(town, "waits")["metadata"]["annotations"] == {HOLD: "true"}
+    assert town.says("job", "resume", "job/waits") == "job.batch/waits resumed\n"
+    assert not unit(town, "waits")["metadata"].get("annotations")
+
+
+def test_resume_forgets_starts_that_came_too_late(town: Desk) -> None:
+    town.says("job", "resume", "late")
+    assert not unit(town, "late")["metadata"].get("annotations")
+
+
+def test_resume_lets_a_suspended_job_queue_again(town: Desk) -> None:
+    town.says("job", "resume", "stopped")
+    found = stored(town, "stopped")
+    assert STARTED not in found["metadata"]["annotations"]
+    assert found["spec"]["suspend"] is True
+
+
+def test_stop_suspends_and_leaves_the_note(town: Desk) -> None:
+    assert town.says("job", "stop", "runs", "starts") == "job.batch/runs stopped\njob.batch/starts stopped\n"
+    for name in ("runs", "starts"):
+        assert stored(town, name)["spec"]["suspend"] is True
+        assert STARTED in stored(town, name)["metadata"]["annotations"]
+    assert states(town)["runs"]["state"] == "Suspended"
+
+
+@pytest.mark.parametrize(("command", "name"), [("hold", "waits"), ("resume", "stopped"), ("stop", "runs")])
+@pytest.mark.parametrize(("way", "said"), [("client", "dry run"), ("server", "server dry run")])
+def test_a_dry_run_changes_nothing(town: Desk, command: str, name: str, way: str, said: str) -> None:
+    before = (stored(town, name), unit(town, name))
+    assert f"({said})" in town.says("job", command, name, "--dry-run", way)
+    assert (stored(town, name), unit(town, name)) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "words"),
+    [
+        ("hold", "runs", "muster job stop job/runs suspends it"),
+        ("stop", "waits", "muster job hold job/waits keeps it from starting"),
+        ("hold", "over", "job/over has ended; it cannot be held"),
+        ("hold", "free", "muster why job/free says why"),
+        ("resume", "free", "muster why job/free says why"),
+        ("stop", "loose", "muster why job/loose says why"),
+    ],
+)
+def test_what_does_not_fit_its_state_is_refused(town: Desk, command: str, name: str, words: str) -> None:
+    job(town, "free", queue="")
+    job(town, "loose", suspend=False)
+    assert words in town.refuses("job", command, name)
+
+
+def test_a_job_that_changes_meanwhile_is_left(town: Desk) -> None:
+    town.store.refusing[JOBS] = StatusError(409, "Conflict", "the object has been modified")
+    assert town.refuses("job", "stop", "runs") == "It was changed at the same time: run the command again."
+
+
+def test_a_missing_right_is_named(town: Desk) -> None:
+    town.store.refusing[JOBS] = StatusError(403, "Forbidden", 'cannot patch resource "jobs"')
+    assert town.refuses("job", "stop", "runs") == ('Error: not allowed: cannot patch resource "jobs"')
+
+
+def test_a_right_to_look_that_is_missing_is_named(town: Desk, front: Front) -> None:
+    front.workload("batch/v1", "Job", "other")
+    front.unreadable |= {"waits"}
+    asked = "to look for it takes the right to get jobs waits in team"
+    assert asked in town.refuses("job", "describe", "job/waits")
+
+
+# ---- names
+
+
+def test_a_name_that_is_almost_one_is_offered(town: Desk) -> None:
+    assert "job 'wait' not found in namespace team; did you mean job/waits?" in town.refuses(
+        "job", "describe", "job/wait"
+    )
+    assert "did you mean job/waits?" in town.refuses("job", "hold", "wait")
+
+
+def test_a_name_of_several_kinds_has_to_be_told(desk: Desk, front: Front) -> None:
+    front.workload("batch/v1", "Job", "x", spec={"suspend": True})
+    front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec={"suspend": True})
+    assert "may be job/x and jobset/x" in desk.refuses("job", "describe", "x", status=2)
+    assert desk.says("job", "describe", "jobset/x").startswith("jobset/x in namespace team\n")
+
+
+@pytest.mark.parametrize("value", ["pod/x", "queue/x", "a/b/c", "job/", "/x"])
+def test_a_kind_that_is_no_job_is_refused(desk: Desk, value: str) -> None:
+    said = " ".join(desk.muster("job", "describe", value).stderr.split())
+    assert f"got {value!r}" in said
+    assert "allowed" in said
+    desk.refuses("job", "describe", value, status=2)
+
+
+def test_a_kind_that_the_cluster_lacks_is_named(desk: Desk, front: Front) -> None:
+    front.workload("batch/v1", "Job", "x")
+    assert "the cluster knows no rayjobs.ray.io" in desk.refuses("job", "describe", "rayjob/x")
+
+
+# ---- why
+
+
+def why(desk: Desk, target: str) -> Json:
+    found: Json = json.loads(desk.says("why", target, "-o", "json"))
+    return found
+
+
+def test_why_a_job_waits_without_pods(town: Desk) -> None:
+    said = why(town, "job/waits")
+    assert (said["kind"], said["name"], said["group"]) == ("Job", "waits", "podgroup-uid-waits")
+    assert (said["verdict"], said["reason"], said["detail"]) == ("Waiting", "NoRoom", NO_ROOM)
+    assert said["sentence"].endswith("It waits as a job: its 4 pods will be made when it starts.")
+    assert said["remedies"]
+
+
+@pytest.mark.parametrize("name", ["held", "late", "stopped"])
+def test_the_command_that_helps_is_offered(town: Desk, name: str) -> None:
+    lines = [each["line"] for each in why(town, f"job/{name}")["commands"]]
+    assert f"muster job resume job/{name} -n team" in lines
+
+
+def test_why_of_a_job_that_was_stopped(town: Desk) -> None:
+    said = why(town, "job/stopped")
+    assert said["verdict"] == "NoPods"
+    assert said["sentence"].startswith("It was suspended after Muster had started it")
+
+
+def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
+    assert why(town, "waits")["kind"] == "Job"
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"queue": ""}, "it names no queue, and neither does its namespace."),
+        ({"scheduler": "other"}, "another scheduler than muster or volcano, whose pods Muster places"),
+        ({"queue": "", "labels": {KUEUE_QUEUE: "lq"}}, "It is Kueue's to start, where Kueue is installed."),
+        ({"owner": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "u",
+                    "controller": True}}, "it belongs to jobset/js, which starts as a whole."),
+        ({}, "or its role for jobs is not installed, or --manage-jobs is off"),
+    ],
+)  # fmt: skip
+def test_why_a_job_is_left_alone(desk: Desk, parts: dict[str, Any], words: str) -> None:
+    job(desk, "x", **parts)
+    said = why(desk, "job/x")
+    assert (said["verdict"], said.get("group", "")) == ("NoPods", "")
+    assert said["sentence"].startswith("It is suspended, and Muster does not manage it: ")
+    assert words in said["sentence"]
+    assert said["commands"]
+
+
+def test_a_queue_of_the_namespace_counts(desk: Desk) -> None:
+    desk.namespace("team", "research")
+    job(desk, "x", queue="")
+    assert "names no queue" not in why(desk, "job/x")["sentence"]

@@ -1,0 +1,62 @@
+"""Jobs that wait as jobs in the cluster of `muster run`: Muster lets them go, its job controller follows."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from extender.sim.apiserver.kinds import JOBS, POD_GROUPS, PODS, Json
+from extender.sim.embedded import Embedded
+from extender.sim.kubelets import RUN_SECONDS
+from extender.sim.show.cluster_state import ShownObjects, observe
+from tests.e2e.harness.jobs import job
+from tests.e2e.harness.waiting import wait_for
+
+
+@pytest.fixture
+def cluster() -> Iterator[Embedded]:
+    with Embedded(speed=10, seed=1) as cluster:
+        cluster.make_nodes(1, "4", "16Gi")
+        cluster.start()
+        yield cluster
+
+
+def submit(cluster: Embedded, name: str, pods: int, **annotations: str) -> None:
+    made = job(
+        name, namespace="default", parallelism=pods, completions=pods, suspend=True, queue="default", cpu="1"
+    )
+    made["spec"]["template"]["metadata"].setdefault("annotations", {}).update(annotations)
+    cluster.create([(JOBS, made)])
+
+
+def found(cluster: Embedded, name: str) -> Json:
+    return cluster.service.get(JOBS, "default", name)
+
+
+def pods(cluster: Embedded, name: str) -> list[Json]:
+    return [each for each in cluster.store.all(PODS) if each["metadata"]["name"].startswith(f"{name}-")]
+
+
+def reason(cluster: Embedded, name: str) -> str:
+    group = cluster.store.get(POD_GROUPS, "default", f"podgroup-{found(cluster, name)['metadata']['uid']}")
+    said = ((group or {}).get("status") or {}).get("conditions", [])
+    return next((each["reason"] for each in said if each["type"] == "Scheduled"), "")
+
+
+def test_the_second_of_two_suspended_jobs_waits_without_pods_and_runs_after_the_first(
+    cluster: Embedded,
+) -> None:
+    submit(cluster, "first", 3, **{RUN_SECONDS: "20"})
+    wait_for(lambda: len(pods(cluster, "first")) == 3)
+    submit(cluster, "second", 2, **{RUN_SECONDS: "10"})
+    wait_for(lambda: reason(cluster, "second") == "NoRoom")
+    assert found(cluster, "second")["spec"]["suspend"] is True
+    assert pods(cluster, "second") == []
+    wait_for(lambda: found(cluster, "second").get("status", {}).get("succeeded") == 2)
+    wait_for(cluster.settled)
+
+
+def test_a_job_that_waits_is_shown_with_the_pods_that_it_will_have(cluster: Embedded) -> None:
+    submit(cluster, "large", 5)
+    wait_for(lambda: reason(cluster, "large") in ("NoRoom", "NeverFits"))
+    (gang,) = observe(ShownObjects.of(cluster.store), cluster.muster.look).gangs
+    assert (gang.title, gang.state, gang.pods, gang.size) == ("default/job/large", "waits", 0, 5)
