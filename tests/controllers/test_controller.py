@@ -172,7 +172,7 @@ def test_all_controllers_are_guarded_by_the_one_loop(controller: type[Any]) -> N
 
 def controllers_of(bench: Bench) -> Controllers:
     policy = ConditionPolicy()
-    return Controllers(bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system", policy)
+    return Controllers(bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system", policy, {})
 
 
 def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.harness import manifests
-from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import POD_GROUPS, PODS

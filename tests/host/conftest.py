@@ -39,7 +39,7 @@ class Station:
         )
         self.writers = controllers.all_writers
         self.objects, self.bus_commands = controllers.objects, controllers.bus_commands
-        self.feed = Feed(connection, self.ledger, controllers, auto_groups=True)
+        self.feed = Feed(connection, self.ledger, controllers, auto_groups=True, job_kinds={})
 
     def _notice(self) -> None:
         with self.changed:

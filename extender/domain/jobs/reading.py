@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Meta, Pod, Wire
+from extender.api.objects import Meta, Pod, Wire, Workload, WorkloadSpec
 from extender.api.quantities import BadQuantity
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.lifecycle import is_suspended, outcome_of
@@ -55,6 +55,11 @@ def job_record(
         return _with_pods(record, pod_sets(obj), shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
+
+
+def owner_of_pods(job: Job) -> Workload:
+    """The same object as the controller of its pods. Only for kinds of which Workload knows the fields."""
+    return Workload(job.metadata, msgspec.convert(job.spec, WorkloadSpec))
 
 
 def as_json(kind: JobKind, job: Job) -> Json:

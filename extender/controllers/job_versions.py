@@ -1,0 +1,65 @@
+"""The versions of jobs that wait, as the watch has shown them: a job can be let go without being read first.
+
+Only for objects in which no list is on the way to a template, since those take a merge patch. A version is
+used once: if it is outdated, the API server says so, and the job is read.
+"""
+
+from typing import Any, NamedTuple
+
+from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.lifecycle import is_suspended
+from extender.api.workloads.shape import Path
+from extender.api.workloads.table import WORKLOADS
+from extender.api.workloads.template_paths import annotation_paths
+from extender.domain.jobs import changes
+from extender.domain.jobs.job_record import JobKind, JobRecord
+from extender.domain.jobs.reading import Job, as_json
+from extender.domain.model.records import GroupKey
+
+
+class KnownVersion(NamedTuple):
+    version: str  # metadata.resourceVersion
+    annotations: tuple[Path, ...]  # of its pods
+
+
+class JobVersions:
+    """Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[GroupKey, KnownVersion] = {}
+        self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # each kept once
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def note(self, key: GroupKey, kind: JobKind, job: Job) -> None:
+        """The newest version of a job; it is forgotten if it does not wait."""
+        obj = as_json(kind, job)
+        paths = _paths(kind, obj) if is_suspended(WORKLOADS[kind], obj) else ()
+        if not paths or not all(isinstance(name, str) for path in paths for name in path):
+            return self.drop(key)
+        self._known[key] = KnownVersion(job.metadata.resource_version, self._paths.setdefault(paths, paths))
+
+    def take(self, key: GroupKey) -> KnownVersion | None:
+        return self._known.pop(key, None)
+
+    def drop(self, key: GroupKey) -> None:
+        self._known.pop(key, None)
+
+
+def let_go_unread(job: JobRecord, known: KnownVersion, now: str) -> dict[str, Any]:
+    suspend = WORKLOADS[job.kind].suspend
+    return changes.let_go_unread(job.uid, known.version, suspend, known.annotations, group_name(job), now)
+
+
+def group_name(job: JobRecord) -> str:
+    """The name of its PodGroup."""
+    return job.group.partition("/")[2]
+
+
+def _paths(kind: JobKind, obj: dict[str, Any]) -> tuple[Path, ...]:
+    """None for one that cannot be read, which never starts."""
+    try:
+        return tuple(annotation_paths(WORKLOADS[kind], obj))
+    except MALFORMED:
+        return ()
