@@ -36,7 +36,7 @@ class JobVersions:
         """The newest version of a job; it is forgotten if it does not wait."""
         obj = as_json(kind, job)
         paths = _paths(kind, obj) if is_suspended(WORKLOADS[kind], obj) else ()
-        if not paths or not all(isinstance(name, str) for path in paths for name in path):
+        if not paths or any(_leads_through_list(obj, path) for path in paths):
             return self.drop(key)
         self._known[key] = KnownVersion(job.metadata.resource_version, self._paths.setdefault(paths, paths))
 
@@ -55,6 +55,14 @@ def let_go_unread(job: JobRecord, known: KnownVersion, now: str) -> dict[str, An
 def group_name(job: JobRecord) -> str:
     """The name of its PodGroup."""
     return job.group.partition("/")[2]
+
+
+def _leads_through_list(obj: Any, path: Path) -> bool:
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+        if isinstance(obj, list):
+            return True
+    return False
 
 
 def _paths(kind: JobKind, obj: dict[str, Any]) -> tuple[Path, ...]:

@@ -36,6 +36,7 @@ class Station:
             lambda: True,
             "volcano-system",
             ConditionPolicy(),
+            {},
         )
         self.writers = controllers.all_writers
         self.objects, self.bus_commands = controllers.objects, controllers.bus_commands

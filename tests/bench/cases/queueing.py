@@ -1,6 +1,6 @@
 """Kueue's own scheduler benchmark, played with suspended Jobs: 15,000 of three classes in 30 queues below 5
-parents, on a real control plane without kubelets and without a job controller. And Jobs that only wait: what
-one costs in memory, and what one more event costs when there are many.
+parents, on a real control plane without kubelets and without a job controller. And, as a case of its own,
+Jobs that only wait: what one costs in memory, and what one more event costs when there are many.
 
 All of it is there as Kueue plays it (sizes, run times, priorities, intervals, amounts of the queues) but that
 Kueue's benchmark has no Jobs: it writes the objects of its own queue itself.
@@ -35,9 +35,24 @@ _QUIET = 200_000.0  # microseconds of its processor time in a second
 
 
 def queueing(bench: Bench) -> Iterator[Row]:
-    yield from _played(bench.sizes.queued)
-    for waiting in (number for number in bench.sizes.told if number >= 1000 or bench.sizes.queued < 1):
-        yield _waiting(waiting)
+    part = bench.sizes.queued
+    count = job_load.total(part)
+    with _fleet(CAPACITY) as fleet, fleet.muster() as muster:
+        space = fleet.namespace()
+        say(f"{count} Jobs; their run times alone take {job_load.work(part):.0f} s")
+        before = _read(fleet, muster)
+        with JobRunner(fleet.access, space) as runner:
+            started = create(fleet.access, arrivals(space, part, runner.note_sent))
+            say(f"all have arrived; {len(runner.finished)} have finished")
+            _await(runner, count)
+            cost = _read(fleet, muster) - before
+            yield _whole(runner, started, cost, peak_megabytes(muster.process.pid))
+            yield from _classes(runner)
+
+
+def waiting(bench: Bench) -> Iterator[Row]:
+    for count in bench.sizes.told:
+        yield _waiting(count)
 
 
 @contextmanager
@@ -61,21 +76,6 @@ def _rights() -> list[Json]:
 
 
 # ---- the benchmark
-
-
-def _played(part: float) -> Iterator[Row]:
-    count = job_load.total(part)
-    with _fleet(CAPACITY) as fleet, fleet.muster() as muster:
-        space = fleet.namespace()
-        say(f"{count} Jobs; their run times alone take {job_load.work(part):.0f} s")
-        before = _read(fleet, muster)
-        with JobRunner(fleet.access, space) as runner:
-            started = create(fleet.access, arrivals(space, part, runner.note_sent))
-            say(f"all have arrived; {len(runner.finished)} have finished")
-            _await(runner, count)
-            cost = _read(fleet, muster) - before
-            yield _whole(runner, started, cost, peak_megabytes(muster.process.pid))
-            yield from _classes(runner)
 
 
 def _await(runner: JobRunner, count: int) -> None:
