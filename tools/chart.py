@@ -66,7 +66,7 @@ def template(source: str, text: str) -> str:
             )
         text = text.replace(old, new)
     text = _anywhere(text)
-    if source.startswith("crds/"):
+    if "\nkind: CustomResourceDefinition\n" in text:
         text = _kept(text)
     return _guarded(f"manifests/{source}", _condition(source), text)
 
@@ -89,7 +89,9 @@ def _condition(source: str) -> str:
 
 def _kept(text: str) -> str:
     """`helm uninstall` leaves the kind, and with it all queues and groups."""
-    return text.replace("metadata:\n", "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n", 1)
+    annotated = "metadata:\n  annotations:\n"
+    head = annotated if annotated in text else "metadata:\n"
+    return text.replace(head, f"{annotated}    helm.sh/resource-policy: keep\n", 1)
 
 
 def _guarded(source: str, condition: str, text: str) -> str:

@@ -4,6 +4,7 @@ from extender import __version__
 
 Change = tuple[str, str]
 
+JOB_KINDS = ("batch", "jobset", "kubeflow", "ray", "spark", "trainer")  # folders of manifests/jobs/
 VIEW = 'and .Values.view.enabled (eq .Values.install "sidecar")'
 GATES_OF_THE_API_SERVER = 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version'
 WHEN = {
@@ -17,11 +18,14 @@ WHEN = {
     "older-kubernetes": f'and (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) (not ({VIEW}))',
     "cert-manager": ".Values.certManager.enabled",
     "provisioning": ".Values.provisioning.enabled",
+    **{f"jobs/{kinds}": f'has "{kinds}" .Values.jobs.kinds' for kinds in JOB_KINDS},
+    "quota": ".Values.quota.enabled",
 }
 # Files that are rendered under a condition more than their folder's.
 ALSO_WHEN = {
     "gates/admission-policy.yaml": GATES_OF_THE_API_SERVER,
     "default-scheduler/admission-policy.yaml": GATES_OF_THE_API_SERVER,
+    "quota/crd.yaml": ".Values.quota.crd",
 }
 
 # Replaced wherever it occurs.
@@ -195,6 +199,9 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "default-scheduler/admission-policy.yaml": (OURS,),
     "default-scheduler/daemonset.yaml": (*POD, REACHED, TLS_FOLDER, TLS_MOUNT, TLS_VOLUME),
     "validation-policy.yaml": (OURS_ANYWHERE,),
+    "quota/policy.yaml": (
+        ("serviceaccount:kube-muster:muster", "serviceaccount:{{ .Release.Namespace }}:muster"),
+    ),
     "sidecar/network-policy.yaml": (CALLERS, SCRAPERS),
     "webhooks/mutating.yaml": (INJECTED,),
     "webhooks/rbac.yaml": (OWN_SECRET, OWN_SECRET_END),

@@ -13,6 +13,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import msgspec
 
 from extender.api.durations import as_duration, as_seconds
+from extender.api.quotas import QuotaKind
+from extender.api.workloads.further import FurtherKind
 
 API_VERSION = "config.kube-muster.io/v1alpha1"
 KIND = "MusterConfiguration"
@@ -116,6 +118,21 @@ def duration(least: str, most: str) -> Kind:
 
 def factor(most: int) -> Kind:
     return Kind(f"a number from 1 to {most}, such as 1.5", _within(_decimal, "1", str(most)), "{:g}".format)
+
+
+def some_of(*values: str) -> Kind:
+    """Any of these, or none, as one text."""
+
+    def read(text: str) -> frozenset[str]:
+        parts = [] if text == "off" else text.split(",")
+        if len(set(parts)) < len(parts) or not set(parts) <= set(values):
+            raise ValueError(text)
+        return frozenset(parts)
+
+    def write(given: frozenset[str]) -> str:
+        return ",".join(value for value in values if value in given) or "off"
+
+    return Kind(f"off, or one or more of {', '.join(values)}, separated by commas", read, write)
 
 
 TEXT = Kind("any text", str)
@@ -307,6 +324,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         factor(100),
         "How many times the capability of a queue may be admitted, where its spec.oversell says nothing.",
     ] = 1.0
+    quota_sources: Annotated[
+        frozenset[str],
+        some_of(*QuotaKind),
+        "The kinds of quotas from which queues are made, where the cluster has them and Muster may read "
+        "them.",
+    ] = frozenset({QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA})
     log_format: Annotated[
         str,
         one_of("text", "json"),
@@ -318,6 +341,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         one_of("debug", "info", "warning", "error"),
         "The lowest level of log lines that are written.",
     ] = "info"
+    # Of no row in the table: only the file has room for it.
+    job_kinds: tuple[FurtherKind, ...] = ()
 
 
 class Setting(NamedTuple):
@@ -354,15 +379,19 @@ class Setting(NamedTuple):
 def _settings() -> Iterator[Setting]:
     hints = get_type_hints(Configuration, include_extras=True)
     for field in msgspec.structs.fields(Configuration):
-        yield Setting(field.name, field.default, *hints[field.name].__metadata__)
+        if meaning := getattr(hints[field.name], "__metadata__", None):
+            yield Setting(field.name, field.default, *meaning)
 
 
 SETTINGS = tuple(_settings())
+JOB_KINDS = "jobKinds"  # the key of further kinds of jobs
 
 
 def as_document(configuration: Configuration) -> dict[str, Any]:
     """`configuration` as the file that would set it."""
-    values = {each.key: each.written(getattr(configuration, each.field)) for each in SETTINGS}
+    values: dict[str, Any] = {each.key: each.written(getattr(configuration, each.field)) for each in SETTINGS}
+    if configuration.job_kinds:
+        values[JOB_KINDS] = [each.written for each in configuration.job_kinds]
     return {"apiVersion": API_VERSION, "kind": KIND, **values}
 
 

@@ -15,6 +15,9 @@ MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 
 LAST_COMMAND = "kube-muster.io/last-command"  # annotation of a queue: the UID of the Command obeyed last
+QUOTA_SOURCE = "kube-muster.io/quota-source"  # annotation of a queue: the quota that it is made from
+QUOTA_NAMESPACES = "kube-muster.io/quota-namespaces"  # the namespaces that the quota lets enter it
+QUOTA_ENDED = "kube-muster.io/quota-ended"  # "true": Muster closes it, because its quota is gone
 GATE = "kube-muster.io/admission"
 NUDGE = "kube-muster.io/nudge"
 PLACE_MARK = "kube-muster.io/place"

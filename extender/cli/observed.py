@@ -1,7 +1,7 @@
 """Queues and PodGroups as the API server has them, with what commands read off them."""
 
 from extender.api.conditions import condition
-from extender.api.keys import SCHEDULED
+from extender.api.keys import QUOTA_NAMESPACES, QUOTA_SOURCE, SCHEDULED
 from extender.api.objects import Condition, PodGroup, Queue
 from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.reasons import Reason
@@ -16,6 +16,17 @@ class ObservedQueue(Queue, frozen=True):
     def state(self) -> str:
         """What the status says, else what will be."""
         return self.status.state or self.spec.state or "Open"
+
+    @property
+    def quota(self) -> str:
+        """The quota that it is made from, or empty."""
+        return (self.metadata.annotations or {}).get(QUOTA_SOURCE, "")
+
+    @property
+    def entering(self) -> list[str]:
+        """The namespaces that a quota lets enter it."""
+        noted = (self.metadata.annotations or {}).get(QUOTA_NAMESPACES, "")
+        return noted.split(",") if noted else []
 
     @property
     def share(self) -> float:

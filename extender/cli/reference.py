@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from extender.api.configuration import API_VERSION, KIND, SETTINGS, Setting
+from extender.api.configuration import API_VERSION, JOB_KINDS, KIND, SETTINGS, Setting
 from extender.cli.serving import CONFIG_VARIABLE, shown_default
 
 DOCUMENT = Path("docs/configuration.md")
@@ -33,9 +33,15 @@ apiVersion: {API_VERSION}
 kind: {KIND}
 """
 
+FURTHER_KINDS = f"""
+Only the file may have `{JOB_KINDS}`: further kinds of jobs that wait suspended, in the form that
+[Jobs](jobs.md#further-kinds) describes.
+"""
+
 
 def document() -> str:
-    return HEAD + "".join(map(_row, SETTINGS)) + EXAMPLE + "".join(map(_line, SETTINGS)) + "```\n"
+    example = EXAMPLE + "".join(map(_line, SETTINGS)) + "```\n"
+    return HEAD + "".join(map(_row, SETTINGS)) + example + FURTHER_KINDS
 
 
 def _row(each: Setting) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from extender.api.configuration import (
     API_VERSION,
+    JOB_KINDS,
     KIND,
     SETTINGS,
     Configuration,
@@ -17,6 +18,7 @@ from extender.api.configuration import (
     Setting,
     contradictions,
 )
+from extender.api.workloads.further import further_kinds
 
 
 class GivenSetting(NamedTuple):
@@ -50,14 +52,14 @@ def from_environment(environment: Mapping[str, str]) -> Source:
 def from_file(path: Path) -> Source:
     """What the file sets. Raises InvalidConfiguration when it cannot be read or holds unknown keys."""
     document = _document(path)
-    keys = {each.key: each for each in SETTINGS}
+    keys = {each.key: each.field for each in SETTINGS} | {JOB_KINDS: "job_kinds"}
     faults = [
         *_wrong_head(path, document),
         *(f"{path}: {key}: unknown; allowed are {', '.join(keys)}" for key in document if key not in keys),
     ]
     if faults:
         raise InvalidConfiguration("\n".join(faults))
-    return {keys[key].field: GivenSetting(f"{path}: {key}", value) for key, value in document.items()}
+    return {keys[key]: GivenSetting(f"{path}: {key}", value) for key, value in document.items()}
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -89,6 +91,9 @@ def resolve(*sources: Source) -> Configuration:
         each = given.get(setting.field)
         if each and each.value != setting.default:  # an empty text, where the default is one, is no fault
             _judge(setting, each, values, faults)
+    if kinds := given.get("job_kinds"):
+        values["job_kinds"], wrong = further_kinds(kinds.value, kinds.where)
+        faults += wrong
     configuration = Configuration(**values)
     if faults := faults or list(contradictions(configuration)):
         raise InvalidConfiguration("\n".join(faults))

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.lifecycle import is_suspended
-from extender.api.workloads.shape import Path
-from extender.api.workloads.table import WORKLOADS
+from extender.api.workloads.shape import Json, Kinds, Path, WorkloadRow
 from extender.api.workloads.template_paths import annotation_paths
 from extender.domain.jobs import changes
 from extender.domain.jobs.job_record import JobKind, JobRecord
@@ -19,13 +18,15 @@ from extender.domain.model.records import GroupKey
 
 class KnownVersion(NamedTuple):
     version: str  # metadata.resourceVersion
+    suspend: Path
     annotations: tuple[Path, ...]  # of its pods
 
 
 class JobVersions:
     """Safe to use from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Kinds) -> None:
+        self._table = table
         self._known: dict[GroupKey, KnownVersion] = {}
         self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # each kept once
 
@@ -35,10 +36,12 @@ class JobVersions:
     def note(self, key: GroupKey, kind: JobKind, job: Job) -> None:
         """The newest version of a job; it is forgotten if it does not wait."""
         obj = as_json(kind, job)
-        paths = _paths(kind, obj) if is_suspended(WORKLOADS[kind], obj) else ()
+        row = self._table[kind]
+        paths = _paths(row, obj, self._table) if is_suspended(row, obj) else ()
         if not paths or any(_leads_through_list(obj, path) for path in paths):
             return self.drop(key)
-        self._known[key] = KnownVersion(job.metadata.resource_version, self._paths.setdefault(paths, paths))
+        version = job.metadata.resource_version
+        self._known[key] = KnownVersion(version, row.suspend, self._paths.setdefault(paths, paths))
 
     def take(self, key: GroupKey) -> KnownVersion | None:
         return self._known.pop(key, None)
@@ -48,8 +51,10 @@ class JobVersions:
 
 
 def let_go_unread(job: JobRecord, known: KnownVersion, now: str) -> dict[str, Any]:
-    suspend = WORKLOADS[job.kind].suspend
-    return changes.let_go_unread(job.uid, known.version, suspend, known.annotations, group_name(job), now)
+    """The patch that lets it go, as long as it is in this version."""
+    return changes.let_go_unread(
+        job.uid, known.version, known.suspend, known.annotations, group_name(job), now
+    )
 
 
 def group_name(job: JobRecord) -> str:
@@ -65,9 +70,9 @@ def _leads_through_list(obj: Any, path: Path) -> bool:
     return False
 
 
-def _paths(kind: JobKind, obj: dict[str, Any]) -> tuple[Path, ...]:
+def _paths(row: WorkloadRow, obj: Json, table: Kinds) -> tuple[Path, ...]:
     """None for one that cannot be read, which never starts."""
     try:
-        return tuple(annotation_paths(WORKLOADS[kind], obj))
+        return tuple(annotation_paths(row, obj, table))
     except MALFORMED:
         return ()

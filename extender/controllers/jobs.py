@@ -6,15 +6,14 @@ suspends them again.
 A job that is written names its UID and version, so what somebody else changes meanwhile is looked at again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
 from extender.api import keys
-from extender.api.workloads.shape import at
-from extender.api.workloads.table import WORKLOADS
+from extender.api.workloads.shape import Kinds, at
 from extender.api.workloads.template_paths import annotation_paths
 from extender.controllers.conditions import timestamp
 from extender.controllers.controller import ControllerContext, RecordingController
@@ -30,7 +29,7 @@ from extender.domain.jobs.unit import unit
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord, group_of_owner
 from extender.kube.errors import Conflict, Invalid, NotFound
-from extender.kube.resources import Resource
+from extender.kube.resources import resource_of
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
@@ -50,19 +49,17 @@ class _Asked(NamedTuple):
 
 
 class JobsController(RecordingController[GroupKey]):
-    """`kinds`: the resources of the kinds that are watched."""
+    """`table`: all kinds that are known."""
 
     name = "jobs"
     pause = 1.0
 
-    def __init__(
-        self, context: ControllerContext, recorder: EventRecorder, kinds: Mapping[JobKind, Resource]
-    ) -> None:
+    def __init__(self, context: ControllerContext, recorder: EventRecorder, table: Kinds) -> None:
         super().__init__(context, recorder)
-        self._kinds = kinds
+        self._table = table
+        self._versions = JobVersions(table)
 
     def prepare(self) -> None:
-        self._versions = JobVersions()
         self._asked: dict[GroupKey, _Asked] = {}  # what was written, until the watch shows it
 
     def rest(self) -> None:
@@ -139,19 +136,19 @@ class JobsController(RecordingController[GroupKey]):
     def _let_go(self, managed: ManagedJob) -> None:
         job, now = managed.job, timestamp(datetime.now(UTC))
         if (known := self._versions.take(job.group)) is not None:
-            self._cluster.merge_job(
-                self._kinds[job.kind], job.namespace, job.name, let_go_unread(job, known, now)
-            )
+            patch = let_go_unread(job, known, now)
+            self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
         elif not self._let_go_as_read(job, now):
             return
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, "all its pods find room")
 
     def _let_go_as_read(self, job: JobRecord, now: str) -> bool:
         """False if there is nothing to let go any more."""
-        obj, row = self._newest(job), WORKLOADS[job.kind]
+        obj, row = self._newest(job), self._table[job.kind]
         if obj is None or at(obj, row.suspend) is not True:
             return False
-        self._change(job, changes.let_go(obj, row.suspend, annotation_paths(row, obj), group_name(job), now))
+        paths = annotation_paths(row, obj, self._table)
+        self._change(job, changes.let_go(obj, row.suspend, paths, group_name(job), now))
         return True
 
     def _give_up(self, managed: ManagedJob) -> None:
@@ -174,14 +171,14 @@ class JobsController(RecordingController[GroupKey]):
         obj = self._newest(job)
         if obj is None:
             return
-        self._change(job, changes.suspend(obj, WORKLOADS[job.kind].suspend))
+        self._change(job, changes.suspend(obj, self._table[job.kind].suspend))
         for about in (of_job(job), *([of_group(managed.group)] if managed.group else [])):
             self._recorder.record(about, WARNING, reason, f"{job.spoken_name} was suspended: {why}")
 
     def _newest(self, job: JobRecord) -> dict[str, object] | None:
         """As the API server has it now; None if it is gone, or another one has its name."""
         try:
-            obj = self._cluster.job(self._kinds[job.kind], job.namespace, job.name)
+            obj = self._cluster.job(resource_of(self._table[job.kind]), job.namespace, job.name)
         except NotFound:
             return None
         return obj if obj["metadata"]["uid"] == job.uid else None
@@ -189,7 +186,7 @@ class JobsController(RecordingController[GroupKey]):
     def _change(self, job: JobRecord, operations: list[changes.Operation]) -> None:
         """Raises Conflict if it is in another version now."""
         try:
-            self._cluster.patch_job(self._kinds[job.kind], job.namespace, job.name, operations)
+            self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)
         except Invalid as fault:
             raise Conflict(409, "Conflict", fault.message) from fault
 

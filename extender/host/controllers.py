@@ -1,7 +1,8 @@
 """The controllers, and the order in which they get new decisions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from extender.api.workloads.shape import Kinds
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.bus_commands import BusCommandsController
 from extender.controllers.controller import ControllerContext
@@ -22,15 +23,15 @@ from extender.controllers.provisioning_objects import ProvisioningRequests
 from extender.controllers.provisioning_queues import ProvisioningQueues
 from extender.controllers.queue_status import QueueStatusController
 from extender.controllers.queue_waits import QueueWaits
+from extender.controllers.quota_objects import QuotaObjects
+from extender.controllers.quota_queues import QuotaQueuesController
 from extender.controllers.releases import Releaser
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.controllers.start_changes import StartChanges
 from extender.controllers.volcano_coexistence import VolcanoCoexistence
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.pod_conditions import ConditionPolicy
-from extender.domain.jobs.job_record import JobKind
 from extender.kube.calls import ApiClient
-from extender.kube.resources import Resource
 from extender.kube.writers import Writers
 
 PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay a gate's removal
@@ -39,7 +40,8 @@ PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay 
 class Controllers:
     """Controllers that move pods write through `writers`, the others through separate, patient ones; both
     write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler.
-    `conditions`: what waiting pods say. `job_kinds`: the kinds of jobs that are managed."""
+    `conditions`: what waiting pods say. `job_table`: all kinds of jobs that are known. `max_queue_depth`: how
+    many levels of queues quotas may make."""
 
     def __init__(
         self,
@@ -49,7 +51,8 @@ class Controllers:
         leads: Callable[[], bool],
         volcano_namespace: str,
         conditions: ConditionPolicy,
-        job_kinds: Mapping[JobKind, Resource],
+        job_table: Kinds,
+        max_queue_depth: int,
     ) -> None:
         patient_writers = Writers(PATIENT_WRITERS, "patient", fence=leads)
         self.all_writers = (writers, patient_writers)
@@ -65,13 +68,18 @@ class Controllers:
         )
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
         self.bus_commands = BusCommandsController(patient, recorder)
+        self.quotas = QuotaObjects(ledger, max_queue_depth)
+        self.quota_queues = QuotaQueuesController(
+            patient, recorder, self.quotas, self.objects.queues, lambda kind: self.quota_is_read(kind)
+        )
         self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
-        self.jobs = JobsController(urgent, recorder, job_kinds)
+        self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
         self.decision_log = DecisionLog()
         self._queue_waits = QueueWaits()
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
+        self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).look,
             self.jobs.look,
@@ -82,6 +90,8 @@ class Controllers:
             ProvisioningController(patient, asking, self.provisioning_requests, conditions).look,
             self.auto_podgroups.look,
             DefaultQueuesController(patient).look,
+            self.quotas.look,
+            self.quota_queues.look,
             queue_status.look,
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,

@@ -4,7 +4,7 @@ Pods are read last: whether they are ours, and in which queue they wait, depends
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from threading import Event, Thread
 from typing import Any, Generic, TypeVar
@@ -23,6 +23,8 @@ from extender.api.objects import (
     Queue,
     Workload,
 )
+from extender.api.quotas import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
+from extender.api.workloads.shape import WorkloadRow
 from extender.controllers.object_store import QueueCopy
 from extender.controllers.provisioning_objects import MANAGED_BY
 from extender.domain.cache.ledger import Ledger
@@ -39,6 +41,8 @@ from extender.kube.resources import (
     COMMANDS,
     DAEMON_SETS,
     DISRUPTION_BUDGETS,
+    ELASTIC_QUOTA_TREES,
+    ELASTIC_QUOTAS,
     JOBS,
     NAMESPACES,
     NATIVE_POD_GROUPS,
@@ -50,8 +54,10 @@ from extender.kube.resources import (
     PROVISIONING_REQUESTS,
     QUEUES,
     REPLICA_SETS,
+    RESOURCE_QUOTAS,
     STATEFUL_SETS,
     Resource,
+    resource_of,
 )
 
 T = TypeVar("T")
@@ -60,11 +66,18 @@ _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
 
 
+_OWNER_AND_JOB = JobKind("batch/v1", "Job")
 _OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS)
 _GROUPS_OF_OTHERS = (
     (PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
     (NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
 )
+_QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
+    QuotaKind.ELASTIC_QUOTA_TREE: (ELASTIC_QUOTA_TREES, ElasticQuotaTree),
+    QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
+    QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
+}
+_GRANTED_APART = dict.fromkeys((PROVISIONING_REQUESTS, *(each for each, _ in _QUOTAS.values())), "watch")
 
 
 class _Sink(Generic[T]):
@@ -75,7 +88,7 @@ class _Sink(Generic[T]):
 
 class Feed:
     """`reflectors` are all watches. Nothing waits long for those of kinds that a cluster may lack. Without
-    `auto_groups`, the owners of pods are not read."""
+    `auto_groups`, the owners of pods are not read. `quota_sources`: the kinds of quotas that are."""
 
     def __init__(
         self,
@@ -83,9 +96,11 @@ class Feed:
         ledger: Ledger,
         controllers: Controllers,
         auto_groups: bool,
-        job_kinds: Mapping[JobKind, Resource],
+        job_kinds: Sequence[WorkloadRow],
+        quota_sources: Collection[str] = (),
     ) -> None:
         self._ledger = ledger
+        self._quotas = controllers.quotas
         self._objects = controllers.objects
         self._volcano = controllers.volcano
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
@@ -108,12 +123,17 @@ class Feed:
                 lambda gone: ledger.drop_disruption_budget(gone.namespace, gone.name),
             ),
         )
-        optional = (commands, asked, budgets, *self._optional_reflectors(watch))
-        self._optional = OptionalWatches(
-            ApiClient(connection),
-            optional,
-            granted_apart={PROVISIONING_REQUESTS: "watch", **dict.fromkeys(job_kinds.values(), "patch")},
+        quotas = {
+            name: watch(resource, type_, controllers.quotas.sinks[name])
+            for name, (resource, type_) in _QUOTAS.items()
+            if name in quota_sources
+        }
+        controllers.quota_is_read = lambda kind: any(
+            name == kind.lower() and each.synced for name, each in quotas.items()
         )
+        apart = _GRANTED_APART | {resource_of(row): "patch" for row in job_kinds}
+        optional = (commands, asked, budgets, *quotas.values(), *self._optional_reflectors(watch))
+        self._optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
                 NAMESPACES,
@@ -139,7 +159,7 @@ class Feed:
         ]
         owners = _Sink(self._set_owner, self._drop_owner)
         kinds = _OWNERS if self._auto_podgroups else ()
-        jobs = [watch(where, Job, self._job_sink(kind)) for kind, where in self._job_kinds.items()]
+        jobs = [watch(resource_of(row), Job, self._job_sink(JobKind(*row.key))) for row in self._job_kinds]
         return groups + jobs + [watch(kind, Workload, owners) for kind in kinds]
 
     def _job_sink(self, kind: JobKind) -> "_Sink[Job]":
@@ -148,13 +168,13 @@ class Feed:
     def _set_job(self, kind: JobKind, job: Job) -> None:
         self._ledger.set_job(kind, job)
         self._jobs.see(kind, job)
-        if self._job_kinds[kind] in _OWNERS and self._auto_podgroups:
+        if kind == _OWNER_AND_JOB and self._auto_podgroups:
             self._set_owner(owner_of_pods(job))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
         self._ledger.drop_job(gone.namespace, gone.uid)
         self._jobs.forget(group_of_owner(gone.namespace, gone.uid))
-        if self._job_kinds[kind] in _OWNERS:
+        if kind == _OWNER_AND_JOB:
             self._drop_owner(gone)
 
     @property
@@ -173,6 +193,7 @@ class Feed:
         while not (all(reflector.synced for reflector in others) and self._optional.settled):
             if self._stopping.wait(_PATIENCE):
                 return
+        self._quotas.refresh()  # whether a pod is ours may depend on the queue of its namespace
         last.start()
 
     def stop(self) -> None:

@@ -8,19 +8,20 @@ reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, B
 import gc
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from extender.api.configuration import Configuration, InvalidConfiguration
-from extender.api.workloads.table import WORKLOADS
+from extender.api.workloads.further import with_further
+from extender.api.workloads.shape import WorkloadRow
 from extender.controllers.cycle import Cycle
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.pod_conditions import ConditionPolicy
-from extender.domain.jobs.job_record import JobKind, JobRules
+from extender.domain.jobs.job_record import JobRules
 from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
@@ -32,7 +33,6 @@ from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.decoders import learn_structs
 from extender.kube.errors import NoConfiguration
-from extender.kube.resources import Resource
 from extender.kube.writers import Writers
 from extender.telemetry.logs import logger, set_up
 from extender.verbs.barrier import LAST_ANSWER, Barrier
@@ -137,9 +137,13 @@ class Host:
             self._leadership.leads,
             configuration.volcano_namespace,
             _conditions(configuration, is_viewed=self.ledger.shown.is_on),
-            kinds := managed_kinds(configuration),
+            with_further(configuration.job_kinds),
+            configuration.max_queue_depth,
         )
-        self._feed = Feed(connection, self.ledger, self._controllers, auto_groups, kinds)
+        kinds = _managed_kinds(configuration)
+        self._feed = Feed(
+            connection, self.ledger, self._controllers, auto_groups, kinds, configuration.quota_sources
+        )
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         listeners = (
             self._barrier.follow,
@@ -191,7 +195,14 @@ class Host:
 
     def _views(self) -> dict[str, View]:
         decision_log = self._controllers.decision_log
-        views = Views(self.ledger, self._barrier, self._feed, decision_log, self._configuration)
+        views = Views(
+            self.ledger,
+            self._barrier,
+            self._feed,
+            decision_log,
+            self._configuration,
+            self._controllers.quota_queues,
+        )
         table = {**views.table(), "leadership": self._show_leadership}
         return {**table, "view": self._view.show} if self._view else table
 
@@ -258,12 +269,10 @@ def _conditions(configuration: Configuration, is_viewed: bool) -> ConditionPolic
     )
 
 
-def managed_kinds(configuration: Configuration) -> Mapping[JobKind, Resource]:
+def _managed_kinds(configuration: Configuration) -> list[WorkloadRow]:
     """The kinds of jobs that are watched."""
-    if configuration.manage_jobs == "off":
-        return {}
-    rows = (row for row in WORKLOADS.values() if row.manageable)
-    return {JobKind(*row.key): Resource(f"/apis/{row.api_version}", row.plural) for row in rows}
+    rows = with_further(configuration.job_kinds).values()
+    return [row for row in rows if row.manageable and configuration.manage_jobs != "off"]
 
 
 def _job_rules(configuration: Configuration) -> JobRules:
@@ -271,6 +280,7 @@ def _job_rules(configuration: Configuration) -> JobRules:
         configuration.manage_jobs,
         frozenset(configuration.unmanaged_namespaces),
         frozenset(configuration.unmanaged_kinds),
+        with_further(configuration.job_kinds),
     )
 
 

@@ -7,11 +7,13 @@ import msgspec
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.decision_log import DecisionLog
+from extender.controllers.quota_queues import QuotaQueuesController
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.explanation.explain import WhyGroup, explain_group
 from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.quotas.records import QuotaQueue
 from extender.domain.snapshot.group_view import GroupView
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
@@ -28,12 +30,14 @@ class Views:
         feed: Feed,
         decision_log: DecisionLog,
         configuration: Configuration,
+        quotas: QuotaQueuesController,
     ) -> None:
         self._ledger = ledger
         self._barrier = barrier
         self._feed = feed
         self._configuration = configuration
         self._decision_log = decision_log
+        self._quotas = quotas
 
     def table(self) -> dict[str, View]:
         return {
@@ -44,6 +48,7 @@ class Views:
             "nodes": self.nodes,
             "pod": self.pod,
             "held": self.held,
+            "quotas": self.quotas,
             "decisions": self.decisions,
             "watches": self.watches,
             "bad-objects": self.bad_objects,
@@ -114,6 +119,17 @@ class Views:
             }
             for hold in self._barrier.held()
         ]
+
+    def quotas(self) -> dict[str, Any]:
+        plan = self._quotas.plan
+        return {
+            "queues": {name: _quota_queue(each) for name, each in plan.queues.items()},
+            "namespaces": plan.namespaces,
+            "faults": [
+                {"quota": str(each.source), "where": each.where, "why": each.why}
+                for each in self._quotas.faults()
+            ],
+        }
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         return [
@@ -186,6 +202,10 @@ def _pod(pod: PodRecord) -> dict[str, Any]:
         "requests": dict(pod.shape.requests),
         "schedulerSays": pod.unschedulable,
     }
+
+
+def _quota_queue(queue: QuotaQueue) -> dict[str, Any]:
+    return {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.kept}
 
 
 def _claim(claim: Claim) -> dict[str, str]:

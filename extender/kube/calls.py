@@ -277,10 +277,20 @@ class ApiClient(Requests):
         answer = self._patch(QUEUES.path(name=name), patch, timeout, query=_DRY_RUN)
         return decoded(answer, Queue, name).spec.state == state
 
-    def create_queue(self, name: str, spec: dict[str, Any], timeout: float = 10) -> None:
+    def create_queue(
+        self,
+        name: str,
+        spec: dict[str, Any],
+        annotations: dict[str, str] | None = None,
+        timeout: float = 10,
+    ) -> None:
         """Raises Conflict if a queue of that name exists already."""
-        queue = {"apiVersion": QUEUES.version, "kind": "Queue"}
-        self._post(QUEUES.path(), {**queue, "metadata": {"name": name}, "spec": spec}, timeout)
+        metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
+        queue = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": metadata, "spec": spec}
+        self._post(QUEUES.path(), queue, timeout)
+
+    def delete_queue(self, name: str, uid: str, timeout: float = 10) -> None:
+        self._delete(QUEUES.path(name=name), uid, timeout)
 
     def queue_uid(self, name: str, timeout: float = 10) -> str:
         """The UID of the queue that the API server has now."""

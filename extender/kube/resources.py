@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from extender.api.workloads.shape import WorkloadRow
+
 
 @dataclass(frozen=True)
 class Resource:
@@ -28,6 +30,11 @@ class Resource:
         return "/".join(part for part in parts if part)
 
 
+def resource_of(row: WorkloadRow) -> Resource:
+    """That of a kind of the table."""
+    return Resource(f"/apis/{row.api_version}" if row.group else f"/api/{row.api_version}", row.plural)
+
+
 PODS = Resource("/api/v1", "pods")
 NODES = Resource("/api/v1", "nodes")
 NAMESPACES = Resource("/api/v1", "namespaces")
@@ -46,6 +53,9 @@ NATIVE_POD_GROUPS = Resource("/apis/scheduling.k8s.io/v1alpha2", "podgroups")
 POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
 POD_TEMPLATES = Resource("/api/v1", "podtemplates")
 PROVISIONING_REQUESTS = Resource("/apis/autoscaling.x-k8s.io/v1", "provisioningrequests")
+ELASTIC_QUOTA_TREES = Resource("/apis/scheduling.sigs.k8s.io/v1beta1", "elasticquotatrees")
+ELASTIC_QUOTAS = Resource("/apis/scheduling.x-k8s.io/v1alpha1", "elasticquotas")
+RESOURCE_QUOTAS = Resource("/api/v1", "resourcequotas")
 SERVICES = Resource("/api/v1", "services")
 CONFIG_MAPS = Resource("/api/v1", "configmaps")
 SECRETS = Resource("/api/v1", "secrets")

@@ -41,6 +41,9 @@ ENDPOINTS = (
     Endpoint("pods/<namespace>/<name>", "pod", "one pod: its node, its claim, and the decision on its group"),
     Endpoint("held", "held", "bind calls that wait for the rest of their gang"),
     Endpoint(
+        "quotas", "quotas", "queues that quotas ask for, who enters them, and what is wrong with quotas"
+    ),
+    Endpoint(
         "decisions",
         "decisions",
         "the latest changes of groups' verdicts and reasons; ?limit= of 1 to 1000, 100 by default",

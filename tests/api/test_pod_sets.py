@@ -104,6 +104,55 @@ def test_so_many_are_made(name: str, count: int | None) -> None:
     assert sum(each.count for each in pod_sets(obj)) == made
 
 
+# ---- what is still to come
+
+
+@pytest.mark.parametrize(
+    ("status", "count"),
+    [
+        ({}, 3),
+        ({"succeeded": 1}, 3),  # of 5, at most 3 at once
+        ({"succeeded": 4}, 1),
+        ({"succeeded": 5}, 0),
+        ({"succeeded": 1, "failedIndexes": "0,2-3"}, 1),
+        ({"succeeded": 9}, 0),
+    ],
+)
+def test_a_job_that_ran_before_makes_what_is_left(status: Json, count: int) -> None:
+    job = {**waiting("job"), "status": status}
+    assert sum(each.count for each in pod_sets(job)) == count
+
+
+@pytest.mark.parametrize("status", [{"succeeded": "3"}, {"failedIndexes": "x"}, {"failedIndexes": [1]}])
+def test_a_status_that_cannot_be_read_is_malformed(status: Json) -> None:
+    with pytest.raises(MALFORMED):
+        pod_sets({**waiting("job"), "status": status})
+
+
+def test_jobs_of_a_set_that_succeeded_are_not_made_again() -> None:
+    status = {
+        "replicatedJobsStatus": [{"name": "workers", "succeeded": 1}, {"name": "driver", "succeeded": 0}]
+    }
+    found = pod_sets({**waiting("jobset"), "status": status})
+    assert [(each.role, each.count) for each in found] == [("driver", 1), ("workers", 4)]
+
+
+def test_pods_that_wait_for_the_end_of_others_come_later() -> None:
+    job = waiting("jobset")
+    driver, workers = job["spec"]["replicatedJobs"]
+    ready = {**workers, "name": "beside", "dependsOn": [{"name": "driver", "status": "Ready"}]}
+    after = {**workers, "name": "after", "dependsOn": [{"name": "driver", "status": "Complete"}]}
+    last = {**workers, "name": "last", "dependsOn": [{"name": "after", "status": "Ready"}]}
+    job["spec"]["replicatedJobs"] = [driver, ready, after, last]
+    found = pod_sets(job)
+    assert {each.role: each.later for each in found} == {
+        "driver": False,
+        "beside": False,
+        "after": True,
+        "last": True,
+    }
+
+
 # ---- odd counts and templates
 
 MANY = 10**9

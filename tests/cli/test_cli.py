@@ -69,6 +69,14 @@ def test_every_kind_of_value_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.lease == ObjectName("ns", "some.lease")
 
 
+def test_several_kinds_of_quotas_or_none(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    assert configured(monkeypatch).quota_sources == {"elasticquotatree", "elasticquota"}
+    assert configured(monkeypatch, "--quota-sources=off").quota_sources == frozenset()
+    assert as_document(configured(monkeypatch, "--quota-sources=off"))["quotaSources"] == "off"
+    file.write_text(HEAD + "quotaSources: resourcequota,elasticquota\n")
+    assert configured(monkeypatch, f"--config={file}").quota_sources == {"resourcequota", "elasticquota"}
+
+
 def test_the_view_has_an_address_on_loopback_and_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured(monkeypatch, "--view-listen=off").view_listen is None
     made = configured(monkeypatch, "--view-listen=[::1]:8284", "--view-folder=/run/x")
@@ -122,6 +130,8 @@ def test_the_configuration_in_effect_is_a_file_that_makes_it(
         ("--view-listen", "10.0.0.1:8284", "off, or an address on loopback"),
         ("--view-listen", "localhost:8284", "off, or an address on loopback"),
         ("--view-listen", "on", "off, or an address on loopback"),
+        ("--quota-sources", "elasticquotas", "off, or one or more of elasticquotatree, elasticquota"),
+        ("--quota-sources", "elasticquota,elasticquota", "off, or one or more of"),
         ("--lease", "muster", "the namespace and name of an object"),
         ("--log-level", "INFO", "debug or info or warning or error"),
     ],

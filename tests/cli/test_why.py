@@ -334,6 +334,17 @@ def test_a_pod_without_a_group_stands_in_a_queue_of_its_own_or_its_namespaces(to
     assert "Queue research: Open" in town.says("why", "pod/r")
 
 
+def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(town: Desk) -> None:
+    source, entering = "ElasticQuotaTree/kube-system/tree", ",".join(["a", "team", *"bcdefghijk"])
+    notes = {"kube-muster.io/quota-source": source, "kube-muster.io/quota-namespaces": entering}
+    town.queue("leaf", metadata={"annotations": notes})
+    town.pod("p")
+    assert "Queue leaf: Open" in town.says("why", "p")
+    told = town.says("queue", "describe", "leaf")
+    assert f"Made from:    {source}" in told
+    assert "Namespaces:   a, team, b, c, d, e, f, g, h, i and 2 more" in told
+
+
 def test_a_marked_pod_of_the_default_scheduler_is_ours(desk: Desk) -> None:
     marked = {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1"}}}]}
     desk.pod("p", scheduler="default-scheduler", spec=marked)

@@ -57,11 +57,19 @@ class QueueApi(Api):
         self._change(name, {"metadata": {"uid": uid, "resourceVersion": version}, "status": {"state": state}})
         return str(self.queues[name]["metadata"]["resourceVersion"])
 
-    def create_queue(self, name: str, spec: Json, timeout: float = 10) -> None:
+    def create_queue(
+        self, name: str, spec: Json, annotations: dict[str, str] | None = None, timeout: float = 10
+    ) -> None:
         self._note("create", name, spec)
         if name in self.queues:
             raise Conflict(409, "AlreadyExists")
-        self._store({"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec})
+        metadata = {"name": name, "uid": f"uid-{name}", "annotations": annotations or {}}
+        self._store({"metadata": metadata, "spec": spec})
+
+    def delete_queue(self, name: str, uid: str, timeout: float = 10) -> None:
+        self._note("delete", name, uid)
+        if self.queues.pop(name, None) is None:
+            raise NotFound(404, "NotFound")
 
     def queue_uid(self, name: str, timeout: float = 10) -> str:
         self._note("get", name)

@@ -16,6 +16,7 @@ from extender.controllers.decision_log import DecisionLog
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
 from extender.controllers.queue_waits import QueueWaits
+from extender.controllers.quota_objects import QuotaObjects
 from extender.controllers.releases import Releaser
 from extender.controllers.start_changes import StartChanges
 from extender.domain.decisions import transitions
@@ -171,17 +172,17 @@ def test_all_controllers_are_guarded_by_the_one_loop(controller: type[Any]) -> N
 
 
 def controllers_of(bench: Bench) -> Controllers:
-    policy = ConditionPolicy()
-    return Controllers(bench.ledger, bench.api, bench.writers, bench.leads, "volcano-system", policy, {})
+    work = (bench.ledger, bench.api, bench.writers, bench.leads)
+    return Controllers(*work, "volcano-system", ConditionPolicy(), {}, 5)
 
 
 def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
     bench = Bench()
     made = controllers_of(bench)
     owners = [listener.__self__ for listener in made.listeners]  # type: ignore[attr-defined]
-    guarded = (Controller, GroupEvents, DecisionLog, QueueWaits, Releaser)
+    guarded = (Controller, GroupEvents, DecisionLog, QueueWaits, QuotaObjects, Releaser)
     assert all(isinstance(each, guarded) for each in owners)
-    assert len({type(each) for each in owners}) == len(owners) == 15
+    assert len({type(each) for each in owners}) == len(owners) == 18
 
 
 def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
@@ -228,7 +229,9 @@ def test_an_eviction_never_keeps_a_gate_waiting() -> None:
 def test_the_docs_name_every_part_that_faults_are_counted_for() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     named = [each.name for each in all_controllers() if hasattr(each, "name")]
-    assert len(named) == 11
+    assert len(named) == 13
     assert [
-        name for name in (*named, "cycle", "group-events", "decision-log") if f"`{name}`" not in page
+        name
+        for name in (*named, "cycle", "group-events", "decision-log", "quotas")
+        if f"`{name}`" not in page
     ] == []

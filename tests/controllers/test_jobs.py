@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from extender.api import keys
 from extender.api.merge_patch import merged
+from extender.api.workloads.table import WORKLOADS
 from extender.controllers.job_versions import JobVersions
 from extender.controllers.jobs import JobsController
 from extender.domain.jobs import changes
@@ -20,7 +21,6 @@ from extender.domain.jobs.reading import Job
 from extender.domain.jobs.unit import unit
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Conflict, Forbidden
-from extender.kube.resources import JOBS
 from extender.sim.apiserver.patches import json_patched
 from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, group, node
@@ -34,7 +34,7 @@ class Desk(Bench):
 
     def __init__(self, *objects: Any) -> None:
         super().__init__(*objects, auto_groups=True)
-        self.starter = JobsController(self.means(), self.recorder, {BATCH: JOBS})
+        self.starter = JobsController(self.means(), self.recorder, WORKLOADS)
 
     def submit(self, *jobs: Job, version: str = "1") -> "Desk":
         for each in jobs:
@@ -133,14 +133,14 @@ def test_both_ways_to_let_a_job_go_write_the_same(metadata: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("suspended", [True, False])
 def test_versions_are_known_of_jobs_that_wait(suspended: bool) -> None:
-    versions, key = JobVersions(), GroupKey("default/a")
+    versions, key = JobVersions(WORKLOADS), GroupKey("default/a")
     versions.note(key, BATCH, job("a"))
     versions.note(key, BATCH, job("a", suspended=suspended))
     assert len(versions) == suspended
 
 
 def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
-    versions, key = JobVersions(), GroupKey("default/a")
+    versions, key = JobVersions(WORKLOADS), GroupKey("default/a")
     jobs = [{"name": "workers", "replicas": 1, "template": {"spec": job("a").spec}}]
     made = replace(job("a"), spec={"suspend": True, "replicatedJobs": jobs})
     versions.note(key, JobKind("jobset.x-k8s.io/v1alpha2", "JobSet"), made)

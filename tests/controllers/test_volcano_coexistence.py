@@ -27,7 +27,7 @@ class Yielding(Bench):
 
     def __init__(self) -> None:
         super().__init__(node("a"))
-        self.ledger._pod_intake._ownership = Ownership(frozenset({"muster", VOLCANO}))
+        self.ledger._pod_intake.ownership = Ownership(frozenset({"muster", VOLCANO}))
         self.add(pod("ours"), pod("theirs", scheduler=VOLCANO)).settle()
         self.yielder = VolcanoCoexistence(self.means(), NAMESPACE)
 

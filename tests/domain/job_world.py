@@ -1,6 +1,6 @@
 """A world with jobs: what Muster's controller writes, and a job controller that makes and deletes pods."""
 
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -59,7 +59,7 @@ class JobWorld(World):
         self.stopped = False
         self.steps: list[tuple[str, JobStep]] = []
 
-    def submit(self, *jobs: Job) -> "JobWorld":
+    def submit(self, *jobs: Job) -> Self:
         for each in jobs:
             self.jobs[each.metadata.name] = each
             self.ledger.set_job(BATCH, each)
@@ -75,7 +75,7 @@ class JobWorld(World):
         self.units.pop(name, None)
         self.ledger.drop_group(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
 
-    def work(self) -> "JobWorld":
+    def work(self) -> Self:
         """Decide, do what is to be done about jobs, and let their controller work, until nothing changes."""
         for _ in range(20):
             self.settle()
@@ -91,7 +91,7 @@ class JobWorld(World):
     def suspended(self, name: str) -> bool:
         return bool(self.jobs[name].spec["suspend"])
 
-    def start(self, name: str) -> "JobWorld":
+    def run_whole(self, name: str) -> Self:
         """Its scheduler takes all its pods, and they run."""
         self.work()
         self.scheduler_takes(*self.pods_of(name))
@@ -150,7 +150,7 @@ class JobWorld(World):
         if each.spec["suspend"]:
             self.delete(*there)
             return bool(there)
-        missing = each.spec["parallelism"] - len(there)
+        missing: int = each.spec["parallelism"] - len(there)
         cpu = each.spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
         for number in range(max(missing, 0)):
             self.add(_pod(each, f"{name}-{len(there) + number}", cpu))

@@ -7,12 +7,12 @@ from extender.api import keys
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.jobs.steps import JobStep
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import node, queue
+from tests.domain.builders import group, node, queue
 from tests.domain.job_world import JobWorld, job, unit_name
 
 
 def test_a_job_waits_without_pods_until_all_of_them_find_room() -> None:
-    world = JobWorld(node("n0", cpu="4")).submit(job("first", 4), job("second", 2)).start("first")
+    world = JobWorld(node("n0", cpu="4")).submit(job("first", 4), job("second", 2)).run_whole("first")
     world.work()
     assert world.suspended("second")
     assert world.pods_of("second") == []
@@ -35,7 +35,7 @@ def test_room_is_claimed_before_the_pods_are_there_and_passes_to_them() -> None:
 
 
 def test_the_next_job_starts_when_the_first_has_ended() -> None:
-    world = JobWorld(node("n0", cpu="2")).submit(job("first"), job("second")).start("first").work()
+    world = JobWorld(node("n0", cpu="2")).submit(job("first"), job("second")).run_whole("first").work()
     assert world.suspended("second")
     world.finish(*world.pods_of("first")).work()
     assert not world.suspended("second")
@@ -77,14 +77,14 @@ def test_pods_that_are_bound_but_do_not_run_in_time_make_it_go_back() -> None:
 
 def test_one_that_got_going_is_left_alone_however_long_it_runs() -> None:
     world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m")).submit(job("runs", queue="q"))
-    world.start("runs").work()
+    world.run_whole("runs").work()
     world.pass_time(10_000)
     world.work()
     assert not world.suspended("runs")
 
 
 def test_a_job_suspended_by_its_user_gives_its_room_back_and_stays_out() -> None:
-    world = JobWorld(node("n0", cpu="2")).submit(job("first"), job("second")).start("first").work()
+    world = JobWorld(node("n0", cpu="2")).submit(job("first"), job("second")).run_whole("first").work()
     world.change("first", suspend=True)
     world.work()
     assert world.suspended("first")
@@ -137,12 +137,12 @@ def test_after_a_restart_an_unsuspended_job_without_pods_gets_its_room_again() -
     world.add(*world.units.values()).submit(before.jobs["train"], job("late", 1)).work()
     assert world.suspended("late"), "its room is not given twice"
     world.stopped = False
-    world.start("train").work()
+    world.run_whole("train").work()
     assert world.verdict(unit_name("train")) is Verdict.RUNNING
 
 
 def test_what_an_earlier_run_has_finished_does_not_count_for_the_next_start() -> None:
-    world = JobWorld(node("n0", cpu="2")).submit(job("train", 2)).start("train").work()
+    world = JobWorld(node("n0", cpu="2")).submit(job("train", 2)).run_whole("train").work()
     world.finish("train-0")
     finished = world.pods["train-0"]
     world._suspend("train", True)
@@ -160,3 +160,36 @@ def test_parallelism_changed_while_it_waits_is_followed() -> None:
     world.work()
     assert not world.suspended("train")
     assert keys.STARTED in (world.jobs["train"].metadata.annotations or {})
+
+
+# ---- jobs as victims
+
+
+def full_of_jobs() -> JobWorld:
+    """Two jobs of a queue that deserves the half, then one of a queue that has nothing."""
+    world = JobWorld(node("n0", cpu="4"), queue("greedy"), queue("starved"))
+    for name, created in (("old", "2026-01-01T00:00:00Z"), ("young", "2026-01-02T00:00:00Z")):
+        world.submit(job(name, 2, queue="greedy", created=created)).run_whole(name).work()
+    world.pass_time(60)
+    return world.submit(job("due", 2, queue="starved"))
+
+
+def test_a_job_that_has_to_give_its_room_back_is_suspended_as_a_whole_and_queues_again() -> None:
+    world = full_of_jobs().work()
+    assert ("young", JobStep.GIVE_WAY) in world.steps
+    assert [world.suspended(name) for name in ("old", "young")] == [False, True]
+    world.run_whole("due").work()
+    assert world.verdict(unit_name("due")) is Verdict.RUNNING
+    assert world.verdict(unit_name("young")) is Verdict.WAITING
+    world.finish(*world.pods_of("due")).work()
+    assert not world.suspended("young")
+
+
+def test_no_single_pod_of_a_job_is_chosen() -> None:
+    world = full_of_jobs()
+    for name in ("old", "young"):
+        world.add(group(unit_name(name), 1, queue="greedy"))  # all its pods but one are surplus
+    world.settle()
+    world.settle()
+    victims = {each.victim.name for each in world.decisions.evictions.values()}
+    assert victims in ({"old-0", "old-1"}, {"young-0", "young-1"})

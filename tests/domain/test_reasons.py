@@ -240,5 +240,5 @@ def test_the_message_of_a_reason_is_constant_and_ours(reason: Reason) -> None:
 
 
 def test_every_reason_that_can_occur_has_a_case() -> None:
-    later = {Reason.RESERVED, Reason.RECLAIMING, Reason.NOT_READY}
+    later = {Reason.RESERVED, Reason.RECLAIMING, Reason.NOT_READY, Reason.START_TIMED_OUT}
     assert {case.reason for case in CASES.values()} == set(Reason) - later

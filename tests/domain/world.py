@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import singledispatchmethod
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -87,7 +87,7 @@ class World:
 
     # ---- the API server's side
 
-    def add(self, *objects: Any) -> "World":
+    def add(self, *objects: Any) -> Self:
         """Add or replace objects; a list counts as its elements."""
         for each in objects:
             self._set(each)
@@ -147,7 +147,7 @@ class World:
         del self.nodes[name]
         self.ledger.drop_node(name)
 
-    def delete(self, *names: str) -> "World":
+    def delete(self, *names: str) -> Self:
         for name in names:
             self.ledger.drop_pod(Uid(self.pods.pop(name).metadata.uid))
         return self
@@ -163,12 +163,12 @@ class World:
         before = self.pods[name]
         self.add(replace(before, spec=replace(before.spec, node_name=node)))
 
-    def run(self, *names: str) -> "World":
+    def run(self, *names: str) -> Self:
         for name in names:
             self._phase(name, "Running")
         return self
 
-    def finish(self, *names: str, phase: str = "Succeeded") -> "World":
+    def finish(self, *names: str, phase: str = "Succeeded") -> Self:
         for name in names:
             self._phase(name, phase)
         return self
@@ -177,7 +177,7 @@ class World:
         before = self.pods[name]
         self.add(replace(before, status=replace(before.status, phase=phase)))
 
-    def ungate(self, *names: str) -> "World":
+    def ungate(self, *names: str) -> Self:
         for name in names:
             before = self.pods[name]
             others = [gate for gate in before.spec.scheduling_gates or () if gate.name != keys.GATE]
@@ -192,7 +192,7 @@ class World:
 
     # ---- time
 
-    def advance(self, seconds: float) -> "World":
+    def advance(self, seconds: float) -> Self:
         self.now += seconds
         return self
 
@@ -217,7 +217,7 @@ class World:
     def decide(self) -> Decisions:
         return decide(self.ledger.snapshot(), self.ledger.decisions)
 
-    def settle(self) -> "World":
+    def settle(self) -> Self:
         """Decide and publish until nothing changes."""
         if self.scheduler_asks:
             self.ledger.note_asked()
@@ -323,7 +323,7 @@ class World:
     def confirm(self, group: str) -> Confirmation:
         return self.ledger.confirm(key(group))
 
-    def scheduler_takes(self, *names: str, offered: Sequence[str] | None = None) -> "World":
+    def scheduler_takes(self, *names: str, offered: Sequence[str] | None = None) -> Self:
         """The scheduler filters and binds each pod in turn, and the bind call posts all pods that may be
         posted."""
         for name in names:
@@ -347,7 +347,7 @@ class World:
             self.bind(name, node)
         return [name for name, _ in posted]
 
-    def start(self, *groups: str) -> "World":
+    def start(self, *groups: str) -> Self:
         """Settle, let the scheduler take all planned pods, and run them."""
         for each in groups:
             self.settle()

@@ -63,6 +63,8 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
     ("monitoring",): {"monitoring.enabled": "true"},
     ("cert-manager",): {"certManager.enabled": "true"},
     ("provisioning",): {"provisioning.enabled": "true"},
+    ("jobs/batch", "jobs/ray"): {"jobs.kinds": "{batch,ray}"},
+    ("quota",): {"quota.enabled": "true"},
 }
 VARIANTS = [
     Variant(install, (*mode, *components), {"install": install, **values, **more})

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.harness import manifests
+from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import POD_GROUPS, PODS
@@ -18,17 +19,14 @@ pytestmark = pytest.mark.view
 @pytest.fixture(scope="module", autouse=True)
 def component(cluster: ControlPlane) -> Iterator[None]:
     """The rights, before Muster looks for them."""
-    name = {"name": "kube-muster-jobs"}
-    api = "rbac.authorization.k8s.io"
-    verbs = ["get", "list", "watch", "patch"]
-    role = {"kind": "ClusterRole", "rules": [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs}]}
-    subjects = [{"kind": "ServiceAccount", "name": "muster", "namespace": "kube-muster"}]
-    reference = {"apiGroup": api, "kind": "ClusterRole", **name}
-    binding = {"kind": "ClusterRoleBinding", "subjects": subjects, "roleRef": reference}
-    head = {"apiVersion": f"{api}/v1", "metadata": name}
-    written = manifests.install(cluster.admin, [head | role, head | binding])
+    written = manifests.apply(cluster.admin, "jobs/batch/rbac.yaml")
     yield
     manifests.remove(cluster.admin, written)
+
+
+@pytest.fixture
+def muster_flags() -> tuple[str, ...]:
+    return ("--start-backoff=1s",)
 
 
 @pytest.fixture
@@ -63,3 +61,67 @@ def test_jobs_wait_without_pods_and_start_whole(jobs: Stage) -> None:
         for each in jobs.api.items(PODS, jobs.namespace)
     }
     assert unit(jobs, "second") in names
+
+
+def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> None:
+    jobs.queue("q", startTimeout="5s")
+    jobs.kubelet.off()
+    jobs.job("pulls", parallelism=2, suspend=True, queue="q")
+    wait_unit(jobs, "pulls", "BackingOff")
+    jobs.jobs.wait_condition("pulls", "Suspended")
+    jobs.jobs.wait_pods("pulls", 0)
+    jobs.kubelet.on()
+    jobs.jobs.wait_pods("pulls", 2, "Running")
+
+
+def test_a_job_makes_room_by_being_suspended(jobs: Stage) -> None:
+    jobs.queue("greedy")
+    jobs.queue("starved")
+    for name in ("old", "young"):
+        jobs.job(name, parallelism=2, suspend=True, queue="greedy")
+        jobs.jobs.wait_pods(name, 2, "Running")
+    jobs.job("due", parallelism=2, suspend=True, queue="starved")
+    jobs.jobs.wait_pods("due", 2, "Running")
+    (out,) = [name for name in ("old", "young") if jobs.jobs.get(name)["spec"]["suspend"]]
+    jobs.jobs.wait_pods(out, 0)
+    jobs.jobs.finish("due")
+    jobs.jobs.wait_pods(out, 2, "Running")
+
+
+def test_a_job_suspended_by_hand_stays_out_of_its_queue(jobs: Stage) -> None:
+    jobs.job("first", parallelism=4, suspend=True, queue="default")
+    jobs.jobs.wait_pods("first", 4, "Running")
+    jobs.job("second", parallelism=4, suspend=True, queue="default")
+    wait_unit(jobs, "second", "NoRoom", "Fragmented")
+    jobs.jobs.suspend("first")
+    jobs.jobs.wait_pods("second", 4, "Running")
+    assert jobs.jobs.get("first")["spec"]["suspend"]
+
+
+def test_a_job_deleted_while_it_waits_takes_its_unit_with_it(jobs: Stage) -> None:
+    jobs.job("large", parallelism=5, suspend=True, queue="default")
+    wait_unit(jobs, "large", "NeverFits", "NoRoom")
+    name = unit(jobs, "large")
+    jobs.jobs.delete("large")
+    wait_for(lambda: jobs.api.find(POD_GROUPS, name, jobs.namespace) is None, what="the unit gone")
+    jobs.job("small", parallelism=4, suspend=True, queue="default")
+    jobs.jobs.wait_pods("small", 4, "Running")
+
+
+def test_muster_killed_before_the_first_pod_gives_its_room_to_nobody_else(
+    stage: Stage, muster_user: User
+) -> None:
+    """The job controller is down: the job is let go, and no pod comes."""
+    stage.nodes(2, cpu="2")
+    first = stage.start_muster(user=muster_user)
+    stage.job("train", parallelism=4, suspend=True, queue="default")
+    wait_for(lambda: not stage.jobs.get("train")["spec"]["suspend"], what="the job is let go")
+    stage.wait_group(unit(stage, "train"), phase="Inqueue")
+    first.kill()
+    second = stage.start_muster(user=muster_user)
+    stage.job("late", parallelism=1, suspend=True, queue="default")
+    wait_unit(stage, "late", "NoRoom")
+    assert stage.jobs.get("late")["spec"]["suspend"]
+    stage.start_sidecar(second, user=muster_user)
+    stage.start_controller_manager()
+    stage.jobs.wait_pods("train", 4, "Running")

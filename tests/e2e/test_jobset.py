@@ -1,10 +1,15 @@
 """JobSets with their real controller: what suspension does to their pods, which Muster starts."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.e2e.harness import manifests
+from tests.e2e.harness.access import User
+from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.jobset import JOB_SETS, job_set
+from tests.e2e.harness.resources import POD_GROUPS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -49,3 +54,34 @@ def _suspend(stage: Stage, *, suspended: bool) -> None:
 def _condition(stage: Stage, type_: str) -> str:
     found = stage.api.get(JOB_SETS, "train", stage.namespace).get("status", {}).get("conditions", [])
     return next((each["status"] for each in found if each["type"] == type_), "")
+
+
+@pytest.fixture
+def rights(cluster: ControlPlane) -> Iterator[None]:
+    """Before Muster looks for them."""
+    written = manifests.apply(cluster.admin, "jobs/jobset/rbac.yaml", "jobs/batch/rbac.yaml")
+    yield
+    manifests.remove(cluster.admin, written)
+
+
+def test_a_jobset_waits_as_one_job_and_starts_whole(stage: Stage, rights: None, muster_user: User) -> None:
+    stage.nodes(2, cpu="2")
+    stage.start_controller_manager()
+    stage.start_jobset_controller()
+    muster = stage.start_muster(user=muster_user)
+    stage.start_sidecar(muster, user=muster_user)
+    filler = stage.pods("filler", 1, cpu="1")
+    stage.wait_phase(filler)
+    made = job_set(
+        "train", namespace=stage.namespace, replicas=2, parallelism=2, suspend=True, queue="default"
+    )
+    uid = stage.api.create(JOB_SETS, made)["metadata"]["uid"]
+    unit = stage.wait_group(f"podgroup-{uid}", phase="Pending")
+    assert unit["spec"]["minMember"] == 4
+    stage.wait_reason(f"podgroup-{uid}", "NoRoom", "Fragmented")
+    groups = {each["metadata"]["name"] for each in stage.api.items(POD_GROUPS, stage.namespace)}
+    assert groups == {f"podgroup-{uid}", stage.own_group("filler-0")}, "its Jobs do not wait on their own"
+    stage.finish(filler)
+    for name in JOB_NAMES:
+        stage.jobs.wait_pods(name, 2, "Running")
+    stage.wait_group(f"podgroup-{uid}", phase="Running", running=4)

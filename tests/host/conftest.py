@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.api.quotas import QuotaKind
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.pod_conditions import ConditionPolicy
 from extender.domain.model.ownership import Ownership
@@ -37,10 +38,13 @@ class Station:
             "volcano-system",
             ConditionPolicy(),
             {},
+            max_queue_depth=5,
         )
         self.writers = controllers.all_writers
         self.objects, self.bus_commands = controllers.objects, controllers.bus_commands
-        self.feed = Feed(connection, self.ledger, controllers, auto_groups=True, job_kinds={})
+        self.quotas, self.quota_queues = controllers.quotas, controllers.quota_queues
+        self.quota_is_read = lambda kind: controllers.quota_is_read(kind)
+        self.feed = Feed(connection, self.ledger, controllers, True, [], [*QuotaKind])
 
     def _notice(self) -> None:
         with self.changed:

@@ -30,7 +30,14 @@ class Screen:
         self.stage = Stage(*objects)
         self.decision_log = DecisionLog()
         self.decision_log.look(self.stage.decisions)
-        views = Views(self.stage.ledger, self.stage.barrier, station.feed, self.decision_log, Configuration())
+        views = Views(
+            self.stage.ledger,
+            self.stage.barrier,
+            station.feed,
+            self.decision_log,
+            Configuration(),
+            station.quota_queues,
+        )
         self.table = views.table()
 
     def show(self, name: str, *arguments: Any) -> Any:

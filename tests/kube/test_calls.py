@@ -76,6 +76,25 @@ WRITES: list[tuple[Callable[[ApiClient], None], str, str, str, object]] = [
         {"metadata": {"uid": "u", "annotations": {"kube-muster.io/nudge": "7"}}},
     ),
     (
+        lambda cluster: cluster.create_queue("q", {"weight": 1}, {"a": "b"}),
+        "POST",
+        "/apis/scheduling.volcano.sh/v1beta1/queues",
+        "application/json",
+        {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": "q", "annotations": {"a": "b"}},
+            "spec": {"weight": 1},
+        },
+    ),
+    (
+        lambda cluster: cluster.delete_queue("q", "u"),
+        "DELETE",
+        "/apis/scheduling.volcano.sh/v1beta1/queues/q",
+        "application/json",
+        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u"}},
+    ),
+    (
         lambda cluster: cluster.patch_queue_status("q", {"status": {"state": "Open"}}),
         "PATCH",
         "/apis/scheduling.volcano.sh/v1beta1/queues/q/status",

@@ -206,7 +206,7 @@ def test_a_namespace_names_the_queue_of_its_pods(desk: Desk) -> None:
     annotate(desk, "shut")
     answer = desk.ask("/pods/validate", pod())
     assert answer["status"]["message"].startswith(
-        f"the namespace's annotation {QUEUE}: queue 'shut' is Closed"
+        f"the namespace's annotation {QUEUE} or its quota: queue 'shut' is Closed"
     )
 
 

@@ -30,6 +30,21 @@ def _with_claimed_volumes(stateful_set: Json) -> Json:
     return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
 
 
+def _what_is_left(job: Json) -> Json:
+    """Of a Job that ran before and was suspended: pods, or indexes, that ended are not made again."""
+    completions, status = at(job, ("spec", "completions")), job.get("status")
+    if completions is None or not isinstance(status, dict):
+        return job
+    ended = Count(path=("succeeded",), default=0).of(status) + _number_of(status.get("failedIndexes") or "")
+    return {**job, "spec": {**job["spec"], "completions": max(completions - ended, 0)}}
+
+
+def _number_of(indexes: str) -> int:
+    """As in 1,3-5,7: these are five."""
+    parts = [each.split("-") for each in indexes.split(",") if each]
+    return sum(int(part[-1]) - int(part[0]) + 1 for part in parts)
+
+
 def _in_order(stateful_set: Json) -> str:
     """A gang of such pods never completes in a real cluster."""
     ordered = at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
@@ -74,6 +89,7 @@ CORE = (
         manageable=True,
         succeeded=(Sign(condition="Complete"),),
         failed=(Sign(condition="Failed"),),
+        counted=_what_is_left,
     ),
     WorkloadRow(
         api_version="batch/v1",

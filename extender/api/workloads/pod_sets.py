@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api.objects import Pod
 from extender.api.quantities import at_least
@@ -24,21 +25,23 @@ class JobPodSet(msgspec.Struct, frozen=True):
     role: the operator's name of them, in lower case; empty where a kind has one set only.
     count: 1 or more.
     template: metadata (labels and annotations) and spec of the first of them, as the operator makes it.
+    later: whether they are made only after pods of other sets have ended, and need no room until then.
     """
 
     role: str
     count: int
     template: Json
+    later: bool = False
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
-    """In the order in which the controller makes them; sets without pods are left out. That an object is
-    suspended, or what it makes, changes nothing.
+    """Those that have not ended, in the order in which the controller makes them; sets without pods are left
+    out. That an object is suspended, or what it makes, changes nothing.
 
     Raises MALFORMED for what cannot be read: counts, templates, amounts, or two sets of one role.
     """
     try:
-        found = list(_sets(obj, "", 1, kinds))
+        found = list(_sets(obj, JobPodSet("", 1, {}), kinds))
     except RecursionError as fault:
         raise ValueError("its templates are nested too deeply") from fault
     if twice := [role for role, number in Counter(each.role for each in found).items() if number > 1]:
@@ -46,29 +49,32 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
     return found
 
 
-def _sets(obj: Json, role: str, times: int, kinds: Kinds) -> Iterator[JobPodSet]:
-    """`role`: of what makes the object. `times`: how many such objects there are."""
+def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
+    """`within`: the set of objects like this one that the pods are made of."""
     kind = kind_of(obj, kinds)
     if kind is None:
         if (obj.get("apiVersion"), obj.get("kind")) == POD:
-            yield JobPodSet(role, times, _template(obj, role))
+            yield replace(within, template=_template(obj, within.role))
         return
     whole = (kind.counted or kind.complete)(obj)
     for offspring in kind.offspring:
         if applies(whole, offspring):
-            for made, part, count in _first_of_each(whole, offspring):
-                yield from _sets(made, offspring.role or part or role, times * count, kinds)
+            for made, each in _first_of_each(whole, offspring):
+                count, role = within.count * each.count, each.role or within.role
+                yield from _sets(made, JobPodSet(role, count, {}, each.later or within.later), kinds)
 
 
-def _first_of_each(obj: Json, offspring: Offspring) -> Iterator[tuple[Json, str, int]]:
-    """The first object that is made of each part, the name of the part, and the number of them."""
+def _first_of_each(obj: Json, offspring: Offspring) -> Iterator[tuple[Json, JobPodSet]]:
+    """The first object that is made of each part, and the set of these."""
     parts = [(part, offspring.count.of(part.body)) for part in parts_of(obj, offspring)]
     total, place = sum(count for _, count in parts), 0
     index = (at(obj, offspring.first) if offspring.first else 0) or 0
     for part, count in parts:
         if count:
             numbers = {"count": count, "total": total, "place": place, "index": index}
-            yield made_of(obj, offspring, part, values_of(obj, part) | numbers), part.role, count
+            made = made_of(obj, offspring, part, values_of(obj, part) | numbers)
+            later = bool(offspring.later) and at(part.body, offspring.later) is True
+            yield made, JobPodSet(offspring.role or part.role, count, {}, later)
             place += count
 
 

@@ -22,6 +22,28 @@ def indexed_jobs(job_set: Json) -> Json:
     return with_spec(job_set, replicatedJobs=jobs)
 
 
+def jobs_left(job_set: Json) -> Json:
+    """Jobs that have succeeded are not made again when it is resumed; those that wait for the end of others,
+    or for such, are marked."""
+    whole, jobs, later = indexed_jobs(job_set), [], set[str]()
+    for each in whole["spec"]["replicatedJobs"]:
+        name = str(each.get("name"))
+        if any(
+            it.get("status") == "Complete" or it.get("name") in later for it in each.get("dependsOn") or ()
+        ):
+            later.add(name)
+        count = max(_REPLICAS.of(each) - _succeeded(job_set, name), 0)
+        jobs.append({**each, "replicas": count, "later": name in later})
+    return with_spec(whole, replicatedJobs=jobs)
+
+
+def _succeeded(job_set: Json, name: str) -> int:
+    """Its Jobs that have."""
+    found = at(job_set, ("status", "replicatedJobsStatus")) or []
+    own = (each for each in found if isinstance(each, dict) and each.get("name") == name)
+    return sum(Count(path=("succeeded",), default=0).of(each) for each in own)
+
+
 def in_order(job_set: Json) -> str:
     """A JobSet may make Jobs only once earlier ones are ready or complete."""
     ordered = at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
@@ -65,6 +87,7 @@ JOB_SET = WorkloadRow(
             name="{owner}-{role}-{index}",
             each=("spec", "replicatedJobs"),
             template=("template",),
+            later=("later",),
             count=_REPLICAS,
             labels=_OF_JOBSET,
             annotations=_OF_JOBSET,
@@ -75,6 +98,7 @@ JOB_SET = WorkloadRow(
     succeeded=(Sign(condition="Completed"),),
     failed=(Sign(condition="Failed"),),
     complete=indexed_jobs,
+    counted=jobs_left,
     remark=in_order,
 )
 

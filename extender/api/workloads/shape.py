@@ -61,6 +61,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     spec: instead of a template, its spec, or by field what its spec is made of.
     annotated: where the part has annotations of its pods, if not in the template.
     role: what these pods are called as a set; empty: as the part, or else as what makes this object.
+    later: where the part says that it is made only after others have ended.
     count: how many for each part.
     first: where the number is at which {index} begins; it is 0 where there is none.
     owner: the kind and the pattern of the name of its owner; empty: the object.
@@ -80,6 +81,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     spec: Path | Mapping[str, Path] = ()
     annotated: Path = ()
     role: str = ""
+    later: Path = ()
     count: Count = Count()
     first: Path = ()
     owner: tuple[KindName, str] | None = None
@@ -113,7 +115,8 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
         true, removes what it made when the field becomes true, and begins anew when it becomes false.
     succeeded, failed: any of these shows that it has ended so, and makes no more pods.
     complete: puts in what the kind's own admission would, and brings odd forms into one that paths can read.
-    counted: the same for whoever only counts pods, with parts that are alike put together.
+    counted: the same for whoever only counts pods: without those that have ended and are not made again, and
+        with parts that are alike put together.
     remark: what of the object is not done as in a real cluster; empty: nothing.
     """
 

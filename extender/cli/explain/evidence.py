@@ -160,8 +160,14 @@ class Evidence:
         return queue_of_pods(own_queue(pod), self._queue_of_namespace(pod.metadata.namespace))
 
     def _queue_of_namespace(self, name: str) -> str:
-        """Empty where it names none, or where that may not be read."""
-        return self._namespace_queues.get(name, "")
+        """Empty where neither it nor its quota names one, or where that may not be read."""
+        return self._namespace_queues.get(name) or self._quota_queues.get(name, "")
+
+    @cached_property
+    def _quota_queues(self) -> dict[str, str]:
+        """By namespace: the queue that its quota gives it, as the queues that are made from quotas say."""
+        entering = {each.name: each.entering for each in (self.queues or {}).values()}
+        return {namespace: queue for queue, several in entering.items() for namespace in several}
 
     @cached_property
     def _namespace_queues(self) -> dict[str, str]:

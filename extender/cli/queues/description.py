@@ -19,7 +19,7 @@ from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import Json, fields, folded, section
 from extender.kube.resources import QUEUES
 
-_MOST = 10  # groups of one verdict, or nodes, that are named
+_MOST = 10  # groups of one verdict, nodes or namespaces that are named
 _INDENT = "  "
 _HEADINGS: Mapping[str, str] = {
     "Pending": "Groups that wait",
@@ -55,6 +55,10 @@ def _spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
     yield "Weight", queue.spec.weight
     yield "Priority", queue.spec.priority
     yield "Parent", queue.spec.parent or NOTHING
+    if queue.quota:
+        yield "Made from", queue.quota
+    if queue.entering:
+        yield "Namespaces", ", ".join(queue.entering[:_MOST]) + _more(len(queue.entering))
     yield "Order", queue.spec.dequeue_strategy or "traverse"
     if spec.get("reserveAfter"):
         yield "Reserves after", spec["reserveAfter"]
@@ -74,8 +78,11 @@ def _spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
 
 def _reserved(reservation: QueueReservation) -> str:
     nodes = reservation.nodes or []
-    more = f" and {len(nodes) - _MOST} more" if len(nodes) > _MOST else ""
-    return f"{amounts(reservation.resource)} on {', '.join(nodes[:_MOST])}{more}"
+    return f"{amounts(reservation.resource)} on {', '.join(nodes[:_MOST])}{_more(len(nodes))}"
+
+
+def _more(count: int) -> str:
+    return f" and {count - _MOST} more" if count > _MOST else ""
 
 
 def _yes(truth: bool) -> str:

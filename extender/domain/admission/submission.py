@@ -20,7 +20,7 @@ from extender.domain.model.queue_of_group import says_queue
 from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
 
-_BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE}"
+_BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 
 
 class Cluster(Protocol):
@@ -30,7 +30,7 @@ class Cluster(Protocol):
         """None if there is no such queue."""
 
     def namespace_queue(self, namespace: str) -> str:
-        """The queue in the namespace's annotation, or empty."""
+        """The queue that the namespace's annotation or its quota names, or empty."""
 
     def group_queue(self, namespace: str, name: str) -> str | None:
         """The queue of a PodGroup; None if there is no PodGroup of this name."""

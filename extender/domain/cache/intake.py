@@ -3,6 +3,8 @@
 An unchanged object costs only a comparison.
 """
 
+from collections.abc import Mapping
+
 from extender.api import keys
 from extender.api.objects import (
     Namespace,
@@ -16,7 +18,7 @@ from extender.api.objects import (
 )
 from extender.domain.cache.parts import Parts
 from extender.domain.cache.pod_intake import PodIntake
-from extender.domain.jobs.job_record import JobKind
+from extender.domain.jobs.job_record import JobKind, JobRules
 from extender.domain.jobs.reading import Job, job_record
 from extender.domain.model.pod_owners import owner_record
 from extender.domain.model.records import GroupKey, Origin, group_of_owner
@@ -30,10 +32,10 @@ from extender.domain.snapshot.nodes import NodeRecord
 class Intake:
     """Callers hold the ledger's lock."""
 
-    def __init__(self, parts: Parts, pods: PodIntake) -> None:
+    def __init__(self, parts: Parts, pods: PodIntake, jobs: JobRules) -> None:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._capacity, self._changes = parts.claims.capacity, parts.changes
-        self._pods = pods
+        self._pods, self._jobs = pods, jobs
 
     def set_node(self, node: Node) -> None:
         """Raises BadQuantity."""
@@ -82,7 +84,9 @@ class Intake:
 
     def set_job(self, kind: JobKind, job: Job) -> None:
         ownership = self._pods.ownership
-        record = job_record(kind, job, self._pods.shapes, ownership.schedulers, ownership.auto_groups)
+        record = job_record(
+            kind, job, self._jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
+        )
         if self._registry.set_job(record):
             self._changes.mark()
 
@@ -106,6 +110,10 @@ class Intake:
 
     def drop_namespace(self, name: str) -> None:
         if self._registry.set_namespace_queue(name, ""):
+            self._changes.mark()
+
+    def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
+        if self._registry.set_quota_namespaces(queues):
             self._changes.mark()
 
     def set_priority_class(self, priority: PriorityClass) -> None:

@@ -65,15 +65,15 @@ class Ledger(LedgerQueries):
     ) -> None:
         self.limits = limits or Limits()
         parts = Parts.of(self.limits, clock, on_change, on_shown)
-        lock = lock or nullcontext()
+        lock, jobs = lock or nullcontext(), jobs or JobRules()
         pods = PodIntake(parts, ownership)
         views = GroupViews(parts.registry, parts.claims)
         budgets = DisruptionBudgets(parts.changes)
-        self._expected = ExpectedMembers(parts, pods, jobs or JobRules())
+        self._expected = ExpectedMembers(parts, pods, jobs)
         publishing = Publishing(parts, self.limits, views, self._expected, budgets, wall_clock, pods.others)
         self._attendance = parts.attendance
         self._disruption_budgets = budgets
-        self._intake = Intake(parts, pods)
+        self._intake = Intake(parts, pods, jobs)
         self._reservations = Reservations(parts, pods.pods, lambda: publishing.decisions)
         self._grants = PreemptionGrants(pods.pods, parts.registry, parts.claims, clock)
         self.shown = ShownPods(parts, lock, pods)
@@ -149,6 +149,11 @@ class Ledger(LedgerQueries):
     def drop_namespace(self, name: str) -> None:
         with self._lock:
             self._intake.drop_namespace(name)
+
+    def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
+        """By namespace: the queue that its quota gives it, which counts where its annotation names none."""
+        with self._lock:
+            self._intake.set_quota_namespaces(queues)
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:

@@ -145,13 +145,24 @@ class LedgerQueries(GroupQueries):
             view = self._views.queue_view(name)
         return view if view.exists else None
 
+    def has_groups(self, queue: str, uid: str) -> bool:
+        """Whether groups are in a queue, or were taken in by it and would be lost with it."""
+        with self._lock:
+            return self._views.queue_view(queue).groups > 0 or self._registry.took_in_groups(uid)
+
+    def parents_of_queues(self) -> set[str]:
+        """The names of the queues that contain others."""
+        with self._lock:
+            return {record.parent for record in self._registry.queues.records.values() if record.parent}
+
     def queue_tree(self) -> QueueTree:
         """All queues, for rules that compare several of them."""
         with self._lock:
             return QueueTree(self._registry.queues.records, self.queue_view)
 
     def namespace_queue(self, namespace: str) -> str:
-        return self._registry.namespace_queues.get(namespace, "")
+        """The queue of what names none in a namespace, or empty."""
+        return self._registry.namespace_queue(namespace)
 
     # ---- nodes
 

@@ -1,6 +1,6 @@
 """Groups and their queues, and the objects that they refer to: owners, priorities, namespaces."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from extender.api import keys
 from extender.api.objects import PriorityClass
@@ -23,8 +23,9 @@ class Registry:
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
-        self.namespace_queues: dict[str, str] = {}
         self.jobs: dict[GroupKey, JobRecord] = {}  # by the group of their pods
+        self._named_queues: dict[str, str] = {}  # by namespace: the queue that its annotation names
+        self._quota_queues: Mapping[str, str] = {}  # by namespace: the queue that its quota gives it
         self.queues = Queues()
         self._taken_in = TakenInGroups()
         self._owners = Owners()
@@ -133,14 +134,20 @@ class Registry:
         self._touch_all(group for group in self.groups.values() if self.queue_of(group) in affected)
 
     def set_namespace_queue(self, namespace: str, queue: str) -> bool:
-        if self.namespace_queues.get(namespace, "") == queue:
-            return False
-        self.namespace_queues[namespace] = queue
-        for key, job in self.jobs.items():
-            if job.namespace == namespace:
-                self.touch(key)
-        self._touch_all(group for group in self.groups.values() if group.namespace == namespace)
-        return True
+        """The queue that its annotation names, or empty. True if anything that matters changed."""
+        before = self.namespace_queue(namespace)
+        if queue:
+            self._named_queues[namespace] = queue
+        else:
+            self._named_queues.pop(namespace, None)
+        return self.namespace_queue(namespace) != before and self._touch_in({namespace})
+
+    def set_quota_namespaces(self, queues: Mapping[str, str]) -> bool:
+        """The queues that quotas give to namespaces. True if anything that matters changed."""
+        changed = {name for name, queue in queues.items() ^ self._quota_queues.items()}
+        self._quota_queues = dict(queues)
+        changed -= self._named_queues.keys()
+        return bool(changed) and self._touch_in(changed)
 
     def set_priority_class(self, priority: PriorityClass) -> bool:
         """True if anything that matters changed."""
@@ -159,6 +166,12 @@ class Registry:
         touched, self._dirty = self._dirty, {}
         return touched
 
+    def _touch_in(self, namespaces: Collection[str]) -> bool:
+        for key, job in self.jobs.items():
+            if job.namespace in namespaces:
+                self.touch(key)
+        return self._touch_all(group for group in self.groups.values() if group.namespace in namespaces)
+
     def _touch_all(self, groups: Iterable[Group]) -> bool:
         for group in groups:
             self.touch(group.key)
@@ -166,9 +179,13 @@ class Registry:
 
     # ---- reading
 
+    def namespace_queue(self, namespace: str) -> str:
+        """The queue of what names none in a namespace, or empty: its annotation comes before its quota."""
+        return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
+
     def queue_of(self, group: Group) -> str:
         """The queue of a group; after its PodGroup is gone, still the queue that it named."""
-        namespace_queue = self.namespace_queues.get(group.namespace, "")
+        namespace_queue = self.namespace_queue(group.namespace)
         if group.last_record is not None:
             return queue_of_podgroup(group.last_record.queue, namespace_queue)
         named = group.job.queue if group.job is not None else ""
@@ -229,6 +246,10 @@ class Registry:
         """Whether a group may take the room of others: neither its class nor a member's says never."""
         name = group.last_record.priority_class if group.last_record else ""
         return self._priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
+
+    def took_in_groups(self, queue_uid: str) -> bool:
+        """Whether a group is left that says that this queue took it in, whichever it is in now."""
+        return self._taken_in.any_of(queue_uid)
 
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that were taken in by queues which are gone."""

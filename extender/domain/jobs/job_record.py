@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from extender.api.workloads.shape import Kinds
+from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.records import GroupKey, PodRecord
 
 
@@ -35,10 +37,12 @@ class JobRecord(msgspec.Struct, frozen=True):
     suspended: bool = False  # by its spec
     started: bool = False  # Muster has let it go, by its annotation
     finished: bool = False
-    pods: tuple[ExpectedPods, ...] = ()  # what it makes at once
+    pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
+    declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
     fault: str = ""  # why its pods cannot be told, for people; empty if they can
     ours: bool = False  # its pods name one of our schedulers
     named_group: bool = False  # its pods name a PodGroup of somebody else's
+    is_part: bool = False  # another job has made it, and is managed in its stead
 
     @property
     def needed(self) -> int:
@@ -57,11 +61,12 @@ class JobRules(msgspec.Struct, frozen=True):
     mode: str = "suspended"  # of JOB_MODES
     namespaces: frozenset[str] = frozenset()  # whose jobs are not
     kinds: frozenset[str] = frozenset()  # which are not: "Job.batch"
+    table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
 
     def manage(self, job: JobRecord, namespace_queue: str) -> bool:
         """A job that Muster has started stays its own; of others, those that name a queue and wait."""
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
-        is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group
+        is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
         names_queue = bool(job.queue or namespace_queue)
         if self.mode == OFF or is_left or not (job.ours and names_queue) or job.finished:
             return False

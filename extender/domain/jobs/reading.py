@@ -12,11 +12,10 @@ from extender.api.quantities import BadQuantity
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.lifecycle import is_suspended, outcome_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
-from extender.api.workloads.shape import Json
-from extender.api.workloads.table import WORKLOADS
+from extender.api.workloads.shape import Json, Kinds
 from extender.domain.jobs.job_record import ExpectedPods, JobKind, JobRecord
 from extender.domain.model.ownership import group_name, queue_named_by
-from extender.domain.model.pod_owners import group_name_of
+from extender.domain.model.pod_owners import controller_of, group_name_of
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import pod_record
@@ -35,10 +34,10 @@ class Job(Wire, frozen=True):
 
 
 def job_record(
-    kind: JobKind, job: Job, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
+    kind: JobKind, job: Job, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
 ) -> JobRecord:
     """What is wrong with it is kept in `fault`: this job waits, and no other is affected."""
-    meta, obj, row = job.metadata, as_json(kind, job), WORKLOADS[kind]
+    meta, obj, row = job.metadata, as_json(kind, job), table[kind]
     record = JobRecord(
         uid=meta.uid,
         kind=kind,
@@ -50,9 +49,12 @@ def job_record(
         suspended=is_suspended(row, obj),
         started=keys.STARTED in (meta.annotations or {}),
         finished=outcome_of(row, obj) is not None,
+        is_part=_is_part(meta, table),
     )
     try:
-        return _with_pods(record, pod_sets(obj), shapes, frozenset(schedulers), auto_groups)
+        declared = sum(each.count for each in pod_sets({**obj, "status": {}}, table))
+        record = replace(record, declared=declared)
+        return _with_pods(record, pod_sets(obj, table), shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
 
@@ -60,6 +62,13 @@ def job_record(
 def owner_of_pods(job: Job) -> Workload:
     """The same object as the controller of its pods. Only for kinds of which Workload knows the fields."""
     return Workload(job.metadata, msgspec.convert(job.spec, WorkloadSpec))
+
+
+def _is_part(meta: Meta, table: Kinds) -> bool:
+    """Whether its controller is a job that can be suspended itself."""
+    controller = controller_of(meta.owner_references)
+    row = table.get((controller.api_version, controller.kind)) if controller else None
+    return row is not None and row.manageable
 
 
 def as_json(kind: JobKind, job: Job) -> Json:

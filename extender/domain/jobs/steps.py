@@ -69,11 +69,14 @@ def _update(managed: ManagedJob) -> JobStep:
 
 
 def differences(managed: ManagedJob) -> dict[str, object]:
-    """The fields of its PodGroup's spec that do not say any more what the job asks for."""
+    """The fields of its PodGroup's spec that do not say any more what the job asks for. What runs stays where
+    it is, and needs fewer pods only if the job declares fewer: those that end count as there."""
     group, job = managed.group, managed.job
     if group is None or job.fault:
         return {}
+    if managed.got_going:
+        return {"minMember": job.declared} if job.declared < group.min_member else {}
     wanted = {"minMember": job.needed, "queue": managed.queue, "priorityClassName": job.priority_class}
     there = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
-    followed = wanted if job.suspended else ("minMember",)  # what runs stays where it is
+    followed = wanted if job.suspended else ("minMember",)
     return {name: wanted[name] for name in followed if there[name] != wanted[name]}

@@ -6,7 +6,7 @@ from extender.api.objects import Namespace
 
 
 def queue_of_podgroup(named: str, namespace_queue: str) -> str:
-    """`named`: in spec.queue. `namespace_queue`: in the namespace's annotation; empty if it has none."""
+    """`named`: in spec.queue. `namespace_queue`: by the namespace's annotation or its quota, or empty."""
     return says_queue(named) or namespace_queue or DEFAULT_QUEUE
 
 

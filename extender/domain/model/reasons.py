@@ -61,6 +61,7 @@ class EventReason(StrEnum):
     JOB_SUSPENDED = "JobSuspended"
     START_GIVEN_UP = "StartGivenUp"
     COMMAND_REFUSED = "CommandRefused"
+    QUOTA_NOT_APPLIED = "QuotaNotApplied"
 
 
 LACKS_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED)

@@ -38,6 +38,10 @@ class TakenInGroups:
         if now is not None and now.queue_uid:
             self._of[now.queue_uid][now.key] = now
 
+    def any_of(self, queue_uid: str) -> bool:
+        """Whether a group says that this queue took it in."""
+        return queue_uid in self._of
+
     def left_by(self, existing: Set[str]) -> list[GroupRecord]:
         """The groups of all queues whose UID is not in `existing`."""
         gone = sorted(self._of.keys() - existing)

@@ -3,12 +3,12 @@
 from extender import __version__
 from extender.sim.apiserver import openapi
 from extender.sim.apiserver.kinds import (
+    KUBERNETES_WORKLOADS,
     POD_GROUPS,
     PODS,
     REVIEWS,
     SCALE,
     SERVED,
-    WORKLOAD_KINDS,
     Json,
     ResourceKind,
     subresources_of,
@@ -68,7 +68,7 @@ def _resource(kind: ResourceKind) -> Json:
         "kind": kind.name,
         "verbs": ["create"] if kind in REVIEWS else _VERBS,
         "shortNames": list(kind.short),
-        "categories": ["all"] if kind in (PODS, POD_GROUPS, *WORKLOAD_KINDS) else [],
+        "categories": ["all"] if kind in (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS) else [],
     }
 
 

@@ -1,7 +1,10 @@
 """The kinds that are served, and where each of them lives."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from extender.api.workloads.table import WORKLOADS
 
 Json = dict[str, Any]
 
@@ -69,7 +72,28 @@ STATEFUL_SETS = ResourceKind(
 
 SCALE = ResourceKind("autoscaling", "v1", "Scale", "scales")  # what the subresource is, of any kind
 
-WORKLOAD_KINDS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
+KUBERNETES_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
+
+
+def _of_operators() -> Iterator[ResourceKind]:
+    """Jobs that can wait suspended, of other groups than Kubernetes' own, each in the version that the table
+    names first. Not those whose pods own each other: they are only expanded when files are read."""
+    seen = {(JOBS.group, JOBS.plural)}
+    for row in WORKLOADS.values():
+        group, _, version = row.api_version.rpartition("/")
+        if (
+            row.manageable
+            and (group, row.plural) not in seen
+            and not any(each.owner for each in row.offspring)
+        ):
+            seen.add((group, row.plural))
+            yield ResourceKind(
+                group, version, row.kind, row.plural, short=row.short, status=True, custom=True
+            )
+
+
+OPERATOR_KINDS = tuple(_of_operators())
+WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
 _CLUSTER = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS)
 KINDS = (*_CLUSTER, *WORKLOAD_KINDS, PODS)
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"

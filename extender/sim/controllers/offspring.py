@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
+from extender.api.workloads.lifecycle import JobOutcome, outcome_of
 from extender.sim.apiserver.kinds import Json
 
 _HANDED_DOWN = "sim.kube-muster.io/"
@@ -43,7 +44,7 @@ def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
 def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
     """What is there, by name or by the prefix of random names, against what should be. Raises MALFORMED.
 
-    Pods that ended stay and count. Of pods that are too many those on nodes and the older ones stay.
+    What ended stays and counts. Of pods that are too many those on nodes and the older ones stay.
     """
     wanted, there = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
     for child in children_of(owner):
@@ -52,7 +53,7 @@ def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
         name, prefix = each["metadata"]["name"], each["metadata"].get("generateName", "")
         there[prefix if prefix in wanted and name not in wanted else name].append(each)
     found = ComparedOffspring([], [], [])
-    for key in wanted.keys() | there.keys():
+    for key in dict.fromkeys([*wanted, *there]):
         number = len(wanted[key])
         found.missing.extend(wanted[key][len(there[key]) :])
         found.kept.extend(zip(there[key], wanted[key], strict=False))
@@ -73,7 +74,16 @@ def keeping(obj: Json) -> tuple[bool, bool, int]:
 
 
 def has_ended(obj: Json) -> bool:
-    return (obj.get("status") or {}).get("phase") in ENDED_PHASES
+    return ended_as(obj) is not None
+
+
+def ended_as(obj: Json) -> JobOutcome | None:
+    """How a pod or a workload says that it has ended."""
+    row = making.kind_of(obj)
+    if row is not None:
+        return outcome_of(row, obj)
+    phase = (obj.get("status") or {}).get("phase")
+    return JobOutcome(phase) if phase in ENDED_PHASES else None
 
 
 def owner_uid(obj: Json) -> str:

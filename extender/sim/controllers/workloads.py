@@ -6,14 +6,17 @@ workload whose status alone may have changed the pods are not compared again.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 
-from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.children import MALFORMED, kind_of
 from extender.sim.apiserver.follower import StoreFollower
 from extender.sim.apiserver.kinds import (
     BY_NAME,
     JOBS,
+    OPERATOR_KINDS,
+    POD_GROUPS,
     PODS,
     REPLICA_SETS,
     WORKLOAD_KINDS,
@@ -22,17 +25,18 @@ from extender.sim.apiserver.kinds import (
 )
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
-from extender.sim.apiserver.store import Change
+from extender.sim.apiserver.store import Change, key_of
 from extender.sim.controllers.garbage import collect
 from extender.sim.controllers.job_endings import JobEndings
 from extender.sim.controllers.job_pods import JobPods
-from extender.sim.controllers.job_status import finished, job_status
+from extender.sim.controllers.job_status import job_status
 from extender.sim.controllers.offspring import ComparedOffspring, compared, has_ended, owner_uid
+from extender.sim.controllers.operator_status import operator_status
 from extender.sim.controllers.statuses import status_of
 
 _PACE = 0.05  # seconds in which changes gather
 _REVISION = "controller-revision-hash"
-_OWNED = (JOBS, REPLICA_SETS, PODS)
+_OWNED = (*OPERATOR_KINDS, JOBS, REPLICA_SETS, PODS)  # not the PodGroups that Muster makes for its own ends
 
 
 class WorkloadControllers(StoreFollower):
@@ -67,8 +71,12 @@ class WorkloadControllers(StoreFollower):
         self._work(remade, told)
 
     def _work(self, remade: set[str], told: set[str]) -> None:
-        """By UID, which workloads' offspring to compare, and whose statuses to write as well."""
+        """By UID, which workloads' offspring to compare, and whose statuses to write as well, with those of
+        their owners."""
         owned = self._owned()
+        above = {
+            owner_uid(each) for each in chain(*owned.values()) if each["metadata"]["uid"] in remade | told
+        }
         for kind in WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
@@ -77,8 +85,8 @@ class WorkloadControllers(StoreFollower):
                 ):  # it is gone, or of an odd form: it costs its own turn
                     if uid in remade:
                         self._remake(kind, obj, owned[uid])
-                    if uid in remade | told:
-                        self._say(kind, obj, owned[uid])
+                    if uid in remade | told | above:
+                        self._say(kind, obj, list(_ending(owned, uid)))
 
     def _owned(self) -> dict[str, list[Json]]:
         """By the UID of the controller, what is there and stays."""
@@ -96,11 +104,17 @@ class WorkloadControllers(StoreFollower):
             return
         found = self._compared(kind, obj, owned)
         for child in found.missing:
-            self._service.create(_kind(child), "", child)
+            self._make(child)
         for child in found.surplus:
             self._remove(child)
         for child, wanted in found.kept:
             self._adapt(child, wanted)
+
+    def _make(self, child: Json) -> None:
+        """A PodGroup that an operator makes for Volcano is made once."""
+        if _kind(child) is POD_GROUPS and self._store.get(POD_GROUPS, *key_of(child)):
+            return
+        self._service.create(_kind(child), "", child)
 
     def _compared(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> ComparedOffspring:
         return self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned)
@@ -139,12 +153,24 @@ class WorkloadControllers(StoreFollower):
         meta = obj["metadata"]
 
         def change(before: Json) -> Json:
-            status = (
-                job_status(before, self._pods_of(before, owned)) if kind is JOBS else status_of(before, owned)
-            )
-            return {**before, "metadata": {"uid": meta["uid"]}, "status": status}
+            return {**before, "metadata": {"uid": meta["uid"]}, "status": self._status(kind, before, owned)}
 
         self._service.amend(kind, meta["namespace"], meta["name"], change, "status")
+
+    def _status(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> Json:
+        if kind is JOBS:
+            return job_status(obj, self._pods_of(obj, owned))
+        return operator_status(obj, owned) if kind in OPERATOR_KINDS else status_of(obj, owned)
+
+
+def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
+    """What it owns. What never ends by itself, as a RayCluster, stands for what that owns."""
+    for each in owned.get(uid, ()):
+        row = kind_of(each)
+        if row is not None and row.manageable and not row.succeeded:
+            yield from _ending(owned, each["metadata"]["uid"])
+        else:
+            yield each
 
 
 def _asks_for_more(change: Change) -> bool:
@@ -154,9 +180,8 @@ def _asks_for_more(change: Change) -> bool:
 
 
 def _is_over(obj: Json) -> bool:
-    """A Job that has finished, and a CronJob that has run once, make nothing more."""
-    status = obj.get("status") or {}
-    return obj["kind"] in ("Job", "CronJob") and (finished(obj) or "lastScheduleTime" in status)
+    """A job that has finished, and a CronJob that has run once, make nothing more."""
+    return has_ended(obj) or (obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {}))
 
 
 def _kind(obj: Json) -> ResourceKind:

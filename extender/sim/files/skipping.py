@@ -19,7 +19,6 @@ _WITHOUT_PODS = frozenset({
 _OTHERWISE = {
     "DaemonSet": "its pods belong to nodes and wait in no queue",
     "PodTemplate": "a template alone makes no pods",
-    "TrainJob": "its pods follow from a runtime, which the operator reads",
     "TrainingRuntime": "no pods follow from it alone",
     "ClusterTrainingRuntime": "no pods follow from it alone",
     "WorkflowTemplate": "a template alone makes no pods",

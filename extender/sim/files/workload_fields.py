@@ -8,7 +8,7 @@ from typing import Any
 from extender.api.workloads.core import POD
 from extender.api.workloads.shape import KindName, Offspring, Path, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
-from extender.sim.apiserver.kinds import BY_NAME, PODS, REPLICA_SETS
+from extender.sim.apiserver.kinds import BY_NAME, OPERATOR_KINDS, PODS, REPLICA_SETS
 from extender.sim.files.fields import fields_of, metadata, spec_of
 from extender.sim.files.forms import ANY, COUNT, OTHERS, TEXT, TEXTS, Form, Needed, one_of
 
@@ -33,7 +33,7 @@ def form_of(name: KindName) -> dict[str, Any]:
 
 def _known_fields(name: KindName) -> dict[str, Form]:
     """Of kinds without a schema only those of every object."""
-    if name in BY_NAME:
+    if name in BY_NAME and BY_NAME[name] not in OPERATOR_KINDS:
         return fields_of(BY_NAME[name])
     if name == _REPLICATION_CONTROLLER:
         return {**fields_of(REPLICA_SETS), "spec": {**spec_of(REPLICA_SETS), "selector": TEXTS}}

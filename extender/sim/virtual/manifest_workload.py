@@ -25,6 +25,7 @@ from extender.sim.apiserver.kinds import (
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
+    WORKLOAD_KINDS,
     Json,
     ResourceKind,
 )
@@ -75,10 +76,11 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
 
 
 def _not_played(manifests: Iterable[Manifest]) -> Iterator[str]:
-    """What controllers would make of Jobs later: nobody is there for that in virtual time."""
-    for each in (each for each in manifests if each.kind is JOBS):
-        told = f'{each.where}: Job "{each.name}"'
-        rest = (at(each.object, ("spec", "completions")) or 0) - count_pods(each.object)
+    """What controllers would make of jobs later: nobody is there for that in virtual time."""
+    for each in (each for each in manifests if each.kind in WORKLOAD_KINDS):
+        told = f'{each.where}: {each.object["kind"]} "{each.name}"'
+        completions = at(each.object, ("spec", "completions")) if each.kind is JOBS else None
+        rest = (completions or 0) - count_pods(each.object)
         if suspended(each.object):
             yield f"{told}: suspended: no pods are made"
         elif rest > 0:

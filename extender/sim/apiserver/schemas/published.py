@@ -1,4 +1,5 @@
-"""The schemas of the kinds served: Kubernetes' own as a real API server publishes them, ours from their CRDs.
+"""The schemas of the kinds served: Kubernetes' own as a real API server publishes them, ours from their CRDs,
+and open ones of operators' kinds.
 
 kubernetes.json is written by tools/schemas.py. It is read when it is first asked for.
 """
@@ -12,7 +13,7 @@ import msgspec
 import yaml
 
 from extender.shipped import CRDS
-from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.sim.apiserver.kinds import OPERATOR_KINDS, Json, ResourceKind
 
 KUBERNETES = Path(__file__).with_name("kubernetes.json")
 REFERENCE = "#/components/schemas/"
@@ -25,6 +26,8 @@ def definitions() -> dict[str, Json]:
     known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
     for path in CRDS:
         known |= _of_crd(yaml.load(path.read_text(encoding="utf-8"), _LOADER))
+    for kind in OPERATOR_KINDS:
+        known |= _of_crd(_stand_in(kind))
     return known
 
 
@@ -70,6 +73,16 @@ def _of_crd(crd: Json) -> dict[str, Json]:
         )
         for version in spec["versions"]
     }
+
+
+def _stand_in(kind: ResourceKind) -> Json:
+    """A CRD that takes everything: those of operators are not shipped here."""
+    text = {"type": "string"}
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
+    schema = {"type": "object", "properties": properties}
+    version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
+    return {"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}}
 
 
 def _completed(schema: Json, group: str, version: str, kind: str) -> Json:

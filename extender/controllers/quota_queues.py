@@ -1,0 +1,227 @@
+"""The queues that quotas ask for are created, changed back, closed and deleted; those of others stay.
+
+A queue carries its quota in an annotation. Nothing is closed before its kind of quota has been read, or while
+a part of its quota cannot be read.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from extender.api import keys
+from extender.api.objects import Queue, Reference
+from extender.controllers.controller import ControllerContext, RecordingController
+from extender.controllers.event_recorder import WARNING, EventRecorder
+from extender.controllers.object_store import ObjectStore, QueueCopy
+from extender.controllers.quota_objects import QuotaObjects
+from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.reasons import EventReason
+from extender.domain.quotas.records import QuotaFault, QuotaPlan, QuotaQueue, QuotaSource
+from extender.domain.quotas.steps import (
+    QuotaStep,
+    annotations_of,
+    changes,
+    quota_source,
+    spec_of,
+    step_of,
+)
+from extender.kube.errors import Conflict, Forbidden, Invalid
+from extender.telemetry.logs import logger
+
+log = logger(__name__)
+
+_AGAIN = 1.0  # seconds after which a queue that waits for another one is looked at again
+_TOLD = 3  # faults of one quota in its Event
+_TAKEN = (
+    "it exists and is not made from a quota, so it stays as it is: delete it, or name the quota differently"
+)
+
+
+class QuotaQueuesController(RecordingController[str]):
+    """Its keys are names of queues. `is_read`: whether the quotas of a kind, as it is called in sources, have
+    been read."""
+
+    name = "quota-queues"
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        recorder: EventRecorder,
+        quotas: QuotaObjects,
+        queues: ObjectStore[str, QueueCopy],
+        is_read: Callable[[str], bool],
+    ) -> None:
+        self._quotas, self._queues, self._is_read = quotas, queues, is_read
+        super().__init__(context, recorder)
+        queues.listen(self._touch)
+
+    def prepare(self) -> None:
+        self._made: set[str] = set()  # queues that carry a quota
+        self._touched: set[str] = set()
+        self._refused: dict[str, QuotaFault] = {}  # by queue
+        self._changed_at: dict[str, float] = {}  # by queue: when it was changed back last
+        self.rest()
+
+    def rest(self) -> None:
+        self._planned: QuotaPlan | None = None
+        self._heard: tuple[QuotaPlan, tuple[QuotaFault, ...]] | None = None
+        self._told: dict[QuotaSource, str] = {}
+        self._parents: set[str] = set()
+
+    @property
+    def plan(self) -> QuotaPlan:
+        return self._quotas.plan
+
+    def faults(self) -> list[QuotaFault]:
+        """What people have to correct, in quotas and in queues that stand in their way."""
+        return [*self._quotas.plan.faults, *self._refused.copy().values()]
+
+    def _touch(self, name: str) -> None:
+        copy = self._queues.get(name)
+        if copy is not None and quota_source(copy.queue):
+            self._made.add(name)
+        else:
+            self._made.discard(name)
+        self._touched.add(name)
+
+    def due(self, decisions: Decisions) -> Iterator[str]:
+        """All of them when the plan is new; after that, those that differ from it, and those that end. None
+        before the first decision, when it is not known which queues exist."""
+        if decisions.version < 0:
+            return
+        plan = self._quotas.plan
+        if self._planned is not plan:
+            self._planned = plan
+            self._refused = {name: each for name, each in self._refused.items() if name in plan.queues}
+            self._changed_at = {name: at for name, at in self._changed_at.items() if name in plan.queues}
+            yield from plan.queues
+        yield from self._take_touched()
+        ending = [name for name in sorted(self._made - plan.queues.keys()) if self._ends(name)]
+        self._parents = self._ledger.parents_of_queues() if ending else set()
+        yield from (name for name in ending if name not in self._queue)
+        self._tell()
+
+    def _take_touched(self) -> Iterator[str]:
+        while self._touched:
+            name = self._touched.pop()
+            if name in self._quotas.plan.queues and self._step(name) is not QuotaStep.NOTHING:
+                yield name
+
+    def _ends(self, name: str) -> bool:
+        """Whether no quota asks any more for a queue that was made from one."""
+        copy, plan = self._queues.get(name), self._quotas.plan
+        source = quota_source(copy.queue) if copy else ""
+        if not source or name in plan.queues or source in plan.unsure:
+            return False
+        return self._is_read(source.partition("/")[0])
+
+    def _step(self, name: str) -> QuotaStep:
+        copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
+        empty = copy is not None and wanted is None and self._is_empty(copy.queue)
+        return step_of(wanted, copy.queue if copy else None, empty=empty)
+
+    def _is_empty(self, queue: Queue) -> bool:
+        name = queue.metadata.name
+        return name not in self._parents and not self._ledger.has_groups(name, queue.metadata.uid)
+
+    def reconcile(self, name: str) -> None:
+        copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
+        if wanted is not None:
+            self._bring_in_line(wanted, copy.queue if copy else None)
+        elif copy is not None and self._ends(name):
+            self._end(copy.queue)
+
+    def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
+        name, step = wanted.name, self._step(wanted.name)
+        if step in (QuotaStep.CREATE, QuotaStep.CHANGE) and self._has_to_wait(wanted):
+            self._queue.add(name, _AGAIN)
+        elif step is QuotaStep.CREATE:
+            self._write(wanted, partial(self._create, wanted))
+        elif step is QuotaStep.CHANGE and queue:
+            self._changed_at[name] = self._clock()
+            self._write(wanted, partial(self._change, wanted, queue))
+        elif step is QuotaStep.LEAVE:
+            self._refused[name] = QuotaFault(wanted.source, f"queue {name!r}", _TAKEN)
+        else:
+            self._refused.pop(name, None)
+
+    def _has_to_wait(self, wanted: QuotaQueue) -> bool:
+        """Whether the queue above is not there yet or made by others, or this one was changed back a moment
+        ago: another controller may want it differently."""
+        if wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made:
+            return True
+        return self._clock() - self._changed_at.get(wanted.name, -_AGAIN) < _AGAIN
+
+    def _end(self, queue: Queue) -> None:
+        self._queue.add(queue.metadata.name, _AGAIN)
+        match self._step(queue.metadata.name):
+            case QuotaStep.CLOSE:
+                self.write(queue.metadata.name, partial(self._close, queue))
+            case QuotaStep.DELETE:
+                self.write(queue.metadata.name, partial(self._delete, queue))
+
+    # ---- writing
+
+    def _write(self, wanted: QuotaQueue, job: Callable[[], None]) -> None:
+        """And note what the API server says against it."""
+        name = wanted.name
+
+        def attempt() -> None:
+            try:
+                job()
+            except (Forbidden, Invalid) as fault:
+                self._refused[name] = QuotaFault(
+                    wanted.source, f"queue {name!r}", fault.message or str(fault)
+                )
+                raise
+            self._refused.pop(name, None)
+
+        self.write(name, attempt)
+
+    def _create(self, wanted: QuotaQueue) -> None:
+        """If another replica or user was faster, the watch shows what they made."""
+        try:
+            self._cluster.create_queue(wanted.name, spec_of(wanted), annotations_of(wanted))
+        except Conflict:
+            return
+        log.info("a queue was made from a quota", queue=wanted.name, quota=str(wanted.source))
+
+    def _change(self, wanted: QuotaQueue, queue: Queue) -> None:
+        self._cluster.patch_queue(wanted.name, queue.metadata.uid, changes(wanted, queue))
+        log.info("a queue was changed to what its quota says", queue=wanted.name, quota=str(wanted.source))
+
+    def _close(self, queue: Queue) -> None:
+        """If the CRD drops spec.state, as Volcano's own does, the status is written."""
+        name, uid = queue.metadata.name, queue.metadata.uid
+        if not self._cluster.keeps_queue_state(name, uid, "Closed"):
+            self._cluster.set_queue_status_state(name, uid, "Closing")
+        ended = {"annotations": {keys.QUOTA_ENDED: "true"}}
+        self._cluster.patch_queue(name, uid, {"metadata": ended, "spec": {"state": "Closed"}})
+        log.info("a queue is closed, because its quota is gone", queue=name, quota=quota_source(queue))
+
+    def _delete(self, queue: Queue) -> None:
+        self._cluster.delete_queue(queue.metadata.name, queue.metadata.uid)
+        log.info("a queue is deleted, because its quota is gone", queue=queue.metadata.name)
+
+    # ---- telling
+
+    def _tell(self) -> None:
+        """One Event for each quota with faults, and again when they change."""
+        plan, refused = self._quotas.plan, tuple(self._refused.copy().values())
+        if self._heard is not None and self._heard[0] is plan and self._heard[1] == refused:
+            return
+        self._heard = plan, refused
+        by_source: dict[QuotaSource, list[QuotaFault]] = {}
+        for fault in self.faults():
+            by_source.setdefault(fault.source, []).append(fault)
+        told, self._told = self._told, {source: in_words(faults) for source, faults in by_source.items()}
+        for source, text in self._told.items():
+            if told.get(source) != text:
+                about = Reference(source.version, source.kind, source.name, source.namespace, source.uid)
+                self._recorder.record(about, WARNING, EventReason.QUOTA_NOT_APPLIED, text)
+
+
+def in_words(faults: Iterable[QuotaFault]) -> str:
+    """The first faults, and how many more there are."""
+    said = [str(fault) for fault in faults]
+    more = f"; and {len(said) - _TOLD} more: see /debug/quotas" if len(said) > _TOLD else ""
+    return "; ".join(said[:_TOLD]) + more

@@ -1,0 +1,1 @@
+"""Quotas of other systems, and the queues that are made from them."""

@@ -1,0 +1,230 @@
+"""Queues of quotas: made, changed back, closed and deleted; those of others are left alone."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.api import keys
+from extender.api.objects import Queue
+from extender.api.quotas import ElasticQuotaTree, QuotaKind
+from extender.controllers.object_store import QueueCopy, objects
+from extender.controllers.quota_objects import QuotaObjects
+from extender.controllers.quota_queues import QuotaQueuesController
+from extender.domain.decisions.decisions import Decisions
+from extender.kube.errors import Forbidden, Invalid
+from extender.kube.inventory import Removed
+from tests.controllers.queue_desk import QueueDesk
+from tests.domain.builders import group, queue
+
+Json = dict[str, Any]
+TREE = Removed("kube-system", "tree", "uid-tree")
+
+
+class Desk(QueueDesk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = {"ElasticQuotaTree"}
+        self.quotas = QuotaObjects(self.ledger, 5)
+        self.queues = objects().queues
+        self.controller = QuotaQueuesController(
+            self.means(self.store), self.recorder, self.quotas, self.queues, self.read.__contains__
+        )
+
+    def hear(self, queue: Queue) -> None:
+        self.queues.put(queue.metadata.name, QueueCopy(queue, self.ledger.version))
+
+    def plant(self, *children: Json) -> None:
+        """A tree with these nodes below its root."""
+        meta = {"name": "tree", "namespace": "kube-system", "uid": "uid-tree"}
+        root = {"name": "root", "max": {"cpu": 10}, "min": {"cpu": 10}, "children": children}
+        tree = json.dumps({"metadata": meta, "spec": {"root": root}})
+        self.quotas.sinks[QuotaKind.ELASTIC_QUOTA_TREE].upsert(
+            msgspec.json.decode(tree, type=ElasticQuotaTree)
+        )
+
+    def fell(self) -> None:
+        self.quotas.sinks[QuotaKind.ELASTIC_QUOTA_TREE].remove(TREE)
+
+    def look(self, seconds: float = 2.0) -> list[tuple[str, str]]:
+        """The writes of one look, which the watch shows."""
+        self.now += seconds
+        self.store.calls = []
+        self.quotas.refresh()
+        self.controller.look(self.settle().decisions)
+        self.flush()
+        calls = [(call[0], call[1]) for call in self.store.calls]
+        for name in {name for verb, name in calls if verb == "delete"} - self.store.queues.keys():
+            self.queues.drop(name)
+            self.ledger.drop_queue(name)
+        self.show_all()
+        return sorted(calls)
+
+    def publish(self, *names: str, state: str = "Closed") -> None:
+        """Muster's controller of states has written them."""
+        for name in names:
+            self.store._change(name, {"status": {"state": state}})
+            self.show(name)
+
+    def told(self) -> list[str]:
+        return [message for _, reason, message in self.events() if reason == "QuotaNotApplied"]
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk()
+    with made.writing():
+        yield made
+
+
+@pytest.fixture
+def planted(desk: Desk) -> Desk:
+    """A tree with one leaf, whose queues are there."""
+    desk.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
+    assert [desk.look() for _ in range(3)] == [[("create", "root-quota")], [("create", "leaf")], []]
+    return desk
+
+
+def test_queues_are_made_from_above_and_say_where_they_come_from(planted: Desk) -> None:
+    made = planted.copy("leaf")
+    assert made.metadata.annotations == {
+        keys.QUOTA_SOURCE: "ElasticQuotaTree/kube-system/tree",
+        keys.QUOTA_NAMESPACES: "team",
+    }
+    assert (made.spec.parent, made.spec.capability) == ("root-quota", {"cpu": 5})
+    assert planted.ledger.namespace_queue("team") == "leaf"
+
+
+def test_a_change_of_the_tree_changes_its_queue_and_an_edit_by_hand_is_taken_back(planted: Desk) -> None:
+    planted.plant({"name": "leaf", "max": {"cpu": 6}})
+    assert planted.look() == [("patch_queue", "leaf")]
+    assert planted.copy("leaf").spec.capability == {"cpu": 6}
+    assert planted.ledger.namespace_queue("team") == ""
+    planted.edit("leaf", capability={"cpu": 60, "memory": "1Gi"}, weight=9)
+    assert planted.look() == [("patch_queue", "leaf")]
+    spec = planted.copy("leaf").spec
+    assert (spec.capability, spec.weight) == ({"cpu": 6}, 9)
+    assert planted.look() == []
+
+
+def test_another_controller_that_wants_it_differently_does_not_make_a_hot_loop(planted: Desk) -> None:
+    writes = []
+    for number in range(20):
+        planted.edit("leaf", capability={"cpu": 60 + number})
+        writes += planted.look(seconds=0.1)
+    assert 1 <= len(writes) <= 3
+
+
+def test_a_queue_that_others_made_is_left_alone_and_told(desk: Desk) -> None:
+    desk.keep(queue("leaf", weight=4))
+    desk.plant({"name": "leaf", "max": {"cpu": 5}, "children": [{"name": "below"}]}, {"name": "other"})
+    for _ in range(4):
+        desk.look()
+    assert {*desk.store.queues} == {"leaf", "root-quota", "other"}
+    assert desk.copy("leaf").spec.capability is None
+    (said,) = desk.told()
+    assert "queue 'leaf': it exists and is not made from a quota" in said
+    del desk.store.queues["leaf"]
+    desk.queues.drop("leaf")
+    desk.ledger.drop_queue("leaf")
+    for _ in range(3):
+        desk.look()
+    assert desk.copy("below").spec.parent == "leaf"
+    assert desk.controller.faults() == []
+
+
+def test_the_queues_are_closed_with_their_tree_and_deleted_from_below_once_they_are_empty(
+    planted: Desk,
+) -> None:
+    planted.keep(queue("stranger"))
+    planted.add(group("g", 1, "leaf"))
+    planted.look()
+    planted.fell()
+    assert planted.look() == [("patch_queue", "leaf"), ("patch_queue", "root-quota")]
+    assert planted.copy("leaf").spec.state == "Closed"
+    planted.publish("leaf", "root-quota")
+    assert [planted.look() for _ in range(3)] == [[], [], []], "a group is left"
+    planted.ledger.drop_group(planted.decision("g").key)
+    assert planted.look() == [("delete", "leaf")]
+    assert planted.look() == [("delete", "root-quota")]
+    assert {*planted.store.queues} == {"stranger"}
+
+
+def test_a_queue_whose_note_a_group_carries_is_not_deleted(planted: Desk) -> None:
+    """The group has moved on, but would be taken for one that the queue left behind."""
+    planted.keep(queue("elsewhere"))
+    planted.add(group("g", 1, "elsewhere", queue_uid="uid-leaf"))
+    planted.fell()
+    planted.look()
+    planted.publish("leaf", "root-quota")
+    assert [planted.look() for _ in range(2)] == [[], []]
+    planted.add(group("g", 1, "elsewhere", queue_uid="uid-elsewhere"))
+    assert planted.look() == [("delete", "leaf")]
+
+
+def test_a_tree_that_comes_back_opens_its_queues(planted: Desk) -> None:
+    planted.fell()
+    planted.look()
+    planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
+    assert planted.look() == [("patch_queue", "leaf"), ("patch_queue", "root-quota")]
+    assert planted.copy("leaf").spec.state == "Open"
+    assert keys.QUOTA_ENDED not in (planted.copy("leaf").metadata.annotations or {})
+
+
+def test_nothing_is_closed_before_quotas_have_been_read_or_while_a_node_cannot_be(planted: Desk) -> None:
+    """As after a restart, or once the kind is switched off."""
+    planted.fell()
+    planted.read.clear()
+    assert [planted.look() for _ in range(2)] == [[], []]
+    planted.read.add("ElasticQuotaTree")
+    planted.plant({"name": 7})
+    assert [planted.look() for _ in range(2)] == [[], []]
+    planted.plant({"name": "other"})
+    assert ("patch_queue", "leaf") in planted.look()
+
+
+def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: Desk) -> None:
+    planted.plant({"name": "leaf", "max": {"cpu": -1}, "namespaces": ["team"]})
+    assert [planted.look() for _ in range(2)] == [[], []]
+    assert planted.ledger.namespace_queue("team") == "leaf"
+    assert planted.told() == ["node 'leaf': max[cpu]: got -1; allowed is 0 or more"]
+
+
+def test_what_the_api_server_says_against_it_is_told_and_tried_again(desk: Desk) -> None:
+    desk.store.fail("create", Forbidden(403, "Forbidden", "not today"), Invalid(422, "Invalid", "not so"))
+    desk.plant()
+    for _ in range(6):
+        desk.look(seconds=60)
+    assert desk.told()[0] == "queue 'root-quota': not today"
+    assert "root-quota" in desk.store.queues
+    assert desk.controller.faults() == []
+
+
+def test_a_status_that_others_write_plans_nothing_anew(planted: Desk) -> None:
+    before = planted.quotas.plan
+    planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
+    planted.look()
+    assert planted.quotas.plan is before
+    planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": []})
+    planted.look()
+    assert planted.ledger.namespace_queue("team") == ""
+
+
+def test_faults_beyond_the_first_are_counted(desk: Desk) -> None:
+    desk.plant(*({"name": f"n{number}", "max": {"cpu": -1}} for number in range(9)))
+    desk.look()
+    (said,) = desk.told()
+    assert said.count("got -1") == 3
+    assert said.endswith("; and 6 more: see /debug/quotas")
+
+
+def test_nothing_is_written_by_who_does_not_lead_or_before_the_queues_are_known(desk: Desk) -> None:
+    desk.plant()
+    desk.controller.look(Decisions())
+    desk.flush()
+    desk.leading = False
+    assert desk.look() == []
+    desk.leading = True
+    assert desk.look() == [("create", "root-quota")]

@@ -1,0 +1,58 @@
+"""The rights to let jobs wait suspended are granted by component, and only for kinds of the table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.api.workloads.table import WORKLOADS
+from tools import chart
+from tools.chart_changes import JOB_KINDS
+
+FOLDER = chart.MANIFESTS / "jobs"
+
+
+def documents(path: Path) -> list[Any]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def test_each_component_has_its_name_in_the_chart() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == {*JOB_KINDS}
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
+    assert schema["properties"]["jobs"]["properties"]["kinds"]["items"]["enum"] == [*JOB_KINDS]
+
+
+@pytest.mark.parametrize("name", JOB_KINDS)
+def test_a_component_grants_the_manageable_kinds_of_one_group(name: str) -> None:
+    role, binding = documents(FOLDER / name / "rbac.yaml")
+    (rule,) = role["rules"]
+    (group,) = rule["apiGroups"]
+    wanted = {row.plural for row in WORKLOADS.values() if row.manageable and row.group == group}
+    assert rule["resources"] == sorted(wanted)
+    assert rule["verbs"] == ["get", "list", "watch", "patch"]
+    assert role["metadata"]["name"] == binding["roleRef"]["name"] == f"kube-muster-jobs-{name}"
+
+
+def test_each_manageable_kind_has_its_component() -> None:
+    granted = {
+        (group, plural)
+        for path in FOLDER.glob("*/rbac.yaml")
+        for rule in documents(path)[0]["rules"]
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+    }
+    assert granted == {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable}
+
+
+def test_no_install_may_change_jobs_by_itself() -> None:
+    (role,) = (
+        each
+        for each in documents(chart.MANIFESTS / "rbac.yaml")
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "kube-muster")
+    )
+    groups = {row.group for row in WORKLOADS.values() if row.manageable}
+    for rule in role["rules"]:
+        if groups & {*rule["apiGroups"]}:
+            assert {*rule["verbs"]} <= {"list", "watch"}

@@ -1,0 +1,47 @@
+"""The page about jobs names the kinds of the table, and its example of a further kind is one."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from extender.api.workloads.further import further_kinds
+from extender.api.workloads.shape import Sign, WorkloadRow
+from extender.api.workloads.table import WORKLOADS
+
+PAGE = (Path(__file__).parents[1] / "docs" / "jobs.md").read_text()
+ROW = re.compile(r"\| `(\S+)` (\w+) \| (.*) \| .* \| (.*) \| (.*) \| `jobs/(\w+)` \|")
+KINDS = {(found[1], found[2]): found for found in ROW.finditer(PAGE)}
+
+
+def told(signs: tuple[Sign, ...]) -> Iterator[str]:
+    """What the page has to mention."""
+    for sign in signs:
+        if sign.condition:
+            yield f"condition `{sign.condition}`"
+        for values in sign.fields.values():
+            yield from (f"`{value}`" for value in values)
+    if not signs:
+        yield "never"
+
+
+def test_the_table_has_all_kinds_that_can_wait() -> None:
+    assert KINDS.keys() == {key for key, row in WORKLOADS.items() if row.manageable}
+
+
+def test_the_table_says_what_the_code_does() -> None:
+    for key, found in KINDS.items():
+        row: WorkloadRow = WORKLOADS[key]
+        if "as in" in found[3]:
+            row, found = WORKLOADS["ray.io/v1", row.kind], KINDS["ray.io/v1", row.kind]
+        assert found[3] == f"`{'.'.join(row.suspend)}`"
+        assert all(words in found[4] for words in told(row.succeeded))
+        assert all(words in found[5] for words in told(row.failed))
+
+
+def test_the_example_of_a_further_kind_is_sound() -> None:
+    (text,) = (each for each in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "jobKinds" in each)
+    kinds, faults = further_kinds(yaml.load(text, Loader=yaml.BaseLoader)["jobKinds"], "jobKinds")
+    assert not faults
+    assert [each.row.plural for each in kinds] == ["trainingruns"]
