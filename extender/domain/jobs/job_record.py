@@ -7,6 +7,7 @@ import msgspec
 
 from extender.api.workloads.shape import Kinds
 from extender.api.workloads.table import WORKLOADS
+from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
 
 
@@ -36,7 +37,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     priority_class: str = ""
     suspended: bool = False  # by its spec
     started: bool = False  # Muster has let it go, by its annotation
-    finished: bool = False
+    outcome: Outcome | None = None  # how it ended; None: it has not
     pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
     declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
     fault: str = ""  # why its pods cannot be told, for people; empty if they can
@@ -68,7 +69,7 @@ class JobRules(msgspec.Struct, frozen=True):
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
         is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
         names_queue = bool(job.queue or namespace_queue)
-        if self.mode == OFF or is_left or not (job.ours and names_queue) or job.finished:
+        if self.mode == OFF or is_left or not (job.ours and names_queue) or job.outcome is not None:
             return False
         return job.suspended or job.started or self.mode == BY_QUEUE
 

@@ -59,20 +59,9 @@ def waiting(bench: Bench) -> Iterator[Row]:
 def _fleet(cpu: int) -> Iterator[Fleet]:
     """One node with so many cpus, and what Muster may do with Jobs."""
     with Fleet(1, cpu=str(cpu), pods=_MANY) as fleet:
-        manifests.install(fleet.cluster.admin, _rights())
+        manifests.apply(fleet.cluster.admin, "jobs/batch/rbac.yaml")
         create(fleet.access, setting())
         yield fleet
-
-
-def _rights() -> list[Json]:
-    api, name = "rbac.authorization.k8s.io", {"name": "bench-jobs"}
-    verbs = ["get", "list", "watch", "patch"]
-    role = {"kind": "ClusterRole", "rules": [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs}]}
-    subjects = [{"kind": "ServiceAccount", "name": "muster", "namespace": "kube-muster"}]
-    reference = {"apiGroup": api, "kind": "ClusterRole", **name}
-    binding = {"kind": "ClusterRoleBinding", "subjects": subjects, "roleRef": reference}
-    head = {"apiVersion": f"{api}/v1", "metadata": name}
-    return [head | role, head | binding]
 
 
 # ---- the benchmark
