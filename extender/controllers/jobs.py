@@ -86,12 +86,14 @@ class JobsController(RecordingController[GroupKey]):
     def reconcile(self, key: GroupKey) -> None:
         managed = self._ledger.managed_job(key)
         if managed is None:
+            self._asked.pop(key, None)
             return self._queue.settle(key)
         now = self._clock()
         step = next_step(managed, now)
         if (write := self._write_of(step, managed)) is not None:
-            self._ask(key, step, managed, write)
-        elif managed.late_at is not None:
+            return self._ask(key, step, managed, write)
+        self._asked.pop(key, None)
+        if managed.late_at is not None:
             self._queue.move(key, max(managed.late_at - now, 0.0))
 
     def _ask(self, key: GroupKey, step: JobStep, managed: ManagedJob, write: Callable[[], None]) -> None:

@@ -147,6 +147,14 @@ def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
     assert versions.take(key) is None
 
 
+def test_a_unit_that_is_gone_is_made_again_at_once() -> None:
+    with desk(node("n0", cpu="1")) as bench:
+        bench.submit(job("train", 2)).look()
+        assert bench.show_unit("train").look() == []
+        bench.ledger.drop_group(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        assert bench.look() == [("create group", unit_name("train"))]
+
+
 def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
