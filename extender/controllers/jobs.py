@@ -104,8 +104,10 @@ class JobsController(RecordingController[GroupKey]):
             return self._queue.add(key, before.at + _SHOWN - asked.at)
         log.info("a step of a job", job=managed.job.spoken_name, step=step.name, group=key)
         self._asked[key] = asked
-        undone = partial(self._asked.pop, key, None)
-        self.write(key, write, undone=undone, first=step not in _OF_WAITING)
+        self.write(key, write, undone=partial(self._not_written, key), first=step not in _OF_WAITING)
+
+    def _not_written(self, key: GroupKey) -> None:
+        self._asked.pop(key, None)
 
     def _write_of(self, step: JobStep, managed: ManagedJob) -> Callable[[], None] | None:
         match step:

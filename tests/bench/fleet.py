@@ -54,7 +54,8 @@ class Fleet:
     def __init__(self, nodes: int, cpu: str = CPU, pods: int = PODS_OF_NODE) -> None:
         self.cluster = ControlPlane(users=manifests.service_accounts())
         self.access: Access = self.cluster.access(ADMIN)
-        self.size, self._room = nodes, {"cpu": cpu, "pods": pods}
+        self.size = nodes
+        self._room: dict[str, Any] = {"cpu": cpu, "pods": pods}
         self._user = next(iter(manifests.service_accounts()))
         self._stack = ExitStack()
         self._numbers = count()

@@ -63,9 +63,17 @@ def setting() -> Iterator[Wish]:
     for parent in range(PARENTS):
         yield QUEUES, objects.queue(f"p{parent}", capability={"cpu": str(CHILDREN * DESERVED)})
     for parent, child in _places():
-        amounts = {"deserved": {"cpu": str(DESERVED)}, "borrowingLimit": {"cpu": str(BORROWED)}}
-        rules = {"reclaimable": True, "preemption": {"withinQueue": "LowerPriority"}}
-        yield QUEUES, objects.queue(f"p{parent}-{child}", parent=f"p{parent}", **amounts, **rules)
+        yield (
+            QUEUES,
+            objects.queue(
+                f"p{parent}-{child}",
+                parent=f"p{parent}",
+                deserved={"cpu": str(DESERVED)},
+                borrowingLimit={"cpu": str(BORROWED)},
+                reclaimable=True,
+                preemption={"withinQueue": "LowerPriority"},
+            ),
+        )
 
 
 def priority_class(of: JobClass) -> dict[str, Any]:

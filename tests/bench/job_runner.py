@@ -9,7 +9,6 @@ import json
 import threading
 import time
 from datetime import UTC, datetime
-from types import TracebackType
 
 import msgspec
 
@@ -62,10 +61,8 @@ class JobRunner(EventWatch[_JobEvent]):
             client.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, fault, trace)
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
         with self._changed:
             self._changed.notify_all()
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from statistics import mean, quantiles
 
 from tests.bench import job_load
-from tests.bench.fleet import Fleet
+from tests.bench.fleet import Fleet, Json
 from tests.bench.job_load import CAPACITY, CLASSES, arrivals, class_of, setting, suspended_job
 from tests.bench.job_runner import JobRunner
 from tests.bench.line import Line
@@ -22,7 +22,6 @@ from tests.bench.meters import Reading, cpu_microseconds, megabytes, peak_megaby
 from tests.bench.report import Row, say
 from tests.bench.sizes import Bench
 from tests.e2e.harness import manifests
-from tests.e2e.harness.client import Json
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import JOBS, POD_GROUPS
 from tests.e2e.harness.waiting import wait_for
